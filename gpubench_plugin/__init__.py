@@ -49,20 +49,20 @@ _IMPORT = r"^    from (gpubench_plugin[\w.]+) import (\([^)]*\)|[\w, ]+)$"
 
 
 def lazy_names(package: str) -> Callable[[str], object]:
-    """The ``__getattr__`` of a `package` that imports its public names when they are first used.
+    """Return a module ``__getattr__`` that imports the public names of `package` on first use.
 
     They stand once, for the type checker and for this: under ``if TYPE_CHECKING:`` in its
     ``__init__.py``, which is read when the first of them is wanted.
     """
 
-    def name_in(name: str) -> object:
+    def get_attribute(name: str) -> object:
         module = _modules_of(package).get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value: object = getattr(import_module(module), name)
         return value
 
-    return name_in
+    return get_attribute
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Running benchmarks and reading runs from Python: what the package offers beside the fixtures."""
+"""The Python API: run benchmarks in a subprocess and load run records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Final, TextIO
 
 from gpubench_plugin.config import FLAGS, RUN_FILE
-from gpubench_plugin.errors import GpubenchError, UsageProblem, not_one_of
+from gpubench_plugin.errors import GpubenchError, UsageProblem, invalid_choice
 from gpubench_plugin.records import RunRecord
 
 Flag = str | int | bool | os.PathLike[str] | Iterable[str | int | os.PathLike[str]] | None
@@ -48,7 +48,7 @@ def run(
     quiet: bool = False,
     **flags: Flag,
 ) -> RunRecord:
-    """Run the benchmarks of a `selection` with pytest in a process of its own; their record.
+    """Run the `selection` of benchmarks with pytest in a subprocess and return the run's record.
 
     A benchmark that fails does not raise: look at the record's `status` and at each benchmark's
     outcome. What pytest says goes where this process' output goes, unless `quiet`.
@@ -68,34 +68,36 @@ def run(
             no folder `cwd`, or pytest imported the script that calls this.
         GpubenchError: pytest ended before a benchmark ran, and how.
     """
-    here = Path.cwd() if cwd is None else Path(cwd)
+    working_dir = Path.cwd() if cwd is None else Path(cwd)
     if RUN_FILE in os.environ:  # only until a run is there
         raise UsageProblem(
             "run: pytest has imported what started it, and would be started again without end; put "
             'the call below `if __name__ == "__main__":`, in a file that is not selected'
         )
-    if not here.is_dir():
-        raise UsageProblem(f"run: cwd={os.fspath(here)!r}: no such folder; allowed: one there is")
-    assignments = [f"{key}={_in_yaml(key, value)}" for key, value in keys.items()]
+    if not working_dir.is_dir():
+        raise UsageProblem(
+            f"run: cwd={os.fspath(working_dir)!r}: no such folder; allowed: one there is"
+        )
+    assignments = [f"{key}={_yaml_value(key, value)}" for key, value in keys.items()]
     arguments = [
-        *(os.fspath(part) for part in selection),
+        *(os.fspath(path) for path in selection),
         *(("-k", keyword) if keyword else ()),
-        *_flags({**flags, "set": [*_several(flags.get("set")), *assignments]}),
+        *_flags({**flags, "set": [*_as_list(flags.get("set")), *assignments]}),
         *options,
     ]
     with tempfile.TemporaryDirectory(prefix="gpubench-run-") as folder:
-        told = Path(folder) / "run"
-        code, out, errors = _pytest(arguments, here, told, quiet=quiet)
-        directory = told.read_text(encoding="utf-8") if told.exists() else None
+        run_file = Path(folder) / "run"
+        code, out, errors = _pytest(arguments, working_dir, run_file, quiet=quiet)
+        directory = run_file.read_text(encoding="utf-8") if run_file.exists() else None
     if directory is None:
-        raise _no_run(code, out, errors)
+        raise _not_run_error(code, out, errors)
     return load_run(directory)
 
 
 def load_run(
     path: str | os.PathLike[str], *, results_dir: str | os.PathLike[str] = "results"
 ) -> RunRecord:
-    """The record of a run: of its folder, a file in it, its id or the id's beginning.
+    """Load the record of a run, given its folder, a file in it, its id or an id prefix.
 
     An id is looked for below `results_dir`. A run that was killed is read as far as it came.
 
@@ -105,37 +107,37 @@ def load_run(
     """
     from gpubench_plugin.results import StoredRun, find_run
 
-    here = Path.cwd()
-    return StoredRun(find_run(here / results_dir, os.fspath(path), here=here)).record()
+    cwd = Path.cwd()
+    return StoredRun(find_run(cwd / results_dir, os.fspath(path), cwd=cwd)).record()
 
 
 def _flags(flags: Mapping[str, Flag]) -> list[str]:
-    """The `flags` as arguments, by their long names, which are never another plugin's."""
+    """Convert `flags` to command-line arguments, using long option names only."""
     arguments = []
     for keyword, value in flags.items():
         name = keyword.replace("_", "-")
         if name not in FLAGS:
-            raise not_one_of("run: flag", keyword, [flag.replace("-", "_") for flag in FLAGS])
+            raise invalid_choice("run: flag", keyword, [flag.replace("-", "_") for flag in FLAGS])
         if value is None or value is False:
             continue
         if value is True:
             arguments.append(f"--gpubench-{name}{_IF_BARE.get(name, '')}")
         elif name in _REPEATED:
-            arguments += [f"--gpubench-{name}={text}" for text in _several(value)]
+            arguments += [f"--gpubench-{name}={text}" for text in _as_list(value)]
         else:
-            arguments.append(f"--gpubench-{name}={','.join(_several(value))}")
+            arguments.append(f"--gpubench-{name}={','.join(_as_list(value))}")
     return arguments
 
 
-def _several(value: Flag) -> list[str]:
+def _as_list(value: Flag) -> list[str]:
     if value is None or isinstance(value, bool):
         return []
     if isinstance(value, str | int | os.PathLike):
         return [os.fspath(value) if isinstance(value, os.PathLike) else str(value)]
-    return [text for part in value for text in _several(part)]
+    return [text for part in value for text in _as_list(part)]
 
 
-def _in_yaml(key: str, value: object) -> str:
+def _yaml_value(key: str, value: object) -> str:
     import json
 
     if isinstance(value, str | os.PathLike):
@@ -150,37 +152,37 @@ def _in_yaml(key: str, value: object) -> str:
 
 
 def _pytest(
-    arguments: Sequence[str], cwd: Path, told: Path, *, quiet: bool
+    arguments: Sequence[str], cwd: Path, run_file: Path, *, quiet: bool
 ) -> tuple[int, str, str]:
-    """Run pytest to its end: its exit code, and the ends of its output and its error output.
+    """Run pytest and return its exit code and the tails of its stdout and stderr.
 
     Its output goes where this process' does; only if nothing is shown is it kept.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=cwd,
-        env={**os.environ, RUN_FILE: str(told)},
+        env={**os.environ, RUN_FILE: str(run_file)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE if quiet else None,
         stderr=subprocess.PIPE,
         text=True,
         errors="backslashreplace",
     )
-    out = _Heard(process.stdout or StringIO())
-    errors = _Heard(process.stderr or StringIO(), None if quiet else sys.stderr)
+    stdout = _StreamTail(process.stdout or StringIO())
+    stderr = _StreamTail(process.stderr or StringIO(), None if quiet else sys.stderr)
     try:
         process.wait()
     except BaseException as error:
         # Of Ctrl-C the terminal has told pytest, too; of anything else nobody has.
-        _end(process, told=isinstance(error, KeyboardInterrupt))
+        _terminate(process, already_interrupted=isinstance(error, KeyboardInterrupt))
         raise
-    return process.returncode, out.text(), errors.text()
+    return process.returncode, stdout.text(), stderr.text()
 
 
-def _end(process: subprocess.Popen[str], *, told: bool) -> None:
-    """Have pytest write down what it has and end, within twice the grace."""
+def _terminate(process: subprocess.Popen[str], *, already_interrupted: bool) -> None:
+    """Ask pytest to write its results and exit; kill it after twice the grace period."""
     try:
-        if told:
+        if already_interrupted:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_GRACE_S)
         process.terminate()  # does nothing once it has ended
@@ -191,18 +193,18 @@ def _end(process: subprocess.Popen[str], *, told: bool) -> None:
         process.wait()
 
 
-class _Heard:
-    """Reads a stream to its end in a thread, shows it, and keeps its last lines."""
+class _StreamTail:
+    """Drains a stream in a thread, echoes it, and keeps its last lines."""
 
-    def __init__(self, stream: IO[str], shown: TextIO | None = None):
+    def __init__(self, stream: IO[str], echo_to: TextIO | None = None):
         self._stream = stream
-        self._shown = shown
+        self._echo_to = echo_to
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def text(self) -> str:
-        """What was kept."""
+        """Return the lines kept."""
         self._thread.join(_LAST_S)
         return "".join(self._lines.copy())
 
@@ -210,18 +212,18 @@ class _Heard:
         with self._stream:
             for line in self._stream:
                 self._lines.append(line)
-                if self._shown is not None:
+                if self._echo_to is not None:
                     with suppress(OSError, ValueError):  # a terminal that is gone stops nothing
-                        self._shown.write(line)
-                        self._shown.flush()
+                        self._echo_to.write(line)
+                        self._echo_to.flush()
 
 
-def _no_run(code: int, out: str, errors: str) -> GpubenchError:
-    _, marked, message = f"\n{errors}".partition("\nERROR: ")
-    reason = (message if marked else errors).strip()
+def _not_run_error(code: int, stdout: str, stderr: str) -> GpubenchError:
+    _, separator, message = f"\n{stderr}".partition("\nERROR: ")
+    reason = (message if separator else stderr).strip()
     if code == _USAGE:
         return UsageProblem(reason or "pytest did not understand its arguments")
     if code in _RAN or (code == 1 and not reason):  # a Python that broke ends with 1, too
         return UsageProblem("no benchmark was selected")
-    said = "\n".join(part for part in (reason, out.strip()) if part)
-    return GpubenchError(f"pytest ended with exit code {code} before a benchmark ran\n{said}")
+    details = "\n".join(text for text in (reason, stdout.strip()) if text)
+    return GpubenchError(f"pytest ended with exit code {code} before a benchmark ran\n{details}")

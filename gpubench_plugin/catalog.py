@@ -22,12 +22,12 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
-from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.errors import UsageProblem, invalid_choice
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_ROOMS = {
+_PACKAGES = {
     "collectives": "distributed/collectives",
     "commands": "cli/commands",
     "data": "training/data",
@@ -69,13 +69,13 @@ class Function(Generic[_P, _R]):
 
 
 def kinds() -> tuple[str, ...]:
-    """The kinds of component there are."""
-    return tuple(_ROOMS)
+    """The available component kinds."""
+    return tuple(_PACKAGES)
 
 
 def choices(kind: str) -> tuple[str, ...]:
     """The names of all components of `kind`, sorted; none that needs torch is imported for it."""
-    return tuple(sorted({*_built_in(kind), *_plugged_in(kind)}))
+    return tuple(sorted({*_built_in(kind), *_entry_points(kind)}))
 
 
 def load(kind: str, name: str) -> Any:
@@ -85,10 +85,10 @@ def load(kind: str, name: str) -> Any:
         UsageProblem: there is no such component; the message lists those that exist.
     """
     built_in = _built_in(kind)
-    point = _plugged_in(kind).get(name)
+    point = _entry_points(kind).get(name)
     if name not in built_in:
         if point is None:
-            raise not_one_of(kind, name, choices(kind))
+            raise invalid_choice(kind, name, choices(kind))
         return _from_entry_point(point, kind)
     if point is not None:
         # Results are compared by name: it must not mean something else on another machine.
@@ -101,13 +101,14 @@ def load(kind: str, name: str) -> Any:
     ]
     if len(components) != 1:
         raise UsageProblem(
-            f"{built_in[name]} must define exactly one component {name!r}: {_form(_base(kind))}"
+            f"{built_in[name]} must define exactly one component {name!r}: "
+            f"{_form(_base_class(kind))}"
         )
     return components[0]
 
 
 def _built_in(kind: str) -> dict[str, str]:
-    """The module of each component of ours, by the component's name.
+    """Module of each built-in component, by component name.
 
     Raises:
         UsageProblem: two modules define components of one name.
@@ -126,7 +127,7 @@ def _built_in(kind: str) -> dict[str, str]:
 
 def _components(kind: str, module_name: str) -> list[Any]:
     """The components that the module, or package, defines."""
-    base = _base(kind)
+    base = _base_class(kind)
     return [
         value
         for value in vars(importlib.import_module(module_name)).values()
@@ -141,8 +142,8 @@ def _is_component(value: object, base: type) -> bool:
 
 
 def _modules(kind: str) -> dict[str, str]:
-    folder = Path(__file__).parent / _ROOMS[kind]
-    package = f"{__package__}.{_ROOMS[kind].replace('/', '.')}"
+    folder = Path(__file__).parent / _PACKAGES[kind]
+    package = f"{__package__}.{_PACKAGES[kind].replace('/', '.')}"
     return {
         info.name.replace("_", "-"): f"{package}.{info.name}"
         for info in pkgutil.iter_modules([str(folder)])
@@ -150,31 +151,33 @@ def _modules(kind: str) -> dict[str, str]:
     }
 
 
-def _plugged_in(kind: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in _installed(f"gpubench.{kind}", tuple(sys.path))}
+def _entry_points(kind: str) -> dict[str, EntryPoint]:
+    return {
+        point.name: point for point in _entry_points_on_path(f"gpubench.{kind}", tuple(sys.path))
+    }
 
 
 @cache
-def _installed(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+def _entry_points_on_path(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     """The entry points of `group` on `path`, which is ``sys.path``: all files are read for them."""
     return tuple(entry_points(group=group))
 
 
-def _base(kind: str) -> type:
-    """What the kind's ``base.py`` calls ``BASE``."""
-    package = f"{__package__}.{_ROOMS[kind].replace('/', '.')}"
+def _base_class(kind: str) -> type:
+    """The ``BASE`` class declared in the kind's ``base.py``."""
+    package = f"{__package__}.{_PACKAGES[kind].replace('/', '.')}"
     module = importlib.import_module(f"{package}.base")
     base: type = module.BASE
     return base
 
 
-def _from_entry_point(point: EntryPoint, kind: str) -> Any:
-    where = f"the entry point gpubench.{kind}:{point.name}"
+def _from_entry_point(entry_point: EntryPoint, kind: str) -> Any:
+    where = f"the entry point gpubench.{kind}:{entry_point.name}"
     try:
-        component: object = point.load()
+        component: object = entry_point.load()
     except (ImportError, AttributeError) as error:
-        raise UsageProblem(f"{where} = {point.value}: {error}") from error
-    base = _base(kind)
+        raise UsageProblem(f"{where} = {entry_point.value}: {error}") from error
+    base = _base_class(kind)
     if not _is_component(component, base):
         raise UsageProblem(f"{where} must name {_form(base)}")
     return component

@@ -1,4 +1,4 @@
-"""Every error this project raises on purpose, in one tree.
+"""All errors raised on purpose, in one hierarchy.
 
 ::
 
@@ -26,30 +26,30 @@ import pytest
 
 
 class GpubenchError(Exception):
-    """The base of all errors a user can do something about."""
+    """Base class of all errors that a user can act on."""
 
 
 class UsageProblem(GpubenchError):
-    """Bad input; the message names the key, the value, what is allowed and the nearest match.
+    """Invalid input; the message names the key, the value, allowed values and the nearest match.
 
     The plugin turns it into :class:`pytest.UsageError` (exit code 4) at its boundary.
     """
 
 
 class MeasurementError(GpubenchError):
-    """A measurement whose numbers cannot be true: zero length, not finite, above the peak."""
+    """A measurement with impossible numbers: zero length, not finite, above the peak."""
 
 
 class CorrectnessError(GpubenchError):
-    """The code under measurement is wrong: a loss that is not finite, a missing gradient."""
+    """The code under measurement is wrong: a non-finite loss, a missing gradient."""
 
 
 class ResultsError(GpubenchError):
-    """A file of results could not be written or read; earlier files are intact."""
+    """A result file could not be read or written; earlier files are intact."""
 
 
 class BrokenFile(UsageProblem, ResultsError):
-    """A file is no regular one, too large, or does not hold what it should; others are intact.
+    """A file that is not regular, too large or malformed; other files are intact.
 
     It is both: whoever named the file can do something about it, and whoever reads many files goes
     on with the others. The exit code is 4, of ``gpubench`` and of pytest.
@@ -57,15 +57,15 @@ class BrokenFile(UsageProblem, ResultsError):
 
 
 class RegistryError(GpubenchError):
-    """The database of runs cannot be used now; the run directories hold everything it would."""
+    """The run database is unavailable; the run directories hold the same data."""
 
 
 class NothingComparable(GpubenchError):
-    """What was asked to be compared has no benchmark, or no metric, in common."""
+    """The compared runs share no benchmark or metric."""
 
 
 class GangError(GpubenchError):
-    """The processes of a gang could not be started, or did not all come.
+    """The processes of a gang could not be started, or did not all join.
 
     `output` is what the one that did not come had written, `stacks` where each rank was, where
     they were given up: then it is a `hang`. One that was `killed` from outside did not end by
@@ -84,19 +84,19 @@ class GangError(GpubenchError):
         super().__init__(reason)
         self.output = output
         self.hang = hang
-        self.killed = killed
+        self.was_killed = killed
         self.stacks = stacks
 
 
 class Unsupported(pytest.skip.Exception):  # type: ignore[misc,name-defined] # an attribute
-    """A combination this machine, precision or workload does not offer, with the reason.
+    """A combination that this machine, precision or workload does not support; skips the test.
 
     pytest reports it as a skip; the record keeps it apart from one.
     """
 
 
-def text_of(error: BaseException) -> str:
-    """What `error` says; in Python's and pytest's own words where its ``__str__`` fails."""
+def error_text(error: BaseException) -> str:
+    """Message of `error`, falling back to pytest's wording if ``__str__`` fails."""
     try:
         return str(error)
     except BaseException:  # whatever a class of the user's raises there, it is not our error
@@ -104,15 +104,17 @@ def text_of(error: BaseException) -> str:
 
 
 def nearest(value: str, allowed: Iterable[str]) -> str:
-    """The ending `` (did you mean 'x'?)`` for the choice nearest to `value`, or nothing."""
+    """Suggestion `` (did you mean 'x'?)`` for the closest choice, or an empty string."""
     import difflib
 
     matches = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.5)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
-def not_one_of(what: str, value: str, allowed: Iterable[str]) -> UsageProblem:
-    """The error for a `value` of `what` that is not among the `allowed` ones."""
+def invalid_choice(name: str, value: str, allowed: Iterable[str]) -> UsageProblem:
+    """UsageProblem for a `value` of `name` that is not among `allowed`."""
     choices = list(allowed)
-    listed = ", ".join(choices)
-    return UsageProblem(f"{what}: unknown {value!r}{nearest(value, choices)}; allowed: {listed}")
+    choices_text = ", ".join(choices)
+    return UsageProblem(
+        f"{name}: unknown {value!r}{nearest(value, choices)}; allowed: {choices_text}"
+    )

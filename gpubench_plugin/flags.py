@@ -1,4 +1,4 @@
-"""Flags of a measurement: what they are called, and which of them put a number in doubt.
+"""Flags of a measurement, and which of them make a number doubtful.
 
 A *doubt* says that the number may be wrong; a *note* says something of how it came about. No flag
 changes a number, and nothing is dropped because of one. ``docs/reference/flags.md`` tells users
@@ -31,7 +31,7 @@ SKETCHED: Final = "sketched"
 CONDENSED: Final = "condensed"
 UNFINISHED: Final = "unfinished"
 
-DOUBTS: Final = (
+DOUBTFUL_FLAGS: Final = (
     CONTENDED,
     THROTTLED,
     UNSTEADY,
@@ -43,7 +43,7 @@ DOUBTS: Final = (
 )
 """In the order in which a table names them."""
 
-DISTURBANCES: Final = (CONTENDED, THROTTLED, DESCHEDULED, SUSPENDED)
+MACHINE_FLAGS: Final = (CONTENDED, THROTTLED, DESCHEDULED, SUSPENDED)
 """What the machine did to a launch, whatever the launch measured: reasons to measure it again."""
 
 NOTES: Final = (
@@ -87,18 +87,18 @@ MEANINGS: Final[Mapping[str, str]] = {
 """What each flag says, in a line; ``docs/reference/flags.md`` says when exactly it is raised."""
 
 
-def doubts(flags: Iterable[str]) -> tuple[str, ...]:
-    """Those of the `flags` that put a number in doubt, in the order of :data:`DOUBTS`."""
-    raised = frozenset(flags)
-    return tuple(name for name in DOUBTS if name in raised)
+def doubtful_flags(flags: Iterable[str]) -> tuple[str, ...]:
+    """The `flags` that make a number doubtful, in the order of :data:`DOUBTFUL_FLAGS`."""
+    flag_set = frozenset(flags)
+    return tuple(name for name in DOUBTFUL_FLAGS if name in flag_set)
 
 
-def notes(flags: Iterable[str]) -> tuple[str, ...]:
-    """The others of the `flags`, each once and in the order in which they were raised."""
-    return tuple(name for name in dict.fromkeys(flags) if name not in DOUBTS)
+def other_flags(flags: Iterable[str]) -> tuple[str, ...]:
+    """The other `flags`, unique, in the order raised."""
+    return tuple(name for name in dict.fromkeys(flags) if name not in DOUBTFUL_FLAGS)
 
 
-def disturbances(flags: Iterable[str]) -> tuple[str, ...]:
-    """Those of the `flags` that tell of the machine, in the order of :data:`DISTURBANCES`."""
-    raised = frozenset(flags)
-    return tuple(name for name in DISTURBANCES if name in raised)
+def machine_flags(flags: Iterable[str]) -> tuple[str, ...]:
+    """The `flags` caused by the machine, in the order of :data:`MACHINE_FLAGS`."""
+    flag_set = frozenset(flags)
+    return tuple(name for name in MACHINE_FLAGS if name in flag_set)

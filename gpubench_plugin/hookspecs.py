@@ -1,4 +1,4 @@
-"""Hooks by which a project's conftest or another plugin takes part."""
+"""Hook specifications for conftest files and plugins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAUNCHER: Final = "gpubench-launcher"
 
 @pytest.hookspec
 def pytest_gpubench_environment(config: pytest.Config) -> Mapping[str, Any] | None:
-    """Facts to add to ``system.json`` and to the run's summary, as JSON values.
+    """Return JSON facts to add to ``system.json`` and the run's summary.
 
     Called once per run where the results are written. Never return a secret: the facts are
     published with the results.
@@ -24,7 +24,7 @@ def pytest_gpubench_environment(config: pytest.Config) -> Mapping[str, Any] | No
 
 @pytest.hookspec
 def pytest_gpubench_metrics(item: pytest.Item, observation: Observation) -> Iterable[Metric] | None:
-    """Metrics to add to a benchmark, computed from what was observed.
+    """Return metrics to add to a benchmark, computed from its observation.
 
     Called after the measurement, outside the timed region. A name that exists already replaces
     the built-in metric.
@@ -33,7 +33,7 @@ def pytest_gpubench_metrics(item: pytest.Item, observation: Observation) -> Iter
 
 @pytest.hookspec(firstresult=True)
 def pytest_gpubench_measurement(item: pytest.Item, measurement: Measurement) -> Measurement | None:
-    """A changed measurement to record instead of `measurement`, or None to leave it.
+    """Return a replacement for `measurement`, or None to keep it.
 
     Called once per measured benchmark, before anything is recorded; the first implementation that
     returns a measurement wins.

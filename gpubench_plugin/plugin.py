@@ -1,4 +1,4 @@
-"""The hooks by which pytest meets this project; wiring only.
+"""pytest hooks of the plugin; wiring only.
 
 Nothing heavy is imported here, and in a session without benchmarks no other plugin is registered
 (:mod:`gpubench_plugin.session.start`).
@@ -49,7 +49,7 @@ from gpubench_plugin.bench.training import (  # noqa: F401
     trainer,
     workload,
 )
-from gpubench_plugin.config.options import MARKS, add_options, is_asked_for, lend_short_names
+from gpubench_plugin.config.options import MARKS, add_options, expand_short_names, is_requested
 from gpubench_plugin.config.parametrization import (
     fixture_names,
     is_adopted,
@@ -61,60 +61,60 @@ from gpubench_plugin.errors import UsageProblem
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from gpubench_plugin.launchers import RunContext, Valve
+    from gpubench_plugin.launchers import DeferredStream, RunContext
 
 _PROBLEM = pytest.StashKey[UsageProblem]()
 _ROOT_SAYS_WITHIN_S: Final = 30
 """How much later than another rank, at most, rank zero comes to a problem that all have."""
-_OUTPUT: pytest.StashKey[Valve] = pytest.StashKey()
+_OUTPUT: pytest.StashKey[DeferredStream] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Register flags and ini keys."""
+    """Register command line options and ini keys."""
     add_options(parser)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Register the hooks that others may implement."""
+    """Register the hook specifications."""
     pluginmanager.add_hookspecs(hookspecs)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Iterator[None]:
-    """Lend the short option names once everybody else has registered theirs."""
+    """Expand short option names once all plugins have registered theirs."""
     yield
-    lend_short_names(args, parser)
+    expand_short_names(args, parser)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marks; check the flags, if any; hold back the output of other ranks."""
+    """Register marks, validate options, and defer the output of secondary ranks."""
     for description in MARKS:
         config.addinivalue_line("markers", description)
     if "RANK" in os.environ:  # in other processes the launchers' 0.4 ms of imports are spared
         _become_rank(config)
-    if is_asked_for(config) and not _holds_output_back(config):
+    if is_requested(config) and not _defers_output(config):
         from gpubench_plugin.config import Settings
 
-        _or_usage_error(Settings.from_config, config)
+        _with_usage_errors(Settings.from_config, config)
     if xdist.has_workers(config):
-        config.pluginmanager.register(xdist.Controller(), "gpubench-neighbours")
-        _say_if_gated(config, "nothing is judged with -n (pytest-xdist)")
+        config.pluginmanager.register(xdist.XdistGuard(), "gpubench-neighbours")
+        _report_unjudged_gate(config, "nothing is judged with -n (pytest-xdist)")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give benchmarks their cases, after the marks of their own."""
+    """Parametrize benchmarks after their own marks."""
     config = metafunc.config
     if not is_benchmark(metafunc.definition, metafunc.fixturenames):
         return
     try:
         context = _context(config)
-        joined = None if _is_gang_rank(config) else context.ranks.started
-        parametrize(metafunc, context.settings, joined=joined)
-    except UsageProblem as problem:
+        world_size = None if _is_gang_rank(config) else context.ranks.started_world_size
+        parametrize(metafunc, context.settings, world_size=world_size)
+    except UsageProblem as error:
         # Raised here it would be a collection error with a traceback.
-        config.stash[_PROBLEM] = problem
+        config.stash[_PROBLEM] = error
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -122,20 +122,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Start what runs and records the benchmarks of a session that has any."""
     config = session.config
     benchmarks = [item for item in session.items if is_benchmark(item, fixture_names(item))]
-    own = [item for item in benchmarks if not is_adopted(item, fixture_names(item))]
-    if own and xdist.refuse(session):
+    own_benchmarks = [item for item in benchmarks if not is_adopted(item, fixture_names(item))]
+    if own_benchmarks and xdist.refuse(session):
         return
     if xdist.is_worker(config):  # pytest-benchmark measures nothing there
-        benchmarks = own
+        benchmarks = own_benchmarks
     if benchmarks or _PROBLEM in config.stash or _is_gang_rank(config):
         try:
-            _or_usage_error(_start, session, benchmarks, after_s=_patience(config))
+            _with_usage_errors(_start, session, benchmarks, after_s=_usage_error_delay_s(config))
         except pytest.UsageError:
-            _leave_unsaved(config)
+            _silence_save_warning(config)
             raise
     else:
-        if not (xdist.is_worker(config) or _holds_output_back(config)):
-            _say_if_gated(config, "it measured nothing: no benchmark was selected")
+        if not (xdist.is_worker(config) or _defers_output(config)):
+            _report_unjudged_gate(config, "it measured nothing: no benchmark was selected")
         if _OUTPUT in config.stash:
             config.stash[_OUTPUT].release()
 
@@ -154,24 +154,24 @@ def pytest_report_to_serializable() -> Generator[
 
 
 def _become_rank(config: pytest.Config) -> None:
-    """Become the rank that the environment names, if any, and hold its output back."""
-    from gpubench_plugin.launchers import GANG, Valve, is_secondary
+    """Become the rank named by the environment, if any, and defer its output."""
+    from gpubench_plugin.launchers import GANG, DeferredStream, is_secondary
 
     if GANG in os.environ:
-        from gpubench_plugin.launchers.gang import GangRank, Invitation
+        from gpubench_plugin.launchers.gang import GangRank, JoinInfo
 
-        rank = GangRank(config, Invitation.accepted(os.environ))
+        rank = GangRank(config, JoinInfo.from_environment(os.environ))
         config.pluginmanager.register(rank, hookspecs.LAUNCHER)
     elif not is_secondary(os.environ):
         return
     # The terminal reporter, made after this, keeps the stream it finds in sys.stdout.
-    config.stash[_OUTPUT] = output = Valve(sys.stdout)
+    config.stash[_OUTPUT] = output = DeferredStream(sys.stdout)
     sys.stdout = output
     config.add_cleanup(lambda: setattr(sys, "stdout", output.terminal))
 
 
-def _holds_output_back(config: pytest.Config) -> bool:
-    """Whether this process is a rank of a gang, or one of torchrun's other than zero."""
+def _defers_output(config: pytest.Config) -> bool:
+    """Whether this process is a gang rank, or a torchrun rank other than zero."""
     return _OUTPUT in config.stash
 
 
@@ -188,25 +188,25 @@ def _start(session: pytest.Session, benchmarks: list[pytest.Item]) -> None:
     if _PROBLEM in config.stash:
         raise config.stash[_PROBLEM]
     _context(config)
-    if _only_looks(config):
+    if _collects_only(config):
         resolve_case.check_marks(benchmarks)
     else:
         start_session(session, benchmarks, config.stash.get(_OUTPUT, None))
 
 
-def _say_if_gated(config: pytest.Config, why: str) -> None:
-    """A gate that measures nothing has not passed."""
-    if config.getoption("gpubench_gate") is None or _only_looks(config):
+def _report_unjudged_gate(config: pytest.Config, cause: str) -> None:
+    """Report that a gate which measures nothing has not passed."""
+    if config.getoption("gpubench_gate") is None or _collects_only(config):
         return
-    from gpubench_plugin.session.gate import Unjudged
+    from gpubench_plugin.session.gate import UnjudgedGate
 
-    config.pluginmanager.register(Unjudged(why), "gpubench-gate")
+    config.pluginmanager.register(UnjudgedGate(cause), "gpubench-gate")
 
 
-def _only_looks(config: pytest.Config) -> bool:
-    """Whether pytest collects without running anything."""
-    looks = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
-    return any(config.getoption(name, default=False) for name in looks)
+def _collects_only(config: pytest.Config) -> bool:
+    """Whether pytest only collects, without running tests."""
+    options = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
+    return any(config.getoption(name, default=False) for name in options)
 
 
 def _context(config: pytest.Config) -> RunContext:
@@ -216,38 +216,38 @@ def _context(config: pytest.Config) -> RunContext:
         UsageProblem: a flag, an ini key or the environment of a rank is wrong.
     """
     from gpubench_plugin.config import Settings
-    from gpubench_plugin.distributed import Ranks
+    from gpubench_plugin.distributed import RankSession
     from gpubench_plugin.launchers import CONTEXT, RunContext
 
     if CONTEXT not in config.stash:
         settings = Settings.from_config(config)
-        config.stash[CONTEXT] = RunContext(settings=settings, ranks=Ranks(os.environ))
+        config.stash[CONTEXT] = RunContext(settings=settings, ranks=RankSession(os.environ))
     return config.stash[CONTEXT]
 
 
-def _or_usage_error(function: Any, *arguments: object, after_s: float = 0.0) -> None:
-    """Call `function`; a problem of usage becomes pytest's own kind (exit code 4), said later."""
+def _with_usage_errors(function: Any, *arguments: object, after_s: float = 0.0) -> None:
+    """Call `function`, converting a UsageProblem to pytest's usage error (exit code 4)."""
     try:
         function(*arguments)
-    except UsageProblem as problem:
+    except UsageProblem as error:
         time.sleep(after_s)
-        raise pytest.UsageError(str(problem)) from None
+        raise pytest.UsageError(str(error)) from None
 
 
-def _leave_unsaved(config: pytest.Config) -> None:
-    """Have pytest-benchmark not warn that it saves nothing: as an error, that hides the message."""
+def _silence_save_warning(config: pytest.Config) -> None:
+    """Keep pytest-benchmark from warning that nothing is saved, which may hide the message."""
     from gpubench_plugin.results import pytest_benchmark
 
     if config.pluginmanager.hasplugin("benchmark"):
-        pytest_benchmark.mute(config)
+        pytest_benchmark.disable_output(config)
 
 
-def _patience(config: pytest.Config) -> float:
-    """How long this process leaves it to rank zero to say a problem of usage, in seconds.
+def _usage_error_delay_s(config: pytest.Config) -> float:
+    """Seconds that this process waits for rank zero to report a usage error.
 
     Under torchrun rank zero says it and leaves, and torchrun ends the other ranks. If one of them
     left first, torchrun would end rank zero before it has said anything. So they wait; a rank
     that is not ended meanwhile says it itself. A gang's controller listens to every rank.
     """
-    waits = _holds_output_back(config) and not _is_gang_rank(config)
+    waits = _defers_output(config) and not _is_gang_rank(config)
     return _ROOT_SAYS_WITHIN_S if waits else 0.0

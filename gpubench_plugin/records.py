@@ -1,4 +1,4 @@
-"""The records that travel between the packages: frozen, keyword-only, JSON all the way down.
+"""Records exchanged between packages: frozen, keyword-only and JSON-serializable.
 
 Units stand in the names. What files and other processes get of a record are its fields, see
 :mod:`gpubench_plugin.environment.stored`; no pickle is involved. The metadata of a field are for
@@ -44,7 +44,7 @@ def described(description: str, **bounds: object) -> Json:
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """How many durations a clock took, and how: `Samples` says what the words mean."""
+    """Number and sizes of durations; fields as in `HistorySamples`."""
 
     durations: int
     calls_per_duration: int
@@ -53,7 +53,7 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True)
 class Sketch:
-    """`count` values of which single ones are not kept: a KLL sketch; JSON all the way.
+    """KLL sketch of `count` values that are not stored individually.
 
     Z. Karnin, K. Lang, E. Liberty: Optimal Quantile Approximation in Streams (2016),
     https://arxiv.org/abs/1603.05346, as Apache DataSketches has it. What it promises is about
@@ -73,29 +73,29 @@ class Sketch:
 
     @property
     def mean(self) -> float:
-        """The mean of all values."""
+        """Mean of all values."""
         return self.total / self.count
 
     def quantiles(self, fractions: Sequence[float]) -> list[float]:
-        """The values at these `fractions` of all, from 0 to 1, each to within `rank_error`.
+        """Values at these `fractions`, 0 to 1, within `rank_error`.
 
         Raises:
             UsageProblem: the library that reads `kll` is not installed.
         """
-        found: list[float] = _kll(self.kll).get_quantiles(list(fractions), inclusive=True)
-        return found
+        quantile_values: list[float] = _kll(self.kll).get_quantiles(list(fractions), inclusive=True)
+        return quantile_values
 
-    def typical(self, size: int = 1000) -> list[float]:
-        """`size` values in ascending order that are distributed as all of them are."""
+    def representative_values(self, size: int = 1000) -> list[float]:
+        """`size` ascending values with the distribution of the sketch."""
         return self.quantiles([(at + 0.5) / size for at in range(size)])
 
     @classmethod
     def merged(cls, sketches: Iterable[Sketch]) -> Sketch:
-        """One sketch of all values of the `sketches`, no larger than one of them."""
+        """Merge `sketches` into one no larger than any of them."""
         parts = list(sketches)
-        kll, *others = (_kll(part.kll) for part in parts)
-        for other in others:
-            kll.merge(other)
+        kll, *other_sketches = (_kll(part.kll) for part in parts)
+        for other_sketch in other_sketches:
+            kll.merge(other_sketch)
         return cls(
             count=sum(part.count for part in parts),
             least=min(part.least for part in parts),
@@ -106,8 +106,8 @@ class Sketch:
         )
 
 
-def tells_quantile(count: int, fraction: float) -> bool:
-    """Whether so many values have one beyond that quantile: 20 for the 95th percentile.
+def has_quantile(count: int, fraction: float) -> bool:
+    """Whether the sample is large enough for the quantile: 20 for the 95th percentile.
 
     Of fewer it would be little but the largest of them.
     """
@@ -126,13 +126,13 @@ def _kll(text: str) -> Any:
 
 
 def kll_text(kll: Any) -> str:
-    """The library's own serialisation of a sketch, in base64."""
+    """Serialize a KLL sketch in base64."""
     return b64encode(kll.serialize()).decode("ascii")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """What one rank's clock saw of one benchmark, or the same reduced over the ranks.
+    """Times of one benchmark on one rank, or reduced over ranks.
 
     A *duration* is one call of the step, or the mean of `calls_per_duration` calls where the step
     is too short to be timed alone. A *round* is the smallest group of consecutive durations that
@@ -170,7 +170,7 @@ class Samples:
 
     @property
     def timing(self) -> Timing:
-        """How the durations were timed, also those that are no longer there."""
+        """How the durations were timed, including those no longer stored."""
         return self.reduced_from or Timing(
             durations=len(self.durations_s),
             calls_per_duration=self.calls_per_duration,
@@ -179,7 +179,7 @@ class Samples:
 
     @property
     def rounds(self) -> int:
-        """Whole rounds timed."""
+        """Complete rounds timed."""
         return self.timing.durations // self.timing.durations_per_round
 
     @property
@@ -188,17 +188,17 @@ class Samples:
         width = self.durations_per_round
         if width == 1:
             return self.durations_s
-        whole = len(self.durations_s) - len(self.durations_s) % width
-        return tuple(median(self.durations_s[i : i + width]) for i in range(0, whole, width))
+        used_length = len(self.durations_s) - len(self.durations_s) % width
+        return tuple(median(self.durations_s[i : i + width]) for i in range(0, used_length, width))
 
     def flagged(self, *flags: str) -> Samples:
-        """The same samples with `flags` added, each once."""
+        """Copy with `flags` added, without duplicates."""
         return replace(self, flags=tuple(dict.fromkeys((*self.flags, *flags))))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The amount of work in one call of the step, on one rank or summed over the ranks.
+    """Work done by one call of the step, on one rank or summed over ranks.
 
     None is what nobody stated or counted.
     """
@@ -211,24 +211,24 @@ class Work:
     )
 
     @property
-    def known(self) -> dict[str, float]:
-        """The amounts that somebody stated or counted, by name."""
+    def known_amounts(self) -> dict[str, float]:
+        """Known amounts by name."""
         return {name: amount for name, amount in asdict(self).items() if amount is not None}
 
 
 _SAME_AMOUNT: Final = 1e-9
 
 
-def is_same_amount(one: float | None, other: float | None) -> bool:
-    """Whether amounts of work are equal: sums of the ranks' shares are fractions."""
-    if one is None or other is None:
-        return one is other
-    return isclose(one, other, rel_tol=_SAME_AMOUNT)
+def is_same_amount(first: float | None, second: float | None) -> bool:
+    """Whether amounts of work are equal within rounding of per-rank shares."""
+    if first is None or second is None:
+        return first is second
+    return isclose(first, second, rel_tol=_SAME_AMOUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What an untimed check found before the measurement.
+    """Result of an untimed check before the measurement.
 
     `correctness` becomes part of the record; `facts` are added to the observation's, `flags` to
     those of its samples.
@@ -241,7 +241,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class RankTimes:
-    """The times of one rank of several, in a few numbers.
+    """Time statistics of one rank.
 
     `median_s` is the median round, all other statistics are of the `count` single durations, in
     seconds per call; quantiles are interpolated linearly, and None where `tells_quantile` of
@@ -263,7 +263,7 @@ class RankTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """All that was seen of one benchmark; every metric is computed from this and nothing else.
+    """Everything observed about one benchmark, the only input of metrics.
 
     `samples` are reduced over the ranks (maximum per duration); `ranks` has a row for each of
     them, or none where there is only one. `work` is summed over the ranks. `precision` is what
@@ -286,7 +286,7 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One number with its unit and the direction in which it gets better."""
+    """A number with its unit and better direction."""
 
     name: str
     value: float
@@ -297,8 +297,8 @@ class Metric:
 _UNITS_IN_NAMES: Final = ("_bytes_per_s", "_per_s", "_s")
 
 
-def ends_of(metric: str) -> tuple[str, str]:
-    """The metrics that are the lower and the upper end of the interval of `metric`.
+def confidence_bounds_of(metric: str) -> tuple[str, str]:
+    """Names of the metrics with the confidence bounds of `metric`.
 
     The unit stays at the end: ``step_time_ci_low_s``, ``samples_ci_low_per_s``.
     """
@@ -309,7 +309,7 @@ def ends_of(metric: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What one launch of fresh processes measured, where a benchmark had several."""
+    """Measurement of one launch, for benchmarks with several."""
 
     samples: Samples | None
     metrics: Mapping[str, Metric]
@@ -372,7 +372,7 @@ class BenchmarkRecord(Benchmark):
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement(BenchmarkRecord):
-    """One benchmark's record. Only the outcome ``measured`` carries samples and metrics."""
+    """Record of one benchmark; only outcome ``measured`` has samples and metrics."""
 
     samples: Samples | None = field(
         default=None, metadata=described("Every duration, in seconds per call")
@@ -382,16 +382,16 @@ class Measurement(BenchmarkRecord):
 
     @property
     def slowest_rank(self) -> RankTimes | None:
-        """The rank with the longest median round, of equals the first; None of fewer than two.
+        """The rank with the longest median round; None with fewer than two ranks.
 
         Not the one that was last most often: where the ranks wait for each other that is chance.
         """
-        several = len(self.ranks) > 1
-        return max(self.ranks, key=lambda rank: rank.median_s) if several else None
+        has_several = len(self.ranks) > 1
+        return max(self.ranks, key=lambda rank: rank.median_s) if has_several else None
 
     @property
     def confidence(self) -> float:
-        """The level of its intervals."""
+        """Confidence level of its intervals."""
         level: float = self.configuration.get("measure", {}).get("confidence", CONFIDENCE)
         return level
 
@@ -409,7 +409,7 @@ class Measurement(BenchmarkRecord):
         )
 
     def without_samples(self) -> Measurement:
-        """The same record, as far as it is kept in memory: the run's journal has the samples."""
+        """Copy without samples, for keeping in memory; the journal has the samples."""
         launches = tuple(replace(launch, samples=None) for launch in self.per_launch)
         return replace(self, samples=None, per_launch=launches)
 
@@ -423,7 +423,7 @@ RunStatus = Literal["complete", "failed", "interrupted"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """One run: what was asked, where, and the record of every selected benchmark.
+    """One run: command, environment, and the record of every selected benchmark.
 
     `started`, `resumed` (each time it went on) and `finished` are UTC in ISO 8601; `command` holds
     the arguments of pytest.
@@ -462,7 +462,7 @@ class Result(Benchmark):
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run with its results by node id.
+    """One run with its results by node id, as used for comparisons.
 
     A run directory, a file of pytest-benchmark (ours or anybody's) and the registry all give the
     same record: what is compared does not know where it came from.
@@ -524,7 +524,7 @@ LAST: Final = "last"
 
 
 def is_regression(kind: str, method: str | None, *, base: str) -> bool:
-    """Whether a verdict keeps its run from being a sample that later ones are judged by.
+    """Whether a verdict excludes its run from the samples of later ones.
 
     One beside the last run does not: two runs of the same code differ by more than the threshold
     often enough, and a history without its slower half would find all others slow. `base` is the
@@ -555,7 +555,7 @@ Interval = Annotated[tuple[float, float], _Unbounded]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class VerdictPart:
     """What was found of one number, which may be one of several that a verdict is about.
 
     `effect` and `interval` are fractions, positive where the head is slower or worse: head/base − 1
@@ -586,8 +586,8 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict(Part):
-    """What was found of one metric of one benchmark, or of its step time as a whole.
+class Verdict(VerdictPart):
+    """Verdict on one metric of a benchmark, or on its step time as a whole.
 
     The step time is judged by several metrics at once: its `parts`, of which the verdict's own
     numbers are the one that decided. `moved` are those that made it `regressed` or `improved`.
@@ -617,24 +617,24 @@ class Verdict(Part):
         metadata=described("More earlier runs that a history needs before it can judge", ge=0),
     )
     reason: str = field(default="", metadata=described("Why, in one line"))
-    parts: tuple[Part, ...] = field(
+    parts: tuple[VerdictPart, ...] = field(
         default=(), metadata=described("Of a step time: all numbers that it is judged by")
     )
 
     @property
-    def moved(self) -> tuple[str, ...]:
-        """The metrics of its parts that are of the verdict's own kind, or its only one."""
+    def changed_metrics(self) -> tuple[str, ...]:
+        """Metrics of the parts that have the verdict's kind, or its only metric."""
         return tuple(part.metric for part in self.parts if part.kind == self.kind) or (self.metric,)
 
     @property
-    def unchecked(self) -> bool:
-        """Whether the metric was not measured or allows no judgement: nobody checked its limit."""
+    def is_unchecked(self) -> bool:
+        """Whether the limit could not be checked, since the metric is missing or not judgeable."""
         return self.kind in {"not_measured", "errored"} and bool(self.metric)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A fact by its dot key that differs between base and head; None where one lacks it."""
+    """A fact, by dot key, that differs between base and head; None on a side without it."""
 
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
 
@@ -645,7 +645,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The verdicts of one head against one base, in the order of the head's benchmarks.
+    """Verdicts of one head against one base, in the head's order.
 
     There is one verdict per benchmark and metric, each with its reason.
 
@@ -660,12 +660,12 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     def count(self, kind: VerdictKind) -> int:
-        """How many verdicts are of that kind."""
+        """Number of verdicts of that kind."""
         return sum(verdict.kind == kind for verdict in self.verdicts)
 
     @property
     def all_incomparable(self) -> bool:
-        """Whether base and head have results that are of the same benchmarks, and all of them are.
+        """Whether base and head share benchmarks, but all of them are incomparable.
 
         A fixed bound compares nothing with a base.
         """

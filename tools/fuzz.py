@@ -202,10 +202,10 @@ def load_run(scene: Scene) -> None:
 @entry
 def resume(scene: Scene) -> None:
     """What ``pytest --resume`` reads of a run before anything is measured."""
-    from gpubench_plugin.results import RunDirectory, reopen
+    from gpubench_plugin.results import RunDirectory, open_to_resume
     from tests.support.runs_builder import environment
 
-    run = reopen(
+    run = open_to_resume(
         RunDirectory.open(scene.killed),
         environment=environment(),
         configurations={MLP: {"distributed": {"world_size": 1}}},
@@ -225,7 +225,7 @@ def configure(scene: Scene) -> None:
         preset="full",
         overlays=[scene.root / "configuration.yaml"],
         overrides=[],
-        chosen={},
+        fixed_values={},
         rootdir=scene.root,
         model_section=lambda _: ModelSection,
     )
@@ -242,9 +242,9 @@ def fix_rounds(scene: Scene) -> None:
 @entry
 def resume_ab(scene: Scene) -> None:
     """What ``gpubench ab --resume`` reads before it measures."""
-    from gpubench_plugin.cli.ab import earlier_state
+    from gpubench_plugin.cli.ab import load_state
 
-    earlier_state(scene.root / "ab")
+    load_state(scene.root / "ab")
 
 
 @entry

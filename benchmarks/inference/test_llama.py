@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.config import MOST_SAMPLES, ONE_SAMPLE, executions, over
+from gpubench_plugin.config import MOST_SAMPLES, ONE_SAMPLE, executions, param_variants
 
 
 @executions
@@ -14,7 +14,7 @@ def test_llama_prefill(gpubench, prefill, execution):
     gpubench(prefill)
 
 
-@over(ONE_SAMPLE, MOST_SAMPLES, argument="batch")
+@param_variants(ONE_SAMPLE, MOST_SAMPLES, argument="batch")
 @executions
 @pytest.mark.gpubench_full("amp", "fp16-true")
 @pytest.mark.gpubench(config="llama")

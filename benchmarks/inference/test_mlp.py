@@ -2,10 +2,10 @@
 
 import pytest
 
-from gpubench_plugin.config import COMPILED, PLAIN, over
+from gpubench_plugin.config import COMPILED, PLAIN, param_variants
 
 
-@over(PLAIN, COMPILED)
+@param_variants(PLAIN, COMPILED)
 @pytest.mark.gpubench(config="mlp")
 def test_mlp_infer(gpubench, inference, variant):
     """Logits of an MLP for one batch of digits."""

@@ -9,7 +9,7 @@ from gpubench_plugin.config import (
     ONE_SAMPLE,
     SOME_SAMPLES,
     memory_formats,
-    over,
+    param_variants,
 )
 
 
@@ -20,7 +20,7 @@ def test_resnet18_infer(gpubench, inference, memory_format):
     gpubench(inference)
 
 
-@over(
+@param_variants(
     CHANNELS_LAST,
     CONTIGUOUS,
     CHANNELS_LAST & ONE_SAMPLE,

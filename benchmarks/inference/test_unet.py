@@ -2,10 +2,10 @@
 
 import pytest
 
-from gpubench_plugin.config import CHANNELS_LAST, FULL, PLAIN, over
+from gpubench_plugin.config import CHANNELS_LAST, FULL, PLAIN, param_variants
 
 
-@over(PLAIN, CHANNELS_LAST & FULL)
+@param_variants(PLAIN, CHANNELS_LAST & FULL)
 @pytest.mark.gpubench_full("amp", "fp16-true")
 @pytest.mark.gpubench(config="unet-cond")
 def test_unet_cond_infer(gpubench, inference, variant):

@@ -13,7 +13,7 @@ def test_attention(gpubench, torch_device, sizes, dtype, tolerance, implementati
     from torch.nn.attention import sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
-    from gpubench_plugin.workloads._micro import BACKENDS, attend, flops, require_close
+    from gpubench_plugin.workloads._micro import BACKENDS, flops, require_close, run_attention
 
     backward = direction == "forward_backward"
     shape = (sizes.batch, sizes.heads, sizes.tokens, sizes.head_size)
@@ -30,7 +30,7 @@ def test_attention(gpubench, torch_device, sizes, dtype, tolerance, implementati
     def attention_and_gradients():
         return torch.autograd.grad(scaled_dot_product_attention(*inputs), inputs, upstream)
 
-    output = attend(implementation, attention)
+    output = run_attention(implementation, attention)
     few = [tensor.detach()[:1, :1].double().requires_grad_(backward) for tensor in inputs]
     exact = torch.softmax(few[0] @ few[1].mT / sizes.head_size**0.5, dim=-1) @ few[2]
     compared = [("output", output[:1, :1], exact)]

@@ -15,9 +15,9 @@ def test_backward(gpubench, torch_device, sizes, order, observed):
     What the nodes of each kind took of the time of all nodes is recorded as
     ``<kind>_fraction``, and a trace of each node is what ``--profile`` writes.
     """
-    from gpubench_plugin.workloads._micro import Chains, NodeTimes, require_equal
+    from gpubench_plugin.workloads._micro import LinearStacks, NodeTimes, require_equal
 
-    chains = Chains(
+    chains = LinearStacks(
         graphs=sizes.graphs, layers=sizes.layers, size=sizes.layer_size, device=torch_device
     )
     times = NodeTimes()
@@ -25,7 +25,7 @@ def test_backward(gpubench, torch_device, sizes, order, observed):
     def build():
         losses = chains.forward()
         if observed == "observed":
-            times.observe(losses)
+            times.hook(losses)
 
     with ThreadPoolExecutor(sizes.graphs) as threads:
         step = chains.serial if order == "serial" else partial(chains.concurrent, threads)
@@ -40,4 +40,4 @@ def test_backward(gpubench, torch_device, sizes, order, observed):
             gpubench.record(f"{kind}_fraction", partial(times.share, kind), unit="fraction")
         times.reset()
         gpubench(step, setup=build, samples=sizes.graphs)
-    times.leave()
+    times.unhook()

@@ -11,10 +11,10 @@ def test_layout_elementwise(gpubench, torch_device, sizes, layout):
     """A sum with a contiguous matrix: two matrices are read, one is written."""
     import torch
 
-    from gpubench_plugin.workloads._micro import laid_out, require_equal
+    from gpubench_plugin.workloads._micro import require_equal, with_layout
 
     plain, other = torch.randn(2, sizes.rows, sizes.columns, device=torch_device)
-    matrix, total = laid_out(plain, layout), torch.empty_like(plain)
+    matrix, total = with_layout(plain, layout), torch.empty_like(plain)
 
     def step():
         torch.add(matrix, other, out=total)
@@ -31,11 +31,11 @@ def test_layout_matmul(gpubench, torch_device, sizes, tolerance, layout):
     """A product with a contiguous matrix."""
     import torch
 
-    from gpubench_plugin.workloads._micro import laid_out, require_close
+    from gpubench_plugin.workloads._micro import require_close, with_layout
 
     size = sizes.matrix_size
     plain, other = torch.randn(2, size, size, device=torch_device)
-    matrix, product = laid_out(plain, layout), torch.empty_like(plain)
+    matrix, product = with_layout(plain, layout), torch.empty_like(plain)
 
     def step():
         torch.mm(matrix, other, out=product)
@@ -55,7 +55,7 @@ def test_validation(gpubench, torch_device, sizes, validation):
     """
     import torch
 
-    from gpubench_plugin.workloads._micro import laid_out
+    from gpubench_plugin.workloads._micro import with_layout
 
     matrix = torch.randn(sizes.rows, sizes.columns, device=torch_device)
     result = torch.empty_like(matrix)
@@ -65,7 +65,7 @@ def test_validation(gpubench, torch_device, sizes, validation):
         "finite": lambda given: bool(torch.isfinite(given).all()),
     }[validation]
     wrong = {
-        "contiguous": lambda: laid_out(matrix, "padded"),
+        "contiguous": lambda: with_layout(matrix, "padded"),
         "finite": lambda: matrix.index_fill(0, torch.tensor(0, device=torch_device), torch.nan),
     }
     found = validation == "none" or not valid(wrong[validation]())

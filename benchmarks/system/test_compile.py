@@ -71,8 +71,8 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
         INDUCTOR,
         CompiledStep,
         build_model,
-        compiler,
-        run_once,
+        make_compiler,
+        run_fake_step,
     )
     from gpubench_plugin.workloads._micro import TOLERANCES
 
@@ -95,14 +95,14 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
 
     study = CompiledStep(
         eager=eager,
-        compiled=compiler(mode=section.compile, backend=section.compile_backend),
+        compiled=make_compiler(mode=section.compile, backend=section.compile_backend),
         loss=partial(loss, batch),
         other_losses=[
             partial(loss, batch.split(part)[0]) for part in (size - 1, size - 2) if part > 0
         ],
         device=torch_device,
         tolerance=TOLERANCES[precision.compute_dtype],
-        flops_step=partial(run_once, workload, samples=size, backward=True),
+        flops_step=partial(run_fake_step, workload, samples=size, backward=True),
         samples=size,
     )
     clock = clock_for(torch_device, gpubench_config.measure)

@@ -65,7 +65,7 @@ def data(
         raise Unsupported("pinned memory is for copies to CUDA; choose --device=cuda")
     _write(tmp_path, *_pictures(dataset, gpubench_config))
     section = gpubench_config.data.model_copy(update={"source": "images", "path": str(tmp_path)})
-    loaded = Images.configured(
+    loaded = Images.from_section(
         section,
         workload,
         batch_size=gpubench_config.training.batch_size,

@@ -10,10 +10,10 @@ from gpubench_plugin.config import (
     FULL,
     PLAIN,
     Variant,
-    over,
+    param_variants,
 )
 
-moe_variants = over(
+moe_variants = param_variants(
     PLAIN,
     # A loop over the experts instead of one grouped product.
     Variant(name="eager-experts", assignments=("model.experts_implementation=eager",)) & FULL,

@@ -10,11 +10,13 @@ from gpubench_plugin.config import (
     FSDP2,
     FULL,
     PLAIN,
-    over,
+    param_variants,
 )
 
 # On a CPU channels_last is slower here, and a step of FSDP2 takes half a second.
-unet_variants = over(PLAIN, CHANNELS_LAST & FULL, COMPILED, ACCUMULATED, CHECKPOINTED, FSDP2 & FULL)
+unet_variants = param_variants(
+    PLAIN, CHANNELS_LAST & FULL, COMPILED, ACCUMULATED, CHECKPOINTED, FSDP2 & FULL
+)
 
 
 @unet_variants

@@ -1,4 +1,4 @@
-"""The bench: one measurement on the rank side, from the untimed checks to the record.
+"""The bench: one measurement on one rank, from the untimed checks to the record.
 
 Its stages, in order: check, measure, reduce over the ranks, compute the metrics.
 """
@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from gpubench_plugin.bench.step import (
-    FirstCall,
+    FirstCallValidator,
     TimedStep,
     has_been_used,
-    refuse_contradiction,
+    refuse_contradicting_amounts,
     refuse_unfinished,
 )
 from gpubench_plugin.config import fixture_names
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.flags import PRECISION_UNUSED
-from gpubench_plugin.measure import OwnMetric, measurement_of
+from gpubench_plugin.measure import CustomMetric, build_measurement
 from gpubench_plugin.records import Better, Check, Measurement, Observation, Samples, Work
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Bench:
-    """What the fixture ``gpubench`` gives: call it once with the step to measure.
+    """The value of the ``gpubench`` fixture: call it once with the step to measure.
 
     Amounts are per rank and per call of the step. Checks happen before the timing.
     """
@@ -70,10 +70,10 @@ class Bench:
         self._precision = precision
         self._group = group
         self._parts = parts
-        self._called = False
+        self._measured_once = False
         self._result: object = None
         self._has_result = False
-        self._own: dict[str, OwnMetric] = {}
+        self._custom_metrics: dict[str, CustomMetric] = {}
 
     @property
     def _reduction(self) -> Reduction:
@@ -84,7 +84,7 @@ class Bench:
 
     @property
     def result(self) -> object:
-        """What the last timed call of the step returned; it is never recorded.
+        """Return value of the last timed call of the step; never recorded.
 
         It is what was timed, to be asserted on. It lives no longer than the test.
 
@@ -96,7 +96,7 @@ class Bench:
         return self._result
 
     def release(self) -> None:
-        """Let go of the result: the test is over."""
+        """Drop the reference to the result at the end of the test."""
         self._result = None
 
     def __call__(
@@ -126,9 +126,9 @@ class Bench:
         """
         amounts = {"samples": samples, "tokens": tokens, "bytes": bytes, "flops": flops}
         try:
-            stated_work = self._claim(amounts)
+            stated_work = self._claim_measurement(amounts)
             timed = TimedStep.of(step, self._case.id, setup=setup, teardown=teardown)
-            return self._measured(timed, stated_work)
+            return self._run_measurement(timed, stated_work)
         except BaseException as error:  # the test may catch it, and pass
             self._notes.raised(error)
             raise
@@ -141,46 +141,46 @@ class Bench:
         unit: str = "1",
         better: Better = "none",
     ) -> None:
-        """Add a metric of your own to the record; say so before the step is measured.
+        """Add a custom metric to the record; must be called before the step is measured.
 
         A function is asked after the timed calls. Of several ranks rank zero's value counts.
 
         Raises:
             UsageProblem: said too late or twice, or the unit is not in :data:`.metrics.base.UNITS`.
         """
-        if self._called:
+        if self._measured_once:
             raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) after the measurement")
-        if name in self._own:
+        if name in self._custom_metrics:
             raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) was said twice")
-        self._own[name] = OwnMetric(name=name, value=value, unit=unit, better=better)
+        self._custom_metrics[name] = CustomMetric(name=name, value=value, unit=unit, better=better)
 
-    def _measured(self, timed: TimedStep, stated_work: Work) -> Measurement:
+    def _run_measurement(self, timed: TimedStep, stated_work: Work) -> Measurement:
         from gpubench_plugin.measure import Tracers
         from gpubench_plugin.results import append, pytest_benchmark
-        from gpubench_plugin.training import naming_what_is_not_deterministic
+        from gpubench_plugin.training import nondeterminism_errors
 
         subject = timed.subject
         if subject is not None:
             self._parts.include(subject)
         if pytest_benchmark.measuring_disabled(self._carrier):
             return self._run_once(timed)
-        before = self._group.control.traffic
-        used = self._parts.end_watching() or has_been_used(timed)
-        with naming_what_is_not_deterministic():
+        traffic_before = self._group.control.traffic
+        was_used = self._parts.stop_tracking() or has_been_used(timed)
+        with nondeterminism_errors():
             check = self._prepare(subject)
             first_s = check.facts.get("first_step_s")  # where the very first step was the check's
             # The checks, which are over, may have made the first call of what is timed: that of a
             # subject beside a foreign step has compiled, and allocated, what the step calls.
             beside = subject is None and bool(self._parts.subjects)
-            unseen = used or (first_s is None and (beside or has_been_used(timed)))
+            may_have_warmed_up = was_used or (first_s is None and (beside or has_been_used(timed)))
             own_work = Work() if subject is None else subject.work()
             if subject is not None:
-                refuse_contradiction(stated_work, own_work, subject, self._case.id)
+                refuse_contradicting_amounts(stated_work, own_work, subject, self._case.id)
             samples, facts = self._measure(timed, stated_work)
         samples = samples.flagged(*check.flags)
-        if unseen or first_s is not None:
-            samples = replace(samples, first_step_s=None if unseen else first_s)
-        samples, products, memory = self._take_census(samples, timed)
+        if may_have_warmed_up or first_s is not None:
+            samples = replace(samples, first_step_s=None if may_have_warmed_up else first_s)
+        samples, products, memory = self._inspect_call(samples, timed)
         check = replace(check, correctness={**check.correctness, **products})
         self._profile(timed)
         work = self._work(stated_work, own_work, subject)
@@ -195,29 +195,33 @@ class Bench:
         )
         measurement = self._conclude(own, check)
         if self._group.world.size > 1:
-            self._notes.log({"event": "traffic", **asdict(self._group.control.traffic - before)})
+            self._notes.log(
+                {"event": "traffic", **asdict(self._group.control.traffic - traffic_before)}
+            )
             if self._context.ranks_folder is not None:
                 append(self._context.ranks_folder, self._group.world.rank, self._case.id, samples)
         # Its own pause, which then has nothing to do, makes coverage lose the rest of the test:
         # 4 of 8 lines, pytest-benchmark 5.3.1 with coverage 7.
-        Tracers().paused(partial(pytest_benchmark.carry, self._carrier, measurement))
+        Tracers().paused(partial(pytest_benchmark.store_result, self._carrier, measurement))
         self._context.carried[self._case.id] = self._carrier.stats
         if self._group.world.is_root:  # the others' would be sent for nothing
             self._notes.measurement = measurement
         return measurement
 
-    def _claim(self, amounts: Mapping[str, object]) -> Work:
-        """Let the benchmark be measured once; the `amounts` that its caller states."""
-        if self._called:
+    def _claim_measurement(self, amounts: Mapping[str, object]) -> Work:
+        """Claim the benchmark's single measurement and return the `amounts` its caller stated."""
+        if self._measured_once:
             raise UsageProblem(f"{self._case.id}: gpubench was called twice; one step per test")
-        self._called = True
-        stated = {name: amount for name, amount in amounts.items() if amount is not None}
-        for name, amount in stated.items():
+        self._measured_once = True
+        stated_amounts = {name: amount for name, amount in amounts.items() if amount is not None}
+        for name, amount in stated_amounts.items():
             if not _is_amount(amount):
                 raise UsageProblem(
-                    f"{self._case.id}: {name}={_shown(amount)}; allowed: a number above 0"
+                    f"{self._case.id}: {name}={_format_amount(amount)}; allowed: a number above 0"
                 )
-        return Work(**{name: float(cast("float", amount)) for name, amount in stated.items()})
+        return Work(
+            **{name: float(cast("float", amount)) for name, amount in stated_amounts.items()}
+        )
 
     def _run_once(self, timed: TimedStep) -> Measurement:
         from gpubench_plugin.results import pytest_benchmark
@@ -225,11 +229,11 @@ class Bench:
         result = pytest_benchmark.run_once(self._carrier, timed.call, timed.setup, timed.teardown)
         refuse_unfinished(result, timed.call, self._case.id)
         self._result, self._has_result = result, True
-        self._notes.not_measured = "measuring is off (--benchmark-disable)"
-        return self._case.record("not_measured", self._notes.not_measured)
+        self._notes.error_reason = "measuring is off (--benchmark-disable)"
+        return self._case.unmeasured("not_measured", self._notes.error_reason)
 
     def _prepare(self, subject: Subject | None) -> Check:
-        """The untimed checks, of the timed `subject` last; one rank's failure is every rank's."""
+        """Run the untimed checks, the timed `subject`'s last; a failure on one rank fails all."""
         check = Check()
         failure: BaseException | None = None
         try:
@@ -237,10 +241,10 @@ class Bench:
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
             # Raised again below, once all ranks know: none may wait for one that gave up.
             failure = error
-        self._reduction.checked(failure)
+        self._reduction.raise_check_failures(failure)
         return check
 
-    def _measure(self, timed: TimedStep, stated: Work) -> tuple[Samples, dict[str, float]]:
+    def _measure(self, timed: TimedStep, stated_work: Work) -> tuple[Samples, dict[str, float]]:
         from gpubench_plugin.measure import Tracers, measure
         from gpubench_plugin.measure.clocks import clock_for
         from gpubench_plugin.measure.probes import (
@@ -253,22 +257,26 @@ class Bench:
 
         section = self._case.configuration.measure
         clock = clock_for(self._device, section)
-        first = FirstCall(timed, self._parts.subjects, self._case.id, stated=stated)
+        first_call = FirstCallValidator(
+            timed, self._parts.subjects, self._case.id, stated=stated_work
+        )
         tracers, tensors = Tracers(), self._parts.tensor_memory
         growth = MemoryGrowth(self._device)
 
-        def first_ended() -> None:
+        def on_first_call() -> None:
             failure: Exception | None = None
             try:
-                first.look(clock.taken())  # which is gone then, and in nobody's memory
+                first_call.validate(
+                    clock.take_result()
+                )  # which is gone then, and in nobody's memory
             except Exception as error:  # raised again below, once all ranks know
                 failure = error
-            self._reduction.checked(failure)
+            self._reduction.raise_check_failures(failure)
             if tensors is not None:
                 tensors.watch(timed.run_briefly)
             growth.begin()
 
-        def block_ended(rounds: int, half_width: float) -> None:
+        def on_block(rounds: int, half_width: float) -> None:
             growth.block_ended()
             if self._context.progress is not None:
                 self._context.progress(rounds, half_width)
@@ -283,31 +291,33 @@ class Bench:
                 clock=clock,
                 section=section,
                 agreement=self._group.agreement,
-                frozen=self._case.rounds,
+                fixed_rounds=self._case.fixed_rounds,
                 setup=timed.setup,
                 teardown=timed.teardown,
                 contention=Contention(),
-                on_first=first_ended,
-                on_timed=first.begin,
-                on_progress=block_ended,
+                on_first=on_first_call,
+                on_timed=first_call.begin,
+                on_progress=on_block,
             )
             samples = tracers.paused(measured)
-        first.end(samples.calls, clock.result)
+        first_call.end(samples.calls, clock.result)
         self._result, self._has_result = clock.result, True
         facts = memory.facts | self._facts(timed)
-        for subject in first.advanced:
-            counted = subject.finish()  # its check of them, too, which holds for a foreign step
+        for subject in first_call.advanced:
+            step_counts = subject.finish()  # its check of them, too, which holds for a foreign step
             if subject is timed.subject:
-                facts.update(counted, **self._parts.facts(subject))
-        if first.wrapped is not None and stated.flops is not None:
-            self._work(stated, first.wrapped.work(), first.wrapped)  # refused if not those counted
-        self._show_tracers(tracers, timed)
-        grown = growth.flags(samples.block_calls, samples.calls_per_duration)
-        flags = (*memory.flags, *grown, *throttling.flags, *suspension.flags, *tracers.flags)
+                facts.update(step_counts, **self._parts.facts(subject))
+        if first_call.wrapped is not None and stated_work.flops is not None:
+            self._work(
+                stated_work, first_call.wrapped.work(), first_call.wrapped
+            )  # refused if not those counted
+        self._run_traced(tracers, timed)
+        growth_flags = growth.flags(samples.block_calls, samples.calls_per_duration)
+        flags = (*memory.flags, *growth_flags, *throttling.flags, *suspension.flags, *tracers.flags)
         return samples.flagged(*flags), facts
 
     def _facts(self, timed: TimedStep) -> dict[str, float]:
-        """What the configuration says of the step."""
+        """Facts about the step taken from the configuration."""
         configuration = self._case.configuration
         has_model = timed.subject is not None or "model" in fixture_names(self._item)
         return {
@@ -316,22 +326,22 @@ class Bench:
             "processors": float(os.cpu_count() or 0),
         }
 
-    def _show_tracers(self, tracers: Tracers, timed: TimedStep) -> None:
-        """Run a step once more where coverage, say, has not followed any; a subject's check was.
+    def _run_traced(self, tracers: Tracers, timed: TimedStep) -> None:
+        """Run the step once more under tracers (coverage, say) that were paused while timing.
 
         One that fails then, as it has nothing left to read, takes nothing from what was measured.
         """
         # The census, where there is one, is a traced call as well.
-        counted = self._precision is not None or self._parts.tensor_memory is not None
-        unseen = tracers.were_paused and timed.subject is None and not counted
-        if self._group.agreement.decide(int(unseen)):
+        was_traced_anyway = self._precision is not None or self._parts.tensor_memory is not None
+        untraced = tracers.were_paused and timed.subject is None and not was_traced_anyway
+        if self._group.agreement.decide(int(untraced)):
             with suppress(Exception):
                 timed.run()
 
-    def _take_census(
+    def _inspect_call(
         self, samples: Samples, timed: TimedStep
     ) -> tuple[Samples, dict[str, Any], dict[str, float]]:
-        """What one more call, untimed, works on: correctness and facts of it.
+        """Make one extra untimed call and record its tensors: correctness values and facts.
 
         It is made where the benchmark claims a precision, and on a CPU, whose tensors are counted.
         The samples get the flag ``precision_unused`` where nothing bears the claim out.
@@ -343,38 +353,38 @@ class Bench:
 
         census = take_census(timed.run_briefly)
         if tensors is not None:
-            tensors.add_older(None if census is None else census.inputs)
+            tensors.add_inputs(None if census is None else census.inputs)
         facts = {} if tensors is None else tensors.facts
         if self._precision is None:
             return samples, {}, facts
-        if census is None or not census.bears_out(self._precision.compute_dtype):
+        if census is None or not census.confirms(self._precision.compute_dtype):
             samples = samples.flagged(PRECISION_UNUSED)
         return samples, {"product_dtypes": census and dict(census.products)}, facts
 
-    def _work(self, stated: Work, own: Work, subject: Subject | None) -> Work:
-        """The work the caller gave, completed by the timed subject's `own`; its FLOPs counted.
+    def _work(self, stated: Work, subject_work: Work, subject: Subject | None) -> Work:
+        """Merge the caller's amounts of work with the timed subject's `own`, counting its FLOPs.
 
         Raises:
             UsageProblem: FLOPs were given, and are not those counted.
         """
         if subject is None:
             return stated
-        own = replace(own, flops=own.flops or self._count_flops(subject))
-        refuse_contradiction(stated, own, subject, self._case.id)
-        return replace(own, **stated.known)
+        subject_work = replace(subject_work, flops=subject_work.flops or self._count_flops(subject))
+        refuse_contradicting_amounts(stated, subject_work, subject, self._case.id)
+        return replace(subject_work, **stated.known_amounts)
 
     def _count_flops(self, subject: Subject) -> float | None:
-        """FLOPs of one call, counted on fake tensors; what has no formula is journalled."""
+        """Count the FLOPs of one call on fake tensors; ops without a formula are journalled."""
         from gpubench_plugin.measure.probes import count_flops
 
-        counted = count_flops(subject.flops_step)
+        flops = count_flops(subject.flops_step)
         self._notes.log(
-            {"event": "flops", "per_call": counted.total, "uncounted_ops": counted.uncounted_ops}
+            {"event": "flops", "per_call": flops.total, "uncounted_ops": flops.uncounted_ops}
         )
-        return counted.total or None
+        return flops.total or None
 
     def _profile(self, timed: TimedStep) -> None:
-        """Trace a few extra steps, on every rank alike; rank zero writes the trace."""
+        """Trace a few extra steps on every rank; rank zero writes the trace."""
         section, run = self._case.configuration.profiling, self._context.run
         if not section.enabled:
             return
@@ -388,19 +398,19 @@ class Bench:
         )
 
     def _conclude(self, own: Observation, check: Check) -> Measurement:
-        """The measurement of all ranks; on ranks other than zero, of this one.
+        """Build the measurement over all ranks; ranks other than zero get their own.
 
         What rank zero finds wrong with the numbers fails the benchmark on every rank.
         """
         failure: Exception | None = None
         try:
-            seen = self._reduction.over_ranks(own)
-            measurement = measurement_of(
-                self._item, self._case, seen, check, own=self._own.values()
+            reduced = self._reduction.merge(own)
+            measurement = build_measurement(
+                self._item, self._case, reduced, check, custom_metrics=self._custom_metrics.values()
             )
         except Exception as error:
             failure = error
-        self._reduction.concluded(failure)
+        self._reduction.raise_conclusion(failure)
         return measurement
 
 
@@ -413,7 +423,7 @@ def _is_amount(amount: object) -> bool:
         return False
 
 
-def _shown(amount: object) -> str:
+def _format_amount(amount: object) -> str:
     try:
         return f"{amount!r:.40}"
     except ValueError:  # Python writes no more than 4,300 digits
@@ -421,5 +431,5 @@ def _shown(amount: object) -> str:
 
 
 def file_name(case: Case) -> str:
-    """The case's name as a file's: what a file system might refuse is replaced."""
+    """Return the case's name as a file name, with unsafe characters replaced."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", case.name).strip("-")

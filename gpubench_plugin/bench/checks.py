@@ -1,4 +1,4 @@
-"""What stands beside a training: the reference it is compared with, its checkpoints, its seeds."""
+"""Untimed companions of a training: the reference run, checkpoints, and seeds."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.bench.fixtures import Setting
-    from gpubench_plugin.measure import Part
+    from gpubench_plugin.measure import Checkable
     from gpubench_plugin.training import (
         Checkpoints,
-        Convergence,
         Evaluation,
+        Fp32Reference,
         Recorded,
-        Reference,
+        TimeToTarget,
         Trainer,
     )
 
 
-def reference_of(setting: Setting, *, shared: bool) -> Reference | None:
-    """What the first training steps are compared with; None: nothing.
+def reference_of(setting: Setting, *, shared: bool) -> Fp32Reference | None:
+    """Build the reference that the first training steps are compared with, or None.
 
     Where ranks have `shared` the device, each may take its part of what is free.
     """
     from gpubench_plugin.errors import UsageProblem
-    from gpubench_plugin.training import Reference
+    from gpubench_plugin.training import Fp32Reference
 
     configuration, precision = setting.configuration, setting.precision
     training, measure = configuration.training, configuration.measure
@@ -45,7 +45,7 @@ def reference_of(setting: Setting, *, shared: bool) -> Reference | None:
         return None
     is_full = configuration.experiment.preset == "full"
     reduced_in = configuration.distributed.fsdp_reduce_dtype
-    return Reference(
+    return Fp32Reference(
         workload=setting.workload,
         training=training,
         measure=measure,
@@ -63,17 +63,17 @@ def reference_of(setting: Setting, *, shared: bool) -> Reference | None:
 
 
 def _free_bytes(setting: Setting, shared: bool) -> int | None:
-    """The memory that this rank may take, once torch has given back what it does not use."""
+    """Memory this rank may allocate after torch has released its unused cache."""
     from gpubench_plugin.distributed import free_bytes
-    from gpubench_plugin.measure import return_free_memory
+    from gpubench_plugin.measure import release_memory
 
-    return_free_memory(setting.device)
+    release_memory(setting.device)
     local_ranks = setting.group.world.local_size
     return free_bytes(setting.device, local_ranks=local_ranks, shared=shared)
 
 
 def seeds_of(setting: Setting) -> Recorded:
-    """The seeds, for the record."""
+    """The seeds to record."""
     from gpubench_plugin.training import Recorded, seeding
 
     seed = setting.configuration.experiment.seed
@@ -82,14 +82,14 @@ def seeds_of(setting: Setting) -> Recorded:
 
 def resumption_of(
     request: pytest.FixtureRequest, trainer: Trainer, setting: Setting
-) -> tuple[Part, ...]:
-    """What lets `trainer` go on from ``training.resume``, if that is asked for."""
+) -> tuple[Checkable, ...]:
+    """Build the resumption of `trainer` from ``training.resume``, if configured."""
     path = setting.configuration.training.resume
     if path is None:
         return ()
-    from gpubench_plugin.training import Resumption
+    from gpubench_plugin.training import ResumeFromCheckpoint
 
-    resumption = Resumption(
+    resumption = ResumeFromCheckpoint(
         _checkpoints(request, "training.resume", setting),
         request.config.rootpath / path,
         trainer,
@@ -104,8 +104,8 @@ def checkpointing_of(
     trainer: Trainer,
     setting: Setting,
     evaluate: Callable[[], Evaluation] | None,
-) -> tuple[Part, ...]:
-    """What writes a checkpoint of `trainer` after its check, if ``training.checkpoint`` asks."""
+) -> tuple[Checkable, ...]:
+    """Build the check that writes a checkpoint of `trainer`, if ``training.checkpoint`` is set."""
     if not setting.configuration.training.checkpoint:
         return ()
     from gpubench_plugin.training import Checkpointing
@@ -115,14 +115,14 @@ def checkpointing_of(
         return {"loss": loss, **(evaluate().metrics if evaluate is not None else {})}
 
     checkpoints = _checkpoints(request, "training.checkpoint", setting)
-    by = "loss" if evaluate is None else "test_loss"
-    return (Checkpointing(checkpoints, trainer, metrics=metrics, by=by),)
+    best_metric = "loss" if evaluate is None else "test_loss"
+    return (Checkpointing(checkpoints, trainer, metrics=metrics, by=best_metric),)
 
 
 def observe_with_checkpoints(
-    request: pytest.FixtureRequest, convergence: Convergence, setting: Setting
+    request: pytest.FixtureRequest, convergence: TimeToTarget, setting: Setting
 ) -> None:
-    """Write a checkpoint at every evaluation on the way to a target, if that is asked for.
+    """Write a checkpoint at every evaluation of a time-to-target run, if configured.
 
     Raises:
         UsageProblem: ``training.resume`` is set: such a training begins anew for every timed call.
@@ -145,7 +145,7 @@ def observe_with_checkpoints(
 
 
 def _checkpoints(request: pytest.FixtureRequest, key: str, setting: Setting) -> Checkpoints:
-    """The checkpoints of this benchmark, in the run's folder.
+    """The checkpoint store of this benchmark, in the run directory.
 
     Raises:
         Unsupported: rank zero has not the whole model that all ranks train.

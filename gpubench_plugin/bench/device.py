@@ -42,12 +42,12 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
     from gpubench_plugin.distributed import threads_per_rank
     from gpubench_plugin.launchers import context_of
-    from gpubench_plugin.measure import preserved
+    from gpubench_plugin.measure import state_restored
 
     case = case_of(request)
     device = torch.device(case.device.torch_name)
     with ExitStack() as stack:
-        stack.enter_context(preserved(device))
+        stack.enter_context(state_restored(device))
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))
             torch.backends.cudnn.benchmark = case.configuration.model.cudnn_benchmark is not False
@@ -71,12 +71,12 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
 @pytest.fixture
 def process_group(request: pytest.FixtureRequest, torch_device: torch.device) -> ProcessGroup:
-    """The ranks that run together: torchrun's, else a group of one. It lives for the session."""
+    """The process group: torchrun's, else a group of one; lives for the session."""
     from gpubench_plugin.launchers import context_of
 
     case = case_of(request)
     return context_of(request.config).ranks.process_group(
-        case.configuration.distributed.backend, torch_device, shared=case.shares_device
+        case.configuration.distributed.backend, torch_device, shares_device=case.shares_device
     )
 
 
@@ -91,8 +91,8 @@ def precision(request: pytest.FixtureRequest, torch_device: torch.device) -> Ite
     from gpubench_plugin.errors import Unsupported
 
     name = case_of(request).precision
-    chosen: Precision = catalog.load("precision", name)()
-    if reason := chosen.unsupported(torch_device):
+    selected: Precision = catalog.load("precision", name)()
+    if reason := selected.unsupported(torch_device):
         raise Unsupported(f"{name}: {reason}")
-    with chosen.switches():
-        yield chosen
+    with selected.switches():
+        yield selected

@@ -1,4 +1,4 @@
-"""The fixtures ``gpubench`` and ``collective``, and the running benchmark as fixtures see it."""
+"""The ``gpubench`` and ``collective`` fixtures, and the running benchmark's state."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Setting:
 
 
 def case_of(request: pytest.FixtureRequest) -> Case:
-    """What is known of the benchmark.
+    """Return the benchmark's case.
 
     Raises:
         UsageProblem: the test is no benchmark.
@@ -68,7 +68,7 @@ def _state_of(request: pytest.FixtureRequest) -> BenchmarkState:
 
 
 def parts_of(request: pytest.FixtureRequest) -> Parts:
-    """What stands in the test beside the step: what is checked before anything is timed."""
+    """Return the benchmark's parts: what is checked before anything is timed."""
     parts: Parts = request.getfixturevalue("_gpubench_parts")
     return parts
 
@@ -80,7 +80,7 @@ def _gpubench_parts() -> Iterator[Parts]:
 
     parts = Parts()
     yield parts
-    parts.end_watching()
+    parts.stop_tracking()
 
 
 @pytest.fixture
@@ -91,15 +91,15 @@ def collective(
     process_group: ProcessGroup,
     precision: Precision,
 ) -> Callable[[str, str], Exchange]:
-    """Makes a collective to measure: ``gpubench(collective("all-reduce", "1MiB"))``.
+    """Factory of collectives to measure: ``gpubench(collective("all-reduce", "1MiB"))``.
 
     It exchanges what the precision computes in, and is verified on every rank. Ask for one in a
     test.
     """
     from gpubench_plugin.distributed import exchange
 
-    def bound(name: str, size: str) -> Exchange:
-        made = exchange(
+    def make_exchange(name: str, size: str) -> Exchange:
+        collective_exchange = exchange(
             name,
             size,
             group=process_group,
@@ -107,17 +107,17 @@ def collective(
             largest_bytes=gpubench_config.distributed.largest_message_bytes,
             computed_in=precision.compute_dtype,
         )
-        parts_of(request).add(made)
-        return made
+        parts_of(request).add(collective_exchange)
+        return collective_exchange
 
-    return bound
+    return make_exchange
 
 
 @pytest.fixture
 def _gpubench_carrier(
     request: pytest.FixtureRequest, benchmark: BenchmarkFixture
 ) -> BenchmarkFixture:
-    """pytest-benchmark's fixture, known also where a later fixture ends the test."""
+    """pytest-benchmark's fixture, created early so that it exists if a later fixture skips."""
     _state_of(request).carrier = benchmark
     return benchmark
 
@@ -136,11 +136,11 @@ def gpubench(
     from gpubench_plugin.distributed import ProcessGroup
     from gpubench_plugin.precision import Precision
 
-    _require_ours(request, "process_group", process_group, ProcessGroup)
+    _refuse_shadowed_fixture(request, "process_group", process_group, ProcessGroup)
     precision = None
     if PRECISION in request.fixturenames:  # not asked for here, or every benchmark would use it
         precision = request.getfixturevalue(PRECISION)
-        _require_ours(request, PRECISION, precision, Precision)
+        _refuse_shadowed_fixture(request, PRECISION, precision, Precision)
     from gpubench_plugin.launchers import Notes, context_of
 
     state = _state_of(request)
@@ -158,8 +158,10 @@ def gpubench(
     bench.release()
 
 
-def _require_ours(request: pytest.FixtureRequest, name: str, value: object, kind: type) -> None:
-    """Refuse a benchmark in which a project's own fixture or parameter has taken our place."""
+def _refuse_shadowed_fixture(
+    request: pytest.FixtureRequest, name: str, value: object, kind: type
+) -> None:
+    """Refuse a benchmark in which a project fixture or parameter shadows one of gpubench's."""
     from gpubench_plugin.errors import UsageProblem
 
     if not isinstance(value, kind):

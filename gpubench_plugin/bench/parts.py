@@ -1,4 +1,4 @@
-"""What stands in a benchmark beside its step: subjects, of which one may be timed, and checks.
+"""The parts of a benchmark: subjects, one of which may be timed, and checks.
 
 Models stand there as well, of which the first call matters.
 """
@@ -14,23 +14,23 @@ from gpubench_plugin.records import Check
 if TYPE_CHECKING:
     import torch
 
-    from gpubench_plugin.measure import Log, Part, Subject
+    from gpubench_plugin.measure import Checkable, Log, Subject
     from gpubench_plugin.measure.probes import TensorMemory
 
     Facts = Callable[[], Mapping[str, float]]
 
 
 @dataclass(eq=False)
-class _Stand:
+class _SubjectEntry:
     """A subject with itself and the checks that belong to it as `parts`, in their order."""
 
     subject: Subject
-    parts: tuple[Part, ...]
+    parts: tuple[Checkable, ...]
     facts: list[Facts] = field(default_factory=list)
 
 
 class FirstForward:
-    """Notes the first call of `module`, and is gone from it then, or once somebody asks.
+    """Records whether `module` was called, with a hook that removes itself.
 
     It stands in the place that ``torch.nn.Module.compile`` uses, of which a copy of the module, a
     script of it and what compiles it know nothing. A forward pre-hook is part of all three:
@@ -39,66 +39,66 @@ class FirstForward:
 
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
-        self._ran = False
+        self._was_called = False
         module._compiled_call_impl = self._call
 
-    def ended(self) -> bool:
-        """Whether the module has been called; from now on nothing watches it."""
+    def was_called(self) -> bool:
+        """Whether the module was called; removes the hook."""
         if self._module._compiled_call_impl == self._call:  # else it is somebody else's
             self._module._compiled_call_impl = None
-        return self._ran
+        return self._was_called
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
-        self._ran = True
-        self.ended()
+        self._was_called = True
+        self.was_called()
         return self._module(*args, **kwargs)
 
 
 class Parts:
-    """The parts of one benchmark, in whatever order its fixtures were asked for."""
+    """The parts of one benchmark, in the order its fixtures were created."""
 
     def __init__(self) -> None:
-        self._stands: list[_Stand] = []
-        self._checks: list[Part] = []
-        self._watched: list[FirstForward] = []
+        self._entries: list[_SubjectEntry] = []
+        self._checks: list[Checkable] = []
+        self._tracked: list[FirstForward] = []
         self.tensor_memory: TensorMemory | None = None
         """On a CPU: begun before the fixtures of the benchmark build anything."""
 
     def add(
-        self, subject: Subject, *, before: Iterable[Part] = (), after: Iterable[Part] = ()
+        self, subject: Subject, *, before: Iterable[Checkable] = (), after: Iterable[Checkable] = ()
     ) -> None:
-        """Let `subject` take part, with what is checked right before and right after it."""
-        self._stands.append(_Stand(subject, (*before, subject, *after)))
+        """Register `subject` with the checks that run right before and after it."""
+        self._entries.append(_SubjectEntry(subject, (*before, subject, *after)))
 
     def include(self, subject: Subject) -> None:
-        """Let `subject` take part if it does not yet: no fixture made it."""
-        if all(stand.subject is not subject for stand in self._stands):
+        """Register `subject` if no fixture has done so."""
+        if all(entry.subject is not subject for entry in self._entries):
             self.add(subject)
 
-    def add_check(self, part: Part) -> None:
-        """Let something take part that belongs to no subject."""
-        self._checks.append(part)
+    def add_check(self, check: Checkable) -> None:
+        """Register a check that belongs to no subject."""
+        self._checks.append(check)
 
-    def watch(self, forward: FirstForward) -> None:
-        """Let a model take part of which the first call matters: it may compile."""
-        self._watched.append(forward)
+    def track(self, forward: FirstForward) -> None:
+        """Track the first forward call of a model, which may compile."""
+        self._tracked.append(forward)
 
-    def end_watching(self) -> bool:
-        """Whether a model has been called already; nothing watches the calls that follow."""
-        called = [forward.ended() for forward in self._watched]  # every one of them
-        return any(called)
+    def stop_tracking(self) -> bool:
+        """Whether a tracked model was called already; stops tracking."""
+        was_called = [forward.was_called() for forward in self._tracked]  # every one of them
+        return any(was_called)
 
     def add_facts(self, subject: Subject, facts: Facts) -> None:
-        """Ask for more `facts` of `subject` after its timed calls, if it is what was timed."""
-        self._stand(subject).facts.append(facts)
+        """Request extra `facts` of `subject` after its timed calls, if it is the timed one."""
+        self._entry(subject).facts.append(facts)
 
     @property
     def subjects(self) -> tuple[Subject, ...]:
         """All subjects."""
-        return tuple(stand.subject for stand in self._stands)
+        return tuple(entry.subject for entry in self._entries)
 
     def check(self, timed: Subject | None, log: Log) -> Check:
-        """Run every check, those of the `timed` subject last: what they leave is what is timed.
+        """Run every check, those of the `timed` subject last, since its state is what gets timed.
 
         What was found of the other subjects goes on record as correctness. Facts and flags are
         about what is timed, so theirs are dropped.
@@ -106,29 +106,32 @@ class Parts:
         Raises:
             CorrectnessError: something is wrong, whether it is timed or not.
         """
-        own = None if timed is None else self._stand(timed)
-        plain = [part.prepare(log) for part in self._checks]
-        others = [
-            part.prepare(log).correctness
-            for stand in self._stands
-            if stand is not own
-            for part in stand.parts
+        timed_entry = None if timed is None else self._entry(timed)
+        independent = [checkable.prepare(log) for checkable in self._checks]
+        other_correctness = [
+            checkable.prepare(log).correctness
+            for entry in self._entries
+            if entry is not timed_entry
+            for checkable in entry.parts
         ]
-        mine = [part.prepare(log) for part in (() if own is None else own.parts)]
-        checks = [*plain, *mine]
+        timed_checks = [
+            checkable.prepare(log)
+            for checkable in (() if timed_entry is None else timed_entry.parts)
+        ]
+        checks = [*independent, *timed_checks]
         return Check(
-            correctness=_merged((*others, *(check.correctness for check in checks))),
-            facts=_merged(check.facts for check in checks),
+            correctness=_merge((*other_correctness, *(check.correctness for check in checks))),
+            facts=_merge(check.facts for check in checks),
             flags=tuple(flag for check in checks for flag in check.flags),
         )
 
     def facts(self, timed: Subject) -> dict[str, float]:
-        """What is asked of the `timed` subject beside its own facts."""
-        return _merged(facts() for facts in self._stand(timed).facts)
+        """Extra facts requested of the `timed` subject."""
+        return _merge(facts() for facts in self._entry(timed).facts)
 
-    def _stand(self, subject: Subject) -> _Stand:
-        return next(stand for stand in self._stands if stand.subject is subject)
+    def _entry(self, subject: Subject) -> _SubjectEntry:
+        return next(entry for entry in self._entries if entry.subject is subject)
 
 
-def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    return {key: value for part in parts for key, value in part.items()}
+def _merge(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {key: value for mapping in mappings for key, value in mapping.items()}

@@ -1,4 +1,4 @@
-"""What a call may return instead of doing its work: a promise of it, or what was to be called."""
+"""Detection of steps that return a promise or a callable instead of doing their work."""
 
 from __future__ import annotations
 
@@ -74,33 +74,33 @@ _LOOK_UPS: Final = frozenset(
 """Instructions of CPython, by name or by how their names begin, of a function that does nothing."""
 
 
-def unfinished(result: object, step: Callable[..., object], measure: str) -> str | None:
-    """What is wrong with the `result` of a call of `step`: it is still to be run, or called.
+def unfinished_reason(result: object, step: Callable[..., object], measure: str) -> str | None:
+    """Explain why the `result` of a call of `step` is unfinished, or return None.
 
     None: it may be what the step computes. `measure` is the fixture to which the step was given.
     """
-    if lazy := _lazy(result):
+    if lazy := _lazy_kind(result):
         name, remedy = lazy
         return f"a call of the step returned {name}, whose work nobody has done; {remedy}"
-    for value in _inside(result):
+    for value in _contained_values(result):
         # Of several that were waited for, the results are in the futures.
-        if (lazy := _lazy(value)) and not _is_done(value):
+        if (lazy := _lazy_kind(value)) and not _is_done(value):
             name, remedy = lazy
             return (
                 f"a call of the step returned a {type(result).__name__} with {name} in it, whose "
                 f"work nobody has done; {remedy}"
             )
-    if what := _uncalled(result, step):
-        name, to_write = what
+    if uncalled := _find_uncalled(result, step):
+        name, to_write = uncalled
         return (
             f"a call of the step returned {name} instead of calling it; write "
             f"{measure}({to_write}), not {measure}(lambda: {name})"
         )
     # Of a step that has done something, functions and models may be results.
-    idle = _looks_up_only(step)
-    for value in _inside(result):
-        if (idle or _is_own_step(value)) and (what := _uncalled(value, step)):
-            name, to_write = what
+    only_names = _looks_up_only(step)
+    for value in _contained_values(result):
+        if (only_names or _is_own_step(value)) and (uncalled := _find_uncalled(value, step)):
+            name, to_write = uncalled
             return (
                 f"a call of the step returned a {type(result).__name__} with {name} in it "
                 f"instead of calling it; write {measure}({to_write})"
@@ -109,63 +109,63 @@ def unfinished(result: object, step: Callable[..., object], measure: str) -> str
 
 
 def is_function(result: object) -> bool:
-    """Whether the `result` of a call is there to be called: a function, a method, a partial."""
+    """Whether `result` is a callable: a function, method or partial."""
     return isinstance(result, (*_FUNCTIONS, *_BOUND))
 
 
 def does_nothing(step: Callable[..., object]) -> bool:
-    """Whether `step` is a function of Python that calls and computes nothing, for certain.
+    """Whether `step` is a Python function that certainly calls and computes nothing.
 
     Its code gets names and constants, and returns what it has got; and attributes, where it names a
     subject, of which one may be the step: of anything else a property may do whatever it likes.
     """
-    asks = bool(_instructions(step) & _ATTRIBUTES)
-    return _looks_up_only(step) and (not asks or bool(subjects_named_by(step)))
+    reads_attributes = bool(_instructions(step) & _ATTRIBUTES)
+    return _looks_up_only(step) and (not reads_attributes or bool(referenced_subjects(step)))
 
 
-def close(result: object) -> None:
-    """Close the coroutines of a `result` that is refused: they warn if nobody ever began them."""
-    for value in (result, *_inside(result)):
+def close_coroutines(result: object) -> None:
+    """Close coroutines in a refused `result`, which would otherwise warn "never awaited"."""
+    for value in (result, *_contained_values(result)):
         if isinstance(value, Coroutine):
             value.close()
 
 
-def subjects_named_by(step: Callable[..., object]) -> tuple[Subject, ...]:
-    """The subjects that `step`, if it is a function, has a name for from outside."""
+def referenced_subjects(step: Callable[..., object]) -> tuple[Subject, ...]:
+    """Subjects that `step`, if a function, references through closures or globals."""
     return tuple(
         value
-        for value in _outside_names(step).values()
+        for value in _free_variables(step).values()
         # The class first: attributes of any object that happens to be near might do something.
         if hasattr(type(value), "flops_step") and isinstance(value, Subject)
     )
 
 
-def _lazy(value: object) -> tuple[str, str] | None:
-    """What it is and what to do, of a value that promises its work."""
+def _lazy_kind(value: object) -> tuple[str, str] | None:
+    """Description and remedy for a lazy `value`, or None."""
     for kind, name, remedy in _LAZY:
         if isinstance(value, kind):
             return name, remedy
     for module, type_name, name, remedy in _LAZY_ELSEWHERE:
-        imported = getattr(sys.modules.get(module), type_name, None)
-        if imported is not None and isinstance(value, imported):
+        candidate = getattr(sys.modules.get(module), type_name, None)
+        if candidate is not None and isinstance(value, candidate):
             return name, remedy
     return None
 
 
 def _is_done(value: object) -> bool:
-    """Whether it is a future, of whatever library, that has its result."""
+    """Whether it is a completed future of any library."""
     methods = (getattr(value, name, None) for name in _DONE)
-    return any(callable(done) and bool(done()) for done in methods)
+    return any(callable(is_done) and bool(is_done()) for is_done in methods)
 
 
-def _inside(result: object) -> Iterator[object]:
-    """The first values in a container of Python's; none in anything else."""
+def _contained_values(result: object) -> Iterator[object]:
+    """Leading values of a Python container; empty for anything else."""
     if not isinstance(result, _CONTAINERS):
         return iter(())
     return itertools.islice(result.values() if isinstance(result, dict) else result, _LOOKED_AT)
 
 
-def _uncalled(result: object, step: Callable[..., object]) -> tuple[str, str] | None:
+def _find_uncalled(result: object, step: Callable[..., object]) -> tuple[str, str] | None:
     """Where `result` is a step itself, or something that `step` only names: its name.
 
     And what is to be measured in its place.
@@ -174,25 +174,25 @@ def _uncalled(result: object, step: Callable[..., object]) -> tuple[str, str] | 
         name = f"{_owner_name(result, step)}.step"
         return name, name
     if isinstance(result, partial) and _is_own_step(result):
-        name = f"{_owner_name(_innermost(result).__self__, step)}.step"
+        name = f"{_owner_name(_unwrap_partial(result).__self__, step)}.step"
         return f"partial({name})", name
     if function := _function_name(result, step):
         return function, function
     # Anything else that can be called, a model for one, may be what a step has changed.
-    if callable(result) and _looks_up_only(step) and (callee := _name_of(result, step)):
+    if callable(result) and _looks_up_only(step) and (callee := _referenced_name(result, step)):
         return callee, f"lambda: {callee}(…)"
     return None
 
 
 def _looks_up_only(step: Callable[..., object]) -> bool:
-    """Whether the code of `step` does no more than get names, attributes and constants."""
+    """Whether the code of `step` only loads names, attributes and constants."""
     names = _instructions(step)
     return bool(names) and all(n in _LOOK_UPS or n.startswith(_LOOKING_UP) for n in names)
 
 
 def _instructions(step: Callable[..., object]) -> set[str]:
-    """The names of those that `step` consists of; none of what is no function of Python."""
-    function = _innermost(step)
+    """Opcode names of `step`; empty for anything but a Python function."""
+    function = _unwrap_partial(step)
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     if not isinstance(code, CodeType):
         return set()
@@ -200,8 +200,8 @@ def _instructions(step: Callable[..., object]) -> set[str]:
 
 
 def _function_name(result: object, step: Callable[..., object]) -> str | None:
-    """What `result` is called, if it is a method, or a function that `step` names."""
-    if isinstance(result, _FUNCTIONS) and (name := _name_of(result, step)):
+    """The name of `result`, if it is a method or a function that `step` references."""
+    if isinstance(result, _FUNCTIONS) and (name := _referenced_name(result, step)):
         return name
     if not isinstance(result, _BOUND):
         return None
@@ -217,8 +217,8 @@ def _is_subject(value: object) -> bool:
 
 
 def _is_own_step(value: object) -> bool:
-    """Whether it is the step of a subject, or a partial of one: no result of anything."""
-    method = _innermost(value)
+    """Whether it is a subject's step or a partial of one, hence never a result."""
+    method = _unwrap_partial(value)
     return (
         isinstance(method, MethodType)
         and getattr(method, "__name__", None) == "step"
@@ -226,36 +226,36 @@ def _is_own_step(value: object) -> bool:
     )
 
 
-def _innermost(value: object) -> Any:
-    """What a partial, or a partial of one, calls; anything else itself."""
+def _unwrap_partial(value: object) -> Any:
+    """Unwrap nested partials."""
     while isinstance(value, partial):
         value = value.func
     return value
 
 
 def _owner_name(owner: object, step: Callable[..., object]) -> str:
-    """What `step` calls the `owner` of a method; of one that it does not name, its class."""
+    """The name `step` uses for the `owner` of a method, else the owner's class name."""
     if isinstance(owner, type):
         return owner.__name__
-    return _name_of(owner, step) or type(owner).__name__.lower()
+    return _referenced_name(owner, step) or type(owner).__name__.lower()
 
 
-def _name_of(wanted: object, step: Callable[..., object]) -> str | None:
-    """The name that `step` has for this object from outside: ``work``, ``torch.relu``."""
-    names = dict(_outside_names(step))
+def _referenced_name(target: object, step: Callable[..., object]) -> str | None:
+    """The dotted name by which `step` references this object: ``work``, ``torch.relu``."""
+    names = dict(_free_variables(step))
     for attribute in step.__code__.co_names if isinstance(step, FunctionType) else ():
         for owner, module in list(names.items()):
             if isinstance(module, ModuleType) and attribute in vars(module):
                 names.setdefault(f"{owner}.{attribute}", vars(module)[attribute])
-    return next((name for name, value in names.items() if value is wanted), None)
+    return next((name for name, value in names.items() if value is target), None)
 
 
-def _outside_names(step: Callable[..., object]) -> Mapping[str, object]:
-    """What `step` finds outside of itself, by name; nothing of what is no function."""
+def _free_variables(step: Callable[..., object]) -> Mapping[str, object]:
+    """Closure and global variables of `step`, by name; empty if it is no function."""
     if not isinstance(step, FunctionType):
         return {}
     try:
-        known = getclosurevars(step)
+        closure = getclosurevars(step)
     except ValueError:  # one of its names has been deleted
         return {}
-    return {**known.builtins, **known.globals, **known.nonlocals}
+    return {**closure.builtins, **closure.globals, **closure.nonlocals}

@@ -1,4 +1,4 @@
-"""What is timed: whose step it is, and what its first call must have done and returned."""
+"""The timed step: which subject it belongs to, and validation of its first call."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.bench.returned import (
-    close,
+    close_coroutines,
     does_nothing,
     is_function,
-    subjects_named_by,
-    unfinished,
+    referenced_subjects,
+    unfinished_reason,
 )
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.measure import Subject
@@ -28,7 +28,7 @@ _LONGEST: Final = 60
 
 @dataclass(frozen=True, kw_only=True)
 class TimedStep:
-    """A callable, and the subject whose step it is; None: it is nobody's.
+    """A callable and the subject it advances; None if it advances no subject.
 
     `setup` and `teardown` run around every call.
     """
@@ -39,11 +39,11 @@ class TimedStep:
     teardown: Step | None
 
     def run(self) -> None:
-        """One untimed call with what belongs to it."""
+        """Call the step once, untimed, with its setup and teardown."""
         self._run(self.call)
 
     def run_briefly(self) -> None:
-        """What computes as a call does, and may be shorter: the start of a whole training."""
+        """An equivalent, possibly shorter call: the first steps of a whole training."""
         self._run(getattr(self.subject, "brief_step", self.call))
 
     def _run(self, call: Step) -> None:
@@ -55,15 +55,15 @@ class TimedStep:
 
     @classmethod
     def of(
-        cls, given: object, benchmark: str, *, setup: Step | None, teardown: Step | None
+        cls, target: object, benchmark: str, *, setup: Step | None, teardown: Step | None
     ) -> TimedStep:
-        """What was `given` to be timed in `benchmark`: a subject, its own step, or any callable.
+        """Resolve what was passed to the bench: a subject, its own step, or any callable.
 
         Raises:
             UsageProblem: it cannot be called: it may be what a call has returned; or a call of
                 `setup` or `teardown` does none of its work.
         """
-        call, subject = _call_of(given, benchmark)
+        call, subject = _call_of(target, benchmark)
         for name, function in (("setup", setup), ("teardown", teardown)):
             if any(is_lazy(function) for is_lazy in _LAZY_FUNCTIONS):
                 raise UsageProblem(
@@ -83,7 +83,7 @@ def _call_of(given: object, benchmark: str) -> tuple[Step, Subject | None]:
         )
     if not callable(given):
         raise UsageProblem(
-            f"{benchmark}: gpubench({_shown(given)}): that cannot be called; pass the step "
+            f"{benchmark}: gpubench({_short_repr(given)}): that cannot be called; pass the step "
             "itself, not what a call of it returned: gpubench(trainer), "
             "gpubench(lambda: a @ b)"
         )
@@ -93,8 +93,8 @@ def _call_of(given: object, benchmark: str) -> tuple[Step, Subject | None]:
     return given, owner if own else None
 
 
-class FirstCall:
-    """Looks at the first call of the step of a `benchmark`, beside which `subjects` stand."""
+class FirstCallValidator:
+    """Validates the first call of a `benchmark`'s step against its `subjects`."""
 
     def __init__(
         self, timed: TimedStep, subjects: Sequence[Subject], benchmark: str, *, stated: Work
@@ -102,16 +102,16 @@ class FirstCall:
         self._timed = timed
         self._subjects = subjects
         self._stated = stated
-        self._before = [subject.calls for subject in subjects]
+        self._calls_before = [subject.calls for subject in subjects]
         self._benchmark = benchmark
-        self._begun = 0
+        self._calls_at_start = 0
         self.advanced: tuple[Subject, ...] = ()
         """The subjects whose step was called by it."""
         self.wrapped: Subject | None = None
         """The one subject that a foreign step took one step further, as that subject's own does."""
 
-    def look(self, result: object) -> None:
-        """Refuse a call that has returned without doing what is to be timed.
+    def validate(self, result: object) -> None:
+        """Refuse a call that returned without doing the work to be timed.
 
         Raises:
             UsageProblem: it returned something that is still to be run, or called; or the amounts
@@ -120,12 +120,14 @@ class FirstCall:
             CorrectnessError: a subject's step that is no one call of it.
         """
         refuse_unfinished(result, self._timed.call, self._benchmark)
-        done = [
-            subject.calls - before
-            for subject, before in zip(self._subjects, self._before, strict=True)
+        steps_taken = [
+            subject.calls - calls_before
+            for subject, calls_before in zip(self._subjects, self._calls_before, strict=True)
         ]
-        self.advanced = tuple(s for s, calls in zip(self._subjects, done, strict=True) if calls)
-        for subject, calls in zip(self._subjects, done, strict=True):
+        self.advanced = tuple(
+            s for s, calls in zip(self._subjects, steps_taken, strict=True) if calls
+        )
+        for subject, calls in zip(self._subjects, steps_taken, strict=True):
             if subject is self._timed.subject and calls != 1:
                 name = type(subject).__name__
                 raise CorrectnessError(
@@ -134,10 +136,10 @@ class FirstCall:
                     "its place as gpubench(lambda: …) with amounts of its own"
                 )
         if self._timed.subject is None:
-            self._look_at_amounts(result, sum(done))
+            self._validate_amounts(result, sum(steps_taken))
 
-    def _look_at_amounts(self, result: object, steps: int) -> None:
-        """Compare what was stated of a foreign step with the subjects that it `steps`, or not.
+    def _validate_amounts(self, result: object, steps: int) -> None:
+        """Compare the stated amounts of a foreign step with the subjects it advanced.
 
         One that takes a single subject one step further is that subject's step, whatever it is
         wrapped in, and has its amounts. One that advances none has amounts of its own, which may
@@ -149,20 +151,20 @@ class FirstCall:
             if steps == 1:
                 (self.wrapped,) = self.advanced
                 work = self.wrapped.work()
-                refuse_contradiction(self._stated, work, self.wrapped, self._benchmark)
-        elif self._stated.known and (does_nothing(self._timed.call) or is_function(result)):
+                refuse_contradicting_amounts(self._stated, work, self.wrapped, self._benchmark)
+        elif self._stated.known_amounts and (does_nothing(self._timed.call) or is_function(result)):
             for subject in self._subjects:
-                _refuse_borrowed(self._stated, subject, self._benchmark)
+                _refuse_borrowed_amounts(self._stated, subject, self._benchmark)
 
     def begin(self) -> None:
-        """Let what the step advances count from zero: the timed calls start now."""
+        """Reset the counts of the advanced subjects: the timed calls start now."""
         for subject in self.advanced:
             subject.begin()
         if self._timed.subject is not None:
-            self._begun = self._timed.subject.calls
+            self._calls_at_start = self._timed.subject.calls
 
     def end(self, calls: int, result: object) -> None:
-        """Refuse timed `calls`, of which the last returned `result`, that were not all steps.
+        """Refuse timed `calls` that did not advance the subject by one step each.
 
         Raises:
             UsageProblem: the last one returned something that is still to be run, or called.
@@ -170,56 +172,60 @@ class FirstCall:
         """
         refuse_unfinished(result, self._timed.call, self._benchmark)
         subject = self._timed.subject
-        if subject is not None and subject.calls - self._begun != calls:
+        if subject is not None and subject.calls - self._calls_at_start != calls:
             raise CorrectnessError(
                 f"{self._benchmark}: {calls} timed calls of the step advanced the "
-                f"{type(subject).__name__} by {subject.calls - self._begun} steps, so its amounts "
+                f"{type(subject).__name__} by {subject.calls - self._calls_at_start} steps, so "
+                "its amounts "
                 "are not those of a call"
             )
 
 
 def has_been_used(timed: TimedStep) -> bool:
-    """Whether the subject of the step, or one that it names, has taken steps already.
+    """Whether the step's subject, or one it references, has taken steps already.
 
     A call of it then is not the first one, which compiles and allocates.
     """
-    named = subjects_named_by(timed.call)
-    subjects = named if timed.subject is None else (timed.subject, *named)
+    referenced = referenced_subjects(timed.call)
+    subjects = referenced if timed.subject is None else (timed.subject, *referenced)
     return any(subject.calls for subject in subjects)
 
 
 def refuse_unfinished(result: object, step: Step, benchmark: str) -> None:
-    """Refuse the `result` of a call of `step` that is still to be run, or called.
+    """Refuse a `result` that is still to be awaited, iterated or called.
 
     Raises:
         UsageProblem: naming what it is, and what to write.
     """
-    if problem := unfinished(result, step, "gpubench"):
-        close(result)
-        raise UsageProblem(f"{benchmark}: {problem}")
+    if reason := unfinished_reason(result, step, "gpubench"):
+        close_coroutines(result)
+        raise UsageProblem(f"{benchmark}: {reason}")
 
 
-def refuse_contradiction(stated: Work, own: Work, subject: Subject, benchmark: str) -> None:
-    """Refuse a `stated` amount that is not the subject's `own`.
+def refuse_contradicting_amounts(
+    stated: Work, subject_work: Work, subject: Subject, benchmark: str
+) -> None:
+    """Refuse a `stated` amount that contradicts the subject's `subject_work`.
 
     Raises:
         UsageProblem: naming both.
     """
-    for name, amount in stated.known.items():
-        if is_same_amount(amount, own.known.get(name, amount)):
+    for name, amount in stated.known_amounts.items():
+        if is_same_amount(amount, subject_work.known_amounts.get(name, amount)):
             continue
         raise UsageProblem(
             f"{benchmark}: {name}={amount:g}, but a step of the {type(subject).__name__} has "
-            f"{name}={own.known[name]:g}; leave it out, or measure another step with amounts of "
+            f"{name}={subject_work.known_amounts[name]:g}; leave it out, or measure another step "
+            "with amounts of "
             "its own"
         )
 
 
-def _refuse_borrowed(stated: Work, subject: Subject, benchmark: str) -> None:
-    """Refuse amounts that are the `subject`'s, of a step that has done nothing."""
-    own = subject.work().known
-    for name, amount in stated.known.items():
-        if name in own and is_same_amount(amount, own[name]):
+def _refuse_borrowed_amounts(stated: Work, subject: Subject, benchmark: str) -> None:
+    """Refuse amounts that equal the `subject`'s for a step that did nothing."""
+    known_work = subject.work().known_amounts
+    for name, amount in stated.known_amounts.items():
+        if name in known_work and is_same_amount(amount, known_work[name]):
             kind = type(subject).__name__
             raise UsageProblem(
                 f"{benchmark}: {name}={amount:g} is what a step of the {kind} has, but a call of "
@@ -229,11 +235,11 @@ def _refuse_borrowed(stated: Work, subject: Subject, benchmark: str) -> None:
             )
 
 
-def _subject(given: object) -> Subject | None:
-    """The subject that is `given`; None of anything else, also of a class of them."""
-    return given if isinstance(given, Subject) and not isinstance(given, type) else None
+def _subject(value: object) -> Subject | None:
+    """Return `value` if it is a subject instance, else None."""
+    return value if isinstance(value, Subject) and not isinstance(value, type) else None
 
 
-def _shown(given: object) -> str:
-    text = " ".join(repr(given).split())
+def _short_repr(value: object) -> str:
+    text = " ".join(repr(value).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

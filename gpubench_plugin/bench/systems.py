@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Json
     from gpubench_plugin.training import Decode, Prefill
     from gpubench_plugin.workloads import Workload
-    from gpubench_plugin.workloads.diffusion import Pipeline
-    from gpubench_plugin.workloads.moe import MeasuredLayer
+    from gpubench_plugin.workloads.diffusion import DenoisingPipeline
+    from gpubench_plugin.workloads.moe import MoESubject
 
 
 @pytest.fixture
@@ -29,18 +29,18 @@ def moe_layer(
     gpubench_config: Configuration[Any],
     precision: Precision,
     process_group: ProcessGroup,
-) -> Iterator[Callable[[str], MeasuredLayer]]:
-    """Makes a part of a MoE layer to measure: ``gpubench(moe_layer("forward"))``.
+) -> Iterator[Callable[[str], MoESubject]]:
+    """Factory of MoE layer parts to measure: ``gpubench(moe_layer("forward"))``.
 
     The section ``moe`` says what the layer is. Its output and gradients are compared with those of
     one process before anything is timed.
     """
-    from gpubench_plugin.workloads.moe import Construction, MeasuredLayer, ParallelGroups
+    from gpubench_plugin.workloads.moe import Construction, MoESubject, ParallelGroups
 
     section, world = gpubench_config.moe, process_group.world
     groups = ParallelGroups.of(section, rank=world.rank, world_size=world.size)
 
-    def bound(part: str) -> MeasuredLayer:
+    def make_layer(part: str) -> MoESubject:
         construction = Construction(
             section,
             seed=gpubench_config.experiment.seed,
@@ -48,11 +48,11 @@ def moe_layer(
             precision=precision,
             device=process_group.device,
         )
-        made = MeasuredLayer(part, construction)
-        parts_of(request).add(made)
-        return made
+        layer = MoESubject(part, construction)
+        parts_of(request).add(layer)
+        return layer
 
-    yield bound
+    yield make_layer
     groups.close()
 
 
@@ -64,8 +64,8 @@ def diffusion(
     torch_device: torch.device,
     precision: Precision,
     process_group: ProcessGroup,
-) -> Pipeline:
-    """The pipeline of denoising steps: ``gpubench(diffusion, setup=diffusion.meet)``.
+) -> DenoisingPipeline:
+    """The denoising pipeline: ``gpubench(diffusion, setup=diffusion.meet)``.
 
     Before it is measured, its outputs are compared, bit by bit, with those of one process.
     """
@@ -95,7 +95,7 @@ def diffusion(
         if folder is not None:
             append_events(folder, rank, benchmark, events)
 
-    made = build_pipeline(
+    pipeline = build_pipeline(
         module,
         workload,
         section=gpubench_config.diffusion,
@@ -107,34 +107,34 @@ def diffusion(
         backend=process_group.backend,
         barrier=process_group.agreement.barrier,
         hosts=process_group.agreement.group,
-        keep=keep,
+        on_events=keep,
     )
-    parts_of(request).add(made)
-    return made
+    parts_of(request).add(pipeline)
+    return pipeline
 
 
 @pytest.fixture
 def prefill(_gpubench_generation: Callable[[type[Any]], Any]) -> Prefill:
-    """Taking in a prompt, up to the first token: ``gpubench(prefill)``.
+    """Prefill of a prompt, up to the first token: ``gpubench(prefill)``.
 
     Before it is measured, its logits are compared with those of a forward pass without a cache.
     """
     from gpubench_plugin.training import Prefill
 
-    made: Prefill = _gpubench_generation(Prefill)
-    return made
+    prefill_step: Prefill = _gpubench_generation(Prefill)
+    return prefill_step
 
 
 @pytest.fixture
 def decode(_gpubench_generation: Callable[[type[Any]], Any]) -> Decode:
-    """Generating token by token from a static cache: ``gpubench(decode)``.
+    """Token-by-token decoding with a static cache: ``gpubench(decode)``.
 
     Before it is measured, its logits are compared with those of a forward pass without a cache.
     """
     from gpubench_plugin.training import Decode
 
-    made: Decode = _gpubench_generation(Decode)
-    return made
+    decode_step: Decode = _gpubench_generation(Decode)
+    return decode_step
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def _gpubench_generation(
         Unsupported: the workload generates no text, or ranks are to share it.
     """
     from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.training import EAGER, build_model, compiler
+    from gpubench_plugin.training import EAGER, build_model, make_compiler
     from gpubench_plugin.workloads import CausalLanguageModel
 
     section, inference = gpubench_config.model, gpubench_config.inference
@@ -163,7 +163,7 @@ def _gpubench_generation(
             f"distributed.parallelism={parallelism}: one rank generates; allowed: auto, none"
         )
     # What is compiled is a call, with its choice of a token, not the module.
-    compile: Any = compiler(mode=section.compile, backend=section.compile_backend)
+    compile: Any = make_compiler(mode=section.compile, backend=section.compile_backend)
     seed = gpubench_config.experiment.seed
 
     def bound(kind: type[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Fixtures for training to a target, and for what exchanging gradients costs a training step."""
+"""Fixtures for time to target and for the cost of gradient exchange."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.fixtures import Setting
     from gpubench_plugin.config import TrainingSection
     from gpubench_plugin.distributed.parallelism import Parallelism
-    from gpubench_plugin.training import Convergence, Course, ExposedCommunication, Trainer
+    from gpubench_plugin.training import Course, ExposedCommunication, TimeToTarget, Trainer
     from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.workloads import Workload
 
@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 def in_fp32(
     parallelism: Parallelism, workload: Workload[Any], training: TrainingSection
 ) -> Parallelism:
-    """The same `parallelism` without the 16-bit types that it may gather and reduce in."""
+    """Copy `parallelism` without its 16-bit gather and reduce dtypes."""
     types = {"fsdp_param_dtype": None, "fsdp_reduce_dtype": None}
-    made = type(parallelism)(parallelism.group, parallelism.section.model_copy(update=types))
-    made.take(workload, training)
-    return made
+    fp32_parallelism = type(parallelism)(
+        parallelism.group, parallelism.section.model_copy(update=types)
+    )
+    fp32_parallelism.configure(workload, training)
+    return fp32_parallelism
 
 
 @pytest.fixture
@@ -42,19 +44,19 @@ def convergence(
     model: torch.nn.Module,
     data: DataSource,
     _gpubench_setting: Setting,
-) -> Convergence:
-    """A training to a target: ``gpubench(convergence, setup=convergence.restart)``.
+) -> TimeToTarget:
+    """Training to a target: ``gpubench(convergence, setup=convergence.restart)``.
 
     Before it is measured it is trained until ``training.target_accuracy`` or
     ``training.target_loss`` is reached, and its precision is compared with fp32.
     """
-    from gpubench_plugin.training import Convergence
+    from gpubench_plugin.training import TimeToTarget
 
     setting, configuration = _gpubench_setting, _gpubench_setting.configuration
-    reduced = configuration.distributed.fsdp_reduce_dtype not in {None, "fp32"}
-    is_fp32 = setting.precision.name == "fp32" and not reduced
-    convergence = Convergence(
-        course=_course(setting, model, data),
+    reduces_in_16_bit = configuration.distributed.fsdp_reduce_dtype not in {None, "fp32"}
+    is_fp32 = setting.precision.name == "fp32" and not reduces_in_16_bit
+    convergence = TimeToTarget(
+        training_run=_course(setting, model, data),
         workload=setting.workload,
         data=data,
         training=configuration.training,
@@ -107,7 +109,7 @@ def _reference(setting: Setting) -> Iterator[Course]:
 def exposed_communication(
     request: pytest.FixtureRequest, trainer: Trainer, _gpubench_setting: Setting
 ) -> ExposedCommunication:
-    """Adds ``exposed_communication_s`` to a benchmark of the `trainer`: ask for it, no more."""
+    """Adds ``exposed_communication_s`` to a benchmark of `trainer` when requested."""
     from gpubench_plugin.errors import Unsupported
     from gpubench_plugin.training import ExposedCommunication
 
@@ -119,7 +121,7 @@ def exposed_communication(
         )
     exposed = ExposedCommunication(
         exchanging=trainer.step,
-        alone=trainer.step_alone,
+        alone=trainer.step_without_exchange,
         meet=_gpubench_setting.group.agreement.barrier,
         device=_gpubench_setting.device,
     )

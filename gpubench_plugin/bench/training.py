@@ -1,4 +1,4 @@
-"""What a benchmark works on: workload, model, data, trainer, inference."""
+"""Training fixtures: workload, model, data, trainer, inference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config import Configuration
     from gpubench_plugin.distributed import ProcessGroup
     from gpubench_plugin.distributed.parallelism import Parallelism
-    from gpubench_plugin.measure import Part
+    from gpubench_plugin.measure import Checkable
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.training import Evaluator, Inference, Trainer
     from gpubench_plugin.training.data import DataSource
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def workload(request: pytest.FixtureRequest) -> Workload[Any]:
-    """The workload that the configuration names, as built by its module in ``workloads/``."""
+    """The workload named by the configuration."""
     from gpubench_plugin import catalog
     from gpubench_plugin.errors import UsageProblem
 
@@ -61,7 +61,7 @@ def _gpubench_setting(
     parallelism: Parallelism = catalog.load("parallelism", name)(process_group, section)
     if reason := parallelism.unsupported(precision.compute_dtype):
         raise Unsupported(f"{name}: {reason}")
-    parallelism.take(workload, gpubench_config.training)
+    parallelism.configure(workload, gpubench_config.training)
     return Setting(
         configuration=gpubench_config,
         workload=workload,
@@ -88,13 +88,13 @@ def model(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> torch.n
         compiled=setting.parallelism.compiled,
         wrap=setting.parallelism.wrap,
     )
-    parts_of(request).watch(FirstForward(module))
+    parts_of(request).track(FirstForward(module))
     return module
 
 
 @pytest.fixture
 def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator[DataSource]:
-    """Batches on the device: synthetic, of a shipped real data set, or of a path; a rank's share.
+    """This rank's batches on the device: synthetic, a bundled data set, or files at a path.
 
     Ranks that share a batch all get the samples of all of them. Workers that load end with the
     benchmark, however it ends.
@@ -105,14 +105,14 @@ def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator
     configuration = _gpubench_setting.configuration
     if "inference" in request.fixturenames:
         trained = configuration.training.batch_size
-        fed = configuration.inference.samples(trained)
-        if fed != trained and "trainer" in request.fixturenames:
+        batch_size = configuration.inference.samples(trained)
+        if batch_size != trained and "trainer" in request.fixturenames:
             raise UsageProblem(
-                f"{request.node.nodeid}: inference.batch_size={fed} beside a trainer of "
+                f"{request.node.nodeid}: inference.batch_size={batch_size} beside a trainer of "
                 f"training.batch_size={trained}: both take the same batches; allowed: {trained}, "
                 "or a test of its own for each"
             )
-        training = configuration.training.model_copy(update={"batch_size": fed})
+        training = configuration.training.model_copy(update={"batch_size": batch_size})
         configuration = configuration.model_copy(update={"training": training})
     source = source_of(replace(_gpubench_setting, configuration=configuration))
     if description := source.description():
@@ -124,13 +124,13 @@ def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator
 
 
 def source_of(setting: Setting) -> DataSource:
-    """This rank's source of batches, which is to be closed."""
+    """Open this rank's data source; the caller closes it."""
     from gpubench_plugin import catalog
 
     configuration, world = setting.configuration, setting.group.world
     sharing = setting.ranks_per_batch
     source: type[DataSource] = catalog.load("data", configuration.data.source)
-    return source.configured(
+    return source.from_section(
         configuration.data,
         setting.workload,
         batch_size=configuration.training.batch_size * sharing,
@@ -163,17 +163,17 @@ def trainer(
         passes=parallelism.passes(model, setting.precision),
         reference=reference_of(setting, shared=case_of(request).shares_device),
     )
-    before = resumption_of(request, trainer, setting)
-    after: list[Part] = [seeds_of(setting)]
+    resumption = resumption_of(request, trainer, setting)
+    after: list[Checkable] = [seeds_of(setting)]
     evaluate = None
     if setting.configuration.training.evaluate:
-        from gpubench_plugin.training import AfterTraining
+        from gpubench_plugin.training import EvaluationCheck
 
         # Cached: for the record, and for the checkpoint.
         evaluate = cache(evaluator_of(setting, model, data).evaluate)
-        after.append(AfterTraining(evaluate))
+        after.append(EvaluationCheck(evaluate))
     after.extend(checkpointing_of(request, trainer, setting, evaluate))
-    parts_of(request).add(trainer, before=before, after=after)
+    parts_of(request).add(trainer, before=resumption, after=after)
     return trainer
 
 

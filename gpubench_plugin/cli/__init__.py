@@ -1,1 +1,1 @@
-"""The command `gpubench`."""
+"""The ``gpubench`` command line."""

@@ -1,4 +1,4 @@
-"""The command ``gpubench``: benchmarks compared, judged and kept."""
+"""Entry point of the ``gpubench`` command."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Final, cast
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands import Command, Exit
-from gpubench_plugin.environment import passwords_in, redacted
+from gpubench_plugin.cli.commands import Command, ExitCode
+from gpubench_plugin.environment import find_passwords, redact
 from gpubench_plugin.errors import GpubenchError, NothingComparable, RegistryError, ResultsError
 from gpubench_plugin.reports import printable
 
-_EXIT: Final[dict[type[GpubenchError], Exit]] = {
-    NothingComparable: Exit.NOTHING_COMPARABLE,
-    RegistryError: Exit.INFRASTRUCTURE,
-    ResultsError: Exit.INFRASTRUCTURE,
+_EXIT: Final[dict[type[GpubenchError], ExitCode]] = {
+    NothingComparable: ExitCode.NOTHING_COMPARABLE,
+    RegistryError: ExitCode.INFRASTRUCTURE,
+    ResultsError: ExitCode.INFRASTRUCTURE,
 }
 
 _EPILOG: Final = (
@@ -37,41 +37,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     No exception escapes but argparse's own end of the program.
     """
     _open_closed_streams()
-    code: int = Exit.FINE
+    code: int = ExitCode.OK
     try:
-        code = _outcome(arguments)
+        code = _run_command(arguments)
         sys.stdout.flush()  # here, not where Python ends: a full disk must be said
     except BrokenPipeError:  # ``| head``: the verdict stays the exit code
-        _give_up_output()
+        _discard_output()
     except OSError as error:
-        _give_up_output()
-        _complain(_refused(error))
-        return Exit.INFRASTRUCTURE
+        _discard_output()
+        _print_error(_os_error_text(error))
+        return ExitCode.INFRASTRUCTURE
     except Exception as error:  # an exit code of 1 would say that something got slower
-        _complain(_unforeseen(error, sys.argv if arguments is None else arguments))
-        return Exit.INFRASTRUCTURE
+        _print_error(_report_unexpected(error, sys.argv if arguments is None else arguments))
+        return ExitCode.INFRASTRUCTURE
     return code
 
 
-def _outcome(arguments: Sequence[str] | None) -> int:
+def _run_command(arguments: Sequence[str] | None) -> int:
     try:
         options = _options(arguments)
         return int(options.command.run(options))
     except GpubenchError as error:
-        _complain(str(error))
-        return next((c for kind, c in _EXIT.items() if isinstance(error, kind)), Exit.USAGE)
+        _print_error(str(error))
+        return next((c for kind, c in _EXIT.items() if isinstance(error, kind)), ExitCode.USAGE)
     except KeyboardInterrupt:
-        _complain("interrupted")
+        _print_error("interrupted")
         return 130  # as a shell says of SIGINT
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     with suppress(OSError):  # nobody listens
-        sys.stderr.write(f"gpubench: {_harmless(message)}\n")
+        sys.stderr.write(f"gpubench: {_escape_controls(message)}\n")
 
 
-def _refused(error: OSError) -> str:
-    """What the operating system did not do."""
+def _os_error_text(error: OSError) -> str:
+    """Describe an OSError for the user."""
     reason = error.strerror or str(error)
     if error.filename:
         return f"{os.fsdecode(error.filename)}: {reason}"
@@ -82,26 +82,26 @@ def _refused(error: OSError) -> str:
     return f"the output could not be written: {reason}"
 
 
-def _unforeseen(error: Exception, arguments: Sequence[str]) -> str:
-    """One line for `error`; its traceback, without secrets, goes into a file of this user's."""
+def _report_unexpected(error: Exception, arguments: Sequence[str]) -> str:
+    """One line for an unexpected `error`; its redacted traceback goes to a private file."""
 
-    def harmless(text: str) -> str:
-        for password in passwords_in([*arguments, *os.environ.values()]):
+    def clean_line(text: str) -> str:
+        for password in find_passwords([*arguments, *os.environ.values()]):
             text = text.replace(password, "***")
-        return redacted(text)
+        return redact(text)
 
-    summary = harmless("".join(traceback.format_exception_only(error)).strip().partition("\n")[0])
+    summary = clean_line("".join(traceback.format_exception_only(error)).strip().partition("\n")[0])
     try:
         descriptor, name = tempfile.mkstemp(prefix="gpubench-", suffix=".txt")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(harmless("".join(traceback.format_exception(error))))
-    except OSError as problem:
-        return f"unforeseen {summary:.300}; its traceback could not be kept: {problem.strerror}"
+            file.write(clean_line("".join(traceback.format_exception(error))))
+    except OSError as os_error:
+        return f"unforeseen {summary:.300}; its traceback could not be kept: {os_error.strerror}"
     return f"unforeseen {summary:.300}; please report it with its traceback, which is in {name}"
 
 
 def _open_closed_streams() -> None:
-    """Let what stands in the place of a closed stream (``>&-``) read and write nothing.
+    """Replace closed standard streams (``>&-``) with the null device.
 
     Else the next file that is opened would get its number, and whatever is written to it.
     """
@@ -114,8 +114,8 @@ def _open_closed_streams() -> None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
-def _give_up_output() -> None:
-    """Let what is still to be written go nowhere: Python's end would try, and fail, again."""
+def _discard_output() -> None:
+    """Redirect stdout to the null device, so that the interpreter's final flush cannot fail."""
     with suppress(OSError, ValueError):  # one that is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -129,8 +129,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _harmless(message: str) -> str:
-    """`message`, which may quote a file, with everything that steers a terminal as an escape."""
+def _escape_controls(message: str) -> str:
+    """Escape control characters in `message`, which may quote file contents."""
     lines = message.splitlines()
     indents = (line[: len(line) - len(line.lstrip(" "))] for line in lines)
     return "\n".join(a + printable(line) for a, line in zip(indents, lines, strict=True))
@@ -146,9 +146,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name in catalog.choices("commands"):
         command = cast("Command", catalog.load("commands", name)())
-        own = commands.add_parser(
+        sub = commands.add_parser(
             name, help=command.help, description=command.__doc__, allow_abbrev=False
         )
-        own.set_defaults(command=command)
-        command.add_arguments(own)
+        sub.set_defaults(command=command)
+        command.add_arguments(sub)
     return parser

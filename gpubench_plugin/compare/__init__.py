@@ -1,4 +1,4 @@
-"""Comparing and judging: limits, matching of runs, statistics, verdicts. Knows no files."""
+"""Comparison and judgement: limits, run matching, statistics, verdicts; no file access."""
 
 from typing import TYPE_CHECKING
 
@@ -6,21 +6,21 @@ from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
     from gpubench_plugin.compare.comparability import (
-        Likeness,
-        in_words,
+        Comparability,
+        differences_text,
         machine_differences,
+        reported_differences,
         settings_differences,
-        told_differences,
     )
     from gpubench_plugin.compare.comparison import (
-        Options,
+        MatchOptions,
         compare_history,
         compare_paired,
         compare_runs,
         compare_threshold,
     )
-    from gpubench_plugin.compare.confirmation import AGAIN, alarms, confirmed, unconfirmed
-    from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
+    from gpubench_plugin.compare.confirmation import AGAIN, alarms, rejudge, withdraw_alarms
+    from gpubench_plugin.compare.doubt import unchanged_in_doubt, with_doubts
     from gpubench_plugin.compare.limits import SIDES, Side
     from gpubench_plugin.compare.looks import (
         LOOK,
@@ -28,50 +28,50 @@ if TYPE_CHECKING:
         PAIRS,
         UNCHANGED_FROM,
         UNCHANGED_FROM_CHOICES,
-        rate_of_look,
+        false_discovery_rate,
     )
     from gpubench_plugin.compare.matched_metrics import (
         HOST_RATE_LIMIT,
-        device_timed,
-        gated,
-        limiting_of,
+        is_device_timed,
+        judged_metrics,
+        limit_source_of,
         rate_of,
         value_of,
     )
-    from gpubench_plugin.compare.matching import WINDOW, Matched, match
-    from gpubench_plugin.compare.moderation import membership, moderated, prior_of
+    from gpubench_plugin.compare.matching import WINDOW, MatchResult, match
+    from gpubench_plugin.compare.moderation import estimate_prior, membership, posterior_spread
     from gpubench_plugin.compare.pairs import judge_pairs
     from gpubench_plugin.compare.plain import LABEL, better_bar, worse_bar
     from gpubench_plugin.compare.prediction import (
         level_of,
         noise_about_level,
         noise_of_steps,
-        noise_with,
-        predicted,
+        prediction_estimates,
         variance_of_median,
         variance_within,
+        widened_noise,
     )
     from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, Families, families, kind_of
     from gpubench_plugin.compare.series import (
         FEWEST,
         Series,
-        change,
+        effect_text,
+        interval_text,
         percent,
-        too_loud,
-        within,
+        variation_text,
     )
     from gpubench_plugin.compare.statistics import (
         Bools,
         Estimates,
         Floats,
-        Own,
-        Ranks,
+        OwnPairs,
+        SignedRanks,
         Spread,
         benjamini_hochberg,
-        find,
-        paired,
+        judge_all_series,
+        paired_estimates,
         spread_about_mean,
     )
-    from gpubench_plugin.compare.step_time import Subject, subject_of, whole
+    from gpubench_plugin.compare.step_time import Subject, merge_parts, subject_of
 
 __getattr__ = lazy_names(__name__)

@@ -1,4 +1,4 @@
-"""What puts the numbers behind a verdict in doubt, in the words that end its reason."""
+"""Caveats: flags and too few rounds that put a verdict's numbers in doubt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpubench_plugin.environment import listed
-from gpubench_plugin.flags import DOUBTS, doubts
+from gpubench_plugin.flags import DOUBTFUL_FLAGS, doubtful_flags
 from gpubench_plugin.measure import interval_ranks
 from gpubench_plugin.records import CONFIDENCE, Result, Run, Verdict
 
@@ -18,23 +18,27 @@ _MEMORY: Final = "_bytes"
 """Metrics whose names end so were not timed: what held the clock up says nothing of them."""
 
 
-def doubted(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Verdict:
-    """The verdict, which stands as it was found; its reason names the doubts of either side.
+def with_doubts(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Verdict:
+    """Append the doubts of either side to the verdict's reason.
 
     Nothing is said of a base that a fixed bound is not compared with.
     """
     if not _is_judged_by_time(verdict):
         return verdict
     results = _sides(verdict, bases, heads)
-    raised = ", ".join(_raised(results))
-    words = [verdict.reason, raised and f"in doubt: {raised}", *_few(results)]
-    return replace(verdict, reason="; ".join(filter(None, words)))
+    flags_text = ", ".join(_flag_texts(results))
+    clauses = [
+        verdict.reason,
+        flags_text and f"in doubt: {flags_text}",
+        *_too_few_rounds_notes(results),
+    ]
+    return replace(verdict, reason="; ".join(filter(None, clauses)))
 
 
 def unchanged_in_doubt(
     verdicts: Iterable[Verdict], bases: Sequence[Run], heads: Sequence[Run]
 ) -> Iterator[str]:
-    """A line for each kind of doubt about what is taken to be as the base is.
+    """One line per kind of doubt about benchmarks judged unchanged.
 
     Tables give no reason for what is unchanged. Of several launches of a side most must be in
     doubt.
@@ -43,16 +47,19 @@ def unchanged_in_doubt(
     for verdict in verdicts:
         if verdict.kind == "unchanged" and _is_judged_by_time(verdict):
             results = _sides(verdict, bases, heads)
-            raised = ", ".join(_raised_by_most(results))
-            for words in (raised and f"in doubt: {raised}", *_few(results)):
-                names.setdefault(words, {})[verdict.id] = None
+            flags_text = ", ".join(_majority_flag_texts(results))
+            for clause in (
+                flags_text and f"in doubt: {flags_text}",
+                *_too_few_rounds_notes(results),
+            ):
+                names.setdefault(clause, {})[verdict.id] = None
     names.pop("", None)
-    for words, those in names.items():
-        yield f"unchanged, but {words}: {listed([*those])}"
+    for clause, metric_names in names.items():
+        yield f"unchanged, but {clause}: {listed([*metric_names])}"
 
 
 def _sides(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> dict[str, list[Result]]:
-    """What a verdict rests on, by side; a fixed bound is not compared with any base."""
+    """Results behind a verdict, by side; for an absolute bound the head's only."""
     sides = {"base": () if verdict.method == "absolute" else bases, "head": heads}
     return {side: list(_measured(runs, verdict.id)) for side, runs in sides.items()}
 
@@ -69,47 +76,49 @@ def _measured(runs: Sequence[Run], node_id: str) -> Iterator[Result]:
 
 
 def _counts(results: Mapping[str, Sequence[Result]]) -> dict[str, Counter[str]]:
-    """How many results of a side raised each doubt."""
+    """Number of results that raised each flag, by side."""
     return {
-        side: Counter(name for one in of_side for name in doubts(one.flags))
+        side: Counter(name for r in of_side for name in doubtful_flags(r.flags))
         for side, of_side in results.items()
     }
 
 
-def _raised_by_most(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
-    """``contended (base, head), drifting (head)``: what more than half of a side raised."""
-    counted = _counts(results)
-    for name in DOUBTS:
-        sides = [side for side, counts in counted.items() if counts[name] > len(results[side]) / 2]
+def _majority_flag_texts(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+    """``contended (base, head), drifting (head)``: flags raised by more than half of a side."""
+    counts_by_side = _counts(results)
+    for name in DOUBTFUL_FLAGS:
+        sides = [
+            side for side, counts in counts_by_side.items() if counts[name] > len(results[side]) / 2
+        ]
         if sides:
             yield f"{name} ({', '.join(sides)})"
 
 
-def _raised(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+def _flag_texts(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
     """``contended (base, head), drifting (2 of 5 in head)``."""
-    counted = _counts(results)
-    for name in DOUBTS:
+    counts_by_side = _counts(results)
+    for name in DOUBTFUL_FLAGS:
         sides = [
             side if count == len(results[side]) else f"{count} of {len(results[side])} in {side}"
-            for side, counts in counted.items()
+            for side, counts in counts_by_side.items()
             if (count := counts[name])
         ]
         if sides:
             yield f"{name} ({', '.join(sides)})"
 
 
-def _few(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
-    """Of how few rounds a side's number is where no interval can be told of so few."""
+def _too_few_rounds_notes(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+    """Note on sides with too few rounds for a confidence interval."""
     for side, of_side in results.items():
-        rounds = [few for one in of_side if (few := _too_few(one))]
+        rounds = [round_count for r in of_side if (round_count := _rounds_without_interval(r))]
         if rounds:
-            least = min(rounds)
-            noun = "round is" if least == 1 else "rounds are"
-            yield f"{least} {noun} too few for an interval ({side})"
+            fewest = min(rounds)
+            noun = "round is" if fewest == 1 else "rounds are"
+            yield f"{fewest} {noun} too few for an interval ({side})"
 
 
-def _too_few(result: Result) -> int | None:
-    """The rounds of the only launch if they have no interval; several launches have one."""
+def _rounds_without_interval(result: Result) -> int | None:
+    """Number of rounds of a single launch without an interval; None for several launches."""
     rounds = result.metrics.get("rounds")
     if rounds is None or not math.isfinite(rounds.value) or len(result.launches) > 1:
         return None

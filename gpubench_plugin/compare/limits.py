@@ -1,13 +1,13 @@
-"""The limits that count where base and head state different ones, and what a head changes."""
+"""Effective limits where base and head state different ones, and the head's changes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias, get_args
 
-from gpubench_plugin.compare.comparability import several
-from gpubench_plugin.compare.matched_metrics import Sides, gated
-from gpubench_plugin.compare.series import enumerated
+from gpubench_plugin.compare.comparability import names_or_count
+from gpubench_plugin.compare.matched_metrics import Sides, judged_metrics
+from gpubench_plugin.compare.series import join_names
 from gpubench_plugin.config import Limit
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Result
@@ -16,124 +16,133 @@ Side: TypeAlias = Literal["base", "head"]
 SIDES: Final[tuple[Side, ...]] = get_args(Side)
 
 
-class Limits:
-    """Chooses the limits of one benchmark after the other, and keeps notes of what heads change.
+class EffectiveLimits:
+    """Resolves the limits of each benchmark and records changes made by heads.
 
     A head that set its own limits would judge itself: so the base's count.
 
     Args:
-        given: by metric, for every benchmark; they outrank those of both sides.
+        overrides: by metric, for every benchmark; they outrank those of both sides.
         side: whose limits count otherwise.
 
     Raises:
-        UsageProblem: a text of `given` is no limit.
+        UsageProblem: a text of `overrides` is no limit.
     """
 
-    def __init__(self, given: Mapping[str, str], side: Side):
-        for metric, text in given.items():
+    def __init__(self, overrides: Mapping[str, str], side: Side):
+        for metric, text in overrides.items():
             Limit.parse(text, f"gate.limits.{metric}")
-        self.given = given
+        self.overrides = overrides
         self._side = side
         self._changed: dict[tuple[str, Side], dict[str, None]] = {}
         self._until_accepted = False
 
-    def of(self, sides: Sides) -> dict[str, str]:
-        """The texts of the limits by metric; those that a head states may be none."""
-        head = gated(*sides.measured, limits=self.given)
-        if not sides.limiting:
+    def resolve(self, sides: Sides) -> dict[str, str]:
+        """Effective limits by metric, as text; a head's text may be invalid."""
+        head = judged_metrics(*sides.measured, limits=self.overrides)
+        if not sides.limit_sources:
             return head
-        recorded = gated(*sides.limiting, limits=self.given)
-        base = _valid(recorded)
+        recorded_limits = judged_metrics(*sides.limit_sources, limits=self.overrides)
+        base = _valid_only(recorded_limits)
         for change in _changes(sides, base, head):
             self._changed.setdefault((change, self._side), {})[sides.id] = None
         for addition in _additions(sides, base, head):
             self._changed.setdefault((addition, "head"), {})[sides.id] = None
-        self._until_accepted |= sides.limiting[-1].pinned
+        self._until_accepted |= sides.limit_sources[-1].pinned
         if self._side == "head":
             return head
-        unreadable = recorded.keys() - base.keys()
+        unreadable = recorded_limits.keys() - base.keys()
         return _of_base(sides, base, head, unreadable)
 
-    def stated(self, sides: Sides) -> set[str]:
-        """The metrics whose limits that count are no defaults, whoever states them."""
-        head = {*self.given, *_stated(sides)}
-        if self._side == "head" or not sides.limiting:
+    def explicit_metrics(self, sides: Sides) -> set[str]:
+        """Metrics whose effective limit is stated explicitly by either side."""
+        head = {*self.overrides, *_stated_by_head(sides)}
+        if self._side == "head" or not sides.limit_sources:
             return head
-        base = {name for one in sides.limiting for name in _valid(one.limits)}
-        judged = _valid(gated(*sides.limiting, limits=self.given)).keys()
-        return {*self.given, *base, *(head - judged)}
+        base = {name for r in sides.limit_sources for name in _valid_only(r.limits)}
+        judged = _valid_only(judged_metrics(*sides.limit_sources, limits=self.overrides)).keys()
+        return {*self.overrides, *base, *(head - judged)}
 
     @property
     def notes(self) -> Iterator[str]:
-        """A line for each change, with the only benchmark or their number."""
-        until = " until `gpubench accept`" if self._until_accepted else ""
+        """One line per change, with the benchmark or their number."""
+        duration_note = " until `gpubench accept`" if self._until_accepted else ""
         for (change, side), names in self._changed.items():
-            counts = f"the {side}'s counts{until if side == 'base' else ''}"
-            yield f"the head {change} ({several([*names])}); {counts}"
+            counts = f"the {side}'s counts{duration_note if side == 'base' else ''}"
+            yield f"the head {change} ({names_or_count([*names])}); {counts}"
 
 
 def _of_base(
     sides: Sides, base: Mapping[str, str], head: Mapping[str, str], unreadable: Collection[str]
 ) -> dict[str, str]:
-    """The base's limits, and the head's of what the base does not judge.
+    """The base's limits, plus the head's for metrics that the base does not judge.
 
     A metric that the base has and does not judge is judged only where the head states a limit of
     it: the head's defaults replace no choice of the base's, but what is `unreadable` is none.
     """
-    stated = _stated(sides)
-    before, now = _metrics(sides.limiting) - {*unreadable}, _metrics(sides.measured)
-    new = {n: t for n, t in head.items() if n in base or n in stated or n not in before}
+    stated_by_head = _stated_by_head(sides)
+    base_metrics, head_metrics = (
+        _metrics(sides.limit_sources) - {*unreadable},
+        _metrics(sides.measured),
+    )
+    new = {
+        n: t for n, t in head.items() if n in base or n in stated_by_head or n not in base_metrics
+    }
     # What no longer says what it is to be judged by is an error, not the base's business.
-    kept = {n: t for n, t in base.items() if n in now and (n not in head or _parsed(head[n]))}
-    return {**new, **kept}
+    base_limits = {
+        n: t for n, t in base.items() if n in head_metrics and (n not in head or _parsed(head[n]))
+    }
+    return {**new, **base_limits}
 
 
 def _changes(sides: Sides, base: Mapping[str, str], head: Mapping[str, str]) -> Iterator[str]:
-    """What the head does with the limits of metrics that both sides have, in words."""
-    both = _metrics(sides.limiting) & _metrics(sides.measured)
-    alike: dict[tuple[str, str, str], list[str]] = {}
-    for name in (name for name in base if name in both):
+    """Describe the head's changes to limits of metrics that both sides have."""
+    common = _metrics(sides.limit_sources) & _metrics(sides.measured)
+    names_by_change: dict[tuple[str, str, str], list[str]] = {}
+    for name in (name for name in base if name in common):
         if name not in head:
             yield f"drops the limit {base[name]} of {name}"
-        elif (limit := _parsed(head[name])) and (verb := _verb(Limit.parse(base[name], ""), limit)):
-            alike.setdefault((verb, base[name], limit.text), []).append(name)
-    for (verb, before, now), names in alike.items():
-        yield f"{verb} the limit of {enumerated(names)} from {before} to {now}"
+        elif (limit := _parsed(head[name])) and (
+            verb := _change_verb(Limit.parse(base[name], ""), limit)
+        ):
+            names_by_change.setdefault((verb, base[name], limit.text), []).append(name)
+    for (verb, old_limit, new_limit), names in names_by_change.items():
+        yield f"{verb} the limit of {join_names(names)} from {old_limit} to {new_limit}"
 
 
 def _additions(sides: Sides, base: Mapping[str, str], head: Mapping[str, str]) -> Iterator[str]:
-    """The limits that the head states of metrics that the base has and does not judge."""
-    both = _metrics(sides.limiting) & _metrics(sides.measured)
-    for name in sorted(both & _stated(sides) - base.keys()):
+    """Describe limits the head adds for metrics that the base has but does not judge."""
+    common = _metrics(sides.limit_sources) & _metrics(sides.measured)
+    for name in sorted(common & _stated_by_head(sides) - base.keys()):
         if _parsed(head[name]):
             yield f"adds the limit {head[name]} of {name}, of which the base has none"
 
 
-def _verb(before: Limit, now: Limit) -> str:
-    """What became of the limit; empty where it is the same in other digits."""
-    if before.kind != now.kind:
+def _change_verb(old: Limit, new: Limit) -> str:
+    """Verb for the change of a limit; empty if it is equal in other notation."""
+    if old.kind != new.kind:
         return "changes"
-    if before.bound == now.bound:
+    if old.bound == new.bound:
         return ""
-    is_looser = now.bound < before.bound if now.kind == "at_least" else now.bound > before.bound
+    is_looser = new.bound < old.bound if new.kind == "at_least" else new.bound > old.bound
     return "loosens" if is_looser else "tightens"
 
 
-def _stated(sides: Sides) -> set[str]:
-    """The metrics whose limits the head states; its others are defaults."""
-    return {name for one in sides.measured for name in one.limits}
+def _stated_by_head(sides: Sides) -> set[str]:
+    """Metrics with a limit stated by the head; its other limits are defaults."""
+    return {name for r in sides.measured for name in r.limits}
 
 
 def _metrics(results: Iterable[Result]) -> set[str]:
-    return {name for one in results for name in one.metrics}
+    return {name for r in results for name in r.metrics}
 
 
-def _valid(texts: Mapping[str, str]) -> dict[str, str]:
+def _valid_only(texts: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in texts.items() if _parsed(text)}
 
 
 def _parsed(text: str) -> Limit | None:
-    """The limit, or None where the text is none."""
+    """Parse the limit, or return None."""
     try:
         return Limit.parse(text, "limit")
     except UsageProblem:

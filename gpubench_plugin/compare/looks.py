@@ -1,4 +1,4 @@
-"""When pairs of launches are looked at, and what each look may cost in false alarms."""
+"""Sequential testing: when pairs are judged, and the false alarm budget of each look."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _SHARES: Final = (0.30, 0.26, 0.28)
 The first one saves launches, and by default the third is the last."""
 
 
-def rate_of_look(number: int) -> float:
-    """The false discovery rate of a look, the first being number 1.
+def false_discovery_rate(number: int) -> float:
+    """False discovery rate of look `number`, counted from 1.
 
     All rates, of however many looks, add up to :data:`FALSE_ALARMS`: so one may always go on. What
     three looks leave is spent as 1/2 + 1/6 + 1/12 + … = 1, a sum that nobody has to end (alpha
     spending: K. Lan and D. DeMets, 1983).
     """
-    later = number - len(_SHARES)
-    if later <= 0:
+    extra_looks = number - len(_SHARES)
+    if extra_looks <= 0:
         return FALSE_ALARMS * _SHARES[number - 1]
-    return FALSE_ALARMS * (1 - sum(_SHARES)) / (later * (later + 1))
+    return FALSE_ALARMS * (1 - sum(_SHARES)) / (extra_looks * (extra_looks + 1))
 
 
 def used_pairs(pairs: int) -> int:
-    """How many of so many pairs are judged: those up to the last look, 0 of fewer than five.
+    """Number of pairs judged: those up to the last look; 0 for fewer than five.
 
     Pairs between two looks wait for the next one, so that nobody gains by looking after each pair.
     """
     return pairs // LOOK * LOOK
 
 
-def unseen(pairs: int) -> float:
-    """The share of launches that may be slow though none of so many pairs showed one, at 95 %."""
+def undetected_share(pairs: int) -> float:
+    """Largest share of slow launches that so many pairs may have missed, at 95 %."""
     return 1 - math.pow(0.05, 1 / pairs)

@@ -1,4 +1,4 @@
-"""Which runs stand against which: benchmarks of base and head matched, or why they are not."""
+"""Matching of benchmarks between base and head, or the reason for a mismatch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from gpubench_plugin.compare.comparability import Likeness, several, told_differences
-from gpubench_plugin.compare.limits import Limits, Side
+from gpubench_plugin.compare.comparability import (
+    Comparability,
+    names_or_count,
+    reported_differences,
+)
+from gpubench_plugin.compare.limits import EffectiveLimits, Side
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, Sides, metrics_of, removed_metrics
 from gpubench_plugin.compare.renames import likely_renames
 from gpubench_plugin.compare.series import Series
@@ -29,8 +33,8 @@ _RENAMED: Final = "keep the old name to compare them, or `gpubench accept` the n
 
 
 @dataclass(frozen=True, kw_only=True)
-class Matched:
-    """Series to judge, the verdicts that need no judging, and what else there is to say.
+class MatchResult:
+    """Result of matching: series to judge, immediate verdicts, notes.
 
     `renames` says of ids of the base which other ones the head has, or likely has, for them.
     """
@@ -53,8 +57,8 @@ def match(
     exempt: Sequence[str] = (),
     removed: bool = True,
     is_gone: Callable[[str], bool] = lambda _: True,
-) -> Matched:
-    """The series of all benchmarks of the heads.
+) -> MatchResult:
+    """Match all benchmarks of the heads and return their series.
 
     Args:
         bases: the launches of the base in the order of the pairs, or earlier runs, oldest first, of
@@ -76,20 +80,22 @@ def match(
             f"{len(bases)} launches of the base, {len(heads)} of the head: pairs need as many of "
             "each, in the same order"
         )
-    likeness = Likeness(exempt=exempt, allow=allow_incomparable)
+    likeness = Comparability(exempt=exempt, allow=allow_incomparable)
     matching = _Matching(
-        bases, heads, paired, Limits(limits, limits_from), likeness, removed, is_gone
+        bases, heads, paired, EffectiveLimits(limits, limits_from), likeness, removed, is_gone
     )
-    found = [one for name in _names(heads) for one in matching.benchmark(name)]
+    items = [item for name in _names(heads) for item in matching.benchmark(name)]
     if removed:
-        found.extend(_removed(bases, heads, matching.renamed))
-    beside = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
-    return Matched(
-        series=tuple(one for one in found if isinstance(one, Series)),
-        verdicts=tuple(one for one in found if isinstance(one, Verdict)),
-        environment_differences=_told(beside),
-        notes=(*likeness.notes, *matching.limits.notes, *matching.left_out, *matching.notes),
-        renames=matching.renamed,
+        items.extend(_removed(bases, heads, matching.rename_messages))
+    paired_runs = (
+        zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
+    )
+    return MatchResult(
+        series=tuple(item for item in items if isinstance(item, Series)),
+        verdicts=tuple(item for item in items if isinstance(item, Verdict)),
+        environment_differences=_reported_differences(paired_runs),
+        notes=(*likeness.notes, *matching.limits.notes, *matching.excluded_notes, *matching.notes),
+        renames=matching.rename_messages,
     )
 
 
@@ -98,30 +104,32 @@ class _Matching:
     bases: Sequence[Run]
     heads: Sequence[Run]
     paired: bool
-    limits: Limits
-    likeness: Likeness
-    removed: bool
+    limits: EffectiveLimits
+    comparability: Comparability
+    report_removed: bool
     is_gone: Callable[[str], bool]
     notes: list[str] = field(default_factory=list)
-    unlike: dict[tuple[int, str], list[str]] = field(default_factory=dict)
+    excluded: dict[tuple[int, str], list[str]] = field(default_factory=dict)
 
     def benchmark(self, name: str) -> Iterator[Series | Verdict]:
-        """What there is to judge, or to say, of one benchmark."""
+        """Series or verdicts of one benchmark."""
         heads = [run.results[name] for run in self.heads if name in run.results]
-        broken = [one for one in heads if self._broke(one)]
-        measured = [one for one in heads if one.outcome == "measured"]
+        broken = [r for r in heads if self._is_broken(r)]
+        measured = [r for r in heads if r.outcome == "measured"]
         if broken:
-            of = f" in {len(broken)} of {len(heads)} launches" if len(heads) > 1 else ""
-            yield Verdict(id=name, kind="errored", reason=f"{_ending(broken[0])}{of}")
+            share = f" in {len(broken)} of {len(heads)} launches" if len(heads) > 1 else ""
+            yield Verdict(id=name, kind="errored", reason=f"{_failure_text(broken[0])}{share}")
             return
         if not measured:
-            yield Verdict(id=name, kind="not_measured", reason=_ending(heads[-1]))
+            yield Verdict(id=name, kind="not_measured", reason=_failure_text(heads[-1]))
             return
         pairs = self._pairs(name)
         if isinstance(pairs, Verdict):
             yield pairs
             alone = Sides(bases=(), heads=measured, measured=measured, paired=False)
-            yield from metrics_of(alone, self.limits.of(alone), self.limits.stated(alone))
+            yield from metrics_of(
+                alone, self.limits.resolve(alone), self.limits.explicit_metrics(alone)
+            )
             return
         sides = Sides(
             bases=[base for _, base, _, _ in pairs],
@@ -129,49 +137,55 @@ class _Matching:
             measured=measured,
             paired=self.paired,
         )
-        found = list(metrics_of(sides, self.limits.of(sides), self.limits.stated(sides)))
-        self._note_lacking(found, len(pairs))
-        if self.removed:
-            ours = [base for run, base, of, _ in pairs if not (run.foreign or of.foreign)]
-            found.extend(removed_metrics(replace(sides, bases=ours), self.limits.given))
-        if not found:  # it was measured, and must not vanish without a word
+        items = list(
+            metrics_of(sides, self.limits.resolve(sides), self.limits.explicit_metrics(sides))
+        )
+        self._note_missing_metrics(items, len(pairs))
+        if self.report_removed:
+            own_pairs = [
+                base for run, base, share, _ in pairs if not (run.foreign or share.foreign)
+            ]
+            items.extend(removed_metrics(replace(sides, bases=own_pairs), self.limits.overrides))
+        if not items:  # it was measured, and must not vanish without a word
             reason = "it has no metric to judge"
             yield Verdict(id=name, metric=STEP_TIME, kind="not_measured", reason=reason)
-        yield from found
+        yield from items
 
     @property
-    def left_out(self) -> tuple[str, ...]:
-        """One line for each kind of earlier runs that are no samples, since they differ."""
+    def excluded_notes(self) -> tuple[str, ...]:
+        """One line per kind of earlier runs that are excluded as incomparable."""
         return tuple(
             f"{counted(number, 'earlier run')} {'is' if number == 1 else 'are'} incomparable "
-            f"({several(names)}): {why}"
-            for (number, why), names in self.unlike.items()
+            f"({names_or_count(names)}): {cause}"
+            for (number, cause), names in self.excluded.items()
         )
 
-    def _broke(self, head: Result) -> bool:
-        """Whether it failed, or its run vanished before it told of what the base can do."""
-        worked = UNFINISHED in head.flags and any(_measured(base, head.id) for base in self.bases)
-        return head.outcome in _BROKEN or worked
+    def _is_broken(self, head: Result) -> bool:
+        """Whether it failed, or its run crashed before reporting what the base could measure."""
+        passed_on_base = UNFINISHED in head.flags and any(
+            _measured(base, head.id) for base in self.bases
+        )
+        return head.outcome in _BROKEN or passed_on_base
 
-    def _note_lacking(self, found: Iterable[Series | Verdict], pairs: int) -> None:
-        """Say in how many of the `pairs` a metric is judged that is not in all of them."""
-        for one in found:
-            if self.paired and isinstance(one, Series) and len(one.head) < pairs:
-                judged = f"{one.metric} is judged in {len(one.head)} of {pairs} pairs"
-                self.notes.append(f"{one.id}: {judged}, since the others lack it")
+    def _note_missing_metrics(self, items: Iterable[Series | Verdict], pairs: int) -> None:
+        """Note metrics that only some of the `pairs` have."""
+        for item in items:
+            if self.paired and isinstance(item, Series) and len(item.head) < pairs:
+                statement = f"{item.metric} is judged in {len(item.head)} of {pairs} pairs"
+                self.notes.append(f"{item.id}: {statement}, since the others lack it")
 
     def _pairs(self, name: str) -> list[tuple[Run, Result, Run, Result]] | Verdict:
-        """What stands against what, comparable, or why nothing does."""
+        """Comparable result pairs, or the verdict explaining why there are none."""
         if not self.bases:
             return Verdict(id=name, kind="no_baseline", reason="there is no run to compare with")
-        known = [run.results[name] for run in self.bases if name in run.results]
-        if not known:
+        base_results = [run.results[name] for run in self.bases if name in run.results]
+        if not base_results:
             return Verdict(
                 id=name, kind="new", reason=f"the base has no such benchmark{self._origin(name)}"
             )
         pairs = [
             (base, base.results[name], head, head.results[name])
-            for base, head in self._beside()
+            for base, head in self._paired_runs()
             if _measured(base, name) and _measured(head, name)
         ]
         if not self.paired:
@@ -179,66 +193,68 @@ class _Matching:
                 key=lambda pair: not pair[1].pinned
             )  # the level stands before the later ones
         if not pairs:
-            reason = f"the base did not measure it: {_ending(known[-1])}"
-            if any(one.outcome == "measured" for one in known):
+            reason = f"the base did not measure it: {_failure_text(base_results[-1])}"
+            if any(r.outcome == "measured" for r in base_results):
                 reason = "no pair has it measured on both sides"
             return Verdict(id=name, kind="no_baseline", reason=reason)
-        if self.paired and (lost := len(self.heads) - len(pairs)):
-            lacking = f"{lost} of {len(self.heads)} pairs are left out"
-            self.notes.append(f"{name}: {lacking}, since one side did not measure it there")
-        return self._alike(name, pairs)
+        if self.paired and (dropped := len(self.heads) - len(pairs)):
+            dropped_text = f"{dropped} of {len(self.heads)} pairs are left out"
+            self.notes.append(f"{name}: {dropped_text}, since one side did not measure it there")
+        return self._comparable_pairs(name, pairs)
 
     @cached_property
-    def former(self) -> Mapping[str, str]:
-        """Ids of the base by the ones that the same benchmarks have in the head."""
+    def former_ids(self) -> Mapping[str, str]:
+        """Base ids by the head ids of the same benchmarks (former naming scheme)."""
         return former_ids(_names(self.bases), _names(self.heads))
 
     @cached_property
-    def likely(self) -> Mapping[str, str]:
-        """Ids of the base by the ones that likely took their place in the head."""
-        known = {*self.former, *self.former.values()}
+    def likely_renames(self) -> Mapping[str, str]:
+        """Base ids by the head ids that probably replace them."""
+        known_ids = {*self.former_ids, *self.former_ids.values()}
         renames = likely_renames(self.bases, self.heads, self.is_gone)
-        return {new: old for new, old in renames.items() if known.isdisjoint((new, old))}
+        return {new: old for new, old in renames.items() if known_ids.isdisjoint((new, old))}
 
     @property
-    def renamed(self) -> Mapping[str, str]:
-        """What to say of benchmarks of the base that have, or likely have, another id."""
-        former = {old: f"the head has {new}: {PRECISION_LEFT}" for new, old in self.former.items()}
-        return former | {old: f"likely renamed to {new}" for new, old in self.likely.items()}
+    def rename_messages(self) -> Mapping[str, str]:
+        """Messages about base benchmarks that have, or probably have, a new id."""
+        hints = {
+            old: f"the head has {new}: {PRECISION_LEFT}" for new, old in self.former_ids.items()
+        }
+        return hints | {old: f"likely renamed to {new}" for new, old in self.likely_renames.items()}
 
     def _origin(self, name: str) -> str:
-        """A hint where the base has the benchmark under another id."""
-        if old := self.former.get(name):
+        """Hint if the base has the benchmark under another id."""
+        if old := self.former_ids.get(name):
             return f", but {old}: {PRECISION_LEFT}; set the baseline anew"
-        if old := self.likely.get(name):
+        if old := self.likely_renames.get(name):
             return f"; likely renamed from {old}: {_RENAMED}"
         return ""
 
-    def _beside(self) -> Iterator[tuple[Run, Run]]:
+    def _paired_runs(self) -> Iterator[tuple[Run, Run]]:
         if self.paired:
             yield from zip(self.bases, self.heads, strict=True)
         else:
             yield from ((base, head) for base in self.bases for head in self.heads[-1:])
 
-    def _alike(
+    def _comparable_pairs(
         self, name: str, pairs: list[tuple[Run, Result, Run, Result]]
     ) -> list[tuple[Run, Result, Run, Result]] | Verdict:
-        """The comparable ones of the `pairs`: all must be where launches are paired."""
-        alike = []
-        why, unlike, later = "", 0, 0
+        """The comparable `pairs`; if launches are paired, all must be comparable."""
+        comparable = []
+        cause, mismatches, later_runs = "", 0, 0
         for pair in pairs:
-            if found := self.likeness.differences(*pair):
-                why, unlike = found, unlike + 1
+            if difference := self.comparability.differences(*pair):
+                cause, mismatches = difference, mismatches + 1
             else:
-                alike.append(pair)
-                later += not pair[1].pinned
-            if later == WINDOW and not self.paired:
+                comparable.append(pair)
+                later_runs += not pair[1].pinned
+            if later_runs == WINDOW and not self.paired:
                 break
-        if not alike or (why and self.paired):
-            return Verdict(id=name, kind="incomparable", reason=why)
-        if unlike:
-            self.unlike.setdefault((unlike, why), []).append(name)
-        return alike
+        if not comparable or (cause and self.paired):
+            return Verdict(id=name, kind="incomparable", reason=cause)
+        if mismatches:
+            self.excluded.setdefault((mismatches, cause), []).append(name)
+        return comparable
 
 
 def _names(runs: Sequence[Run]) -> dict[str, None]:
@@ -248,27 +264,31 @@ def _names(runs: Sequence[Run]) -> dict[str, None]:
 def _removed(
     bases: Sequence[Run], heads: Sequence[Run], renamed: Mapping[str, str]
 ) -> Iterator[Verdict]:
-    there = _names(heads)
+    head_ids = _names(heads)
     for name in _names(bases):
         outcomes = {run.results[name].outcome for run in bases if name in run.results}
-        if name not in there and outcomes & (_BROKEN | {"measured"}):
+        if name not in head_ids and outcomes & (_BROKEN | {"measured"}):
             reason = "; ".join(filter(None, ["only the base has it", renamed.get(name)]))
             yield Verdict(id=name, kind="removed", reason=reason)
 
 
-def _told(beside: Iterable[tuple[Run, Run]]) -> tuple[Difference, ...]:
-    """The differences of all pairs of runs, each once."""
-    found: list[Difference] = []
-    for base, head in beside:
-        found.extend(one for one in told_differences(base, head) if one not in found)
-    return tuple(found)
+def _reported_differences(paired_runs: Iterable[tuple[Run, Run]]) -> tuple[Difference, ...]:
+    """Differences between all pairs of runs, without duplicates."""
+    differences: list[Difference] = []
+    for base, head in paired_runs:
+        differences.extend(
+            difference
+            for difference in reported_differences(base, head)
+            if difference not in differences
+        )
+    return tuple(differences)
 
 
 def _measured(run: Run, name: str) -> bool:
     return name in run.results and run.results[name].outcome == "measured"
 
 
-def _ending(result: Result) -> str:
+def _failure_text(result: Result) -> str:
     lines = result.reason.strip().splitlines()[:1]
-    first = [line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…" for line in lines]
-    return ": ".join([result.outcome.replace("_", " "), *first])
+    shortened = [line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…" for line in lines]
+    return ": ".join([result.outcome.replace("_", " "), *shortened])

@@ -1,4 +1,4 @@
-"""The spread of a series moderated by those of its suite: five pairs hardly know their own.
+"""Empirical Bayes moderation: shrink a series' variance towards that of its suite.
 
 The variances of the series of a suite are taken for draws of one scaled inverse χ² distribution,
 whose location and degrees of freedom all of them tell together; what a series itself tells and what
@@ -48,45 +48,47 @@ _TINY: Final = 1e-5
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """What a suite tells of the spread of a series; shapes end in 1.
+    """Variance prior estimated from a suite; array shapes end in 1.
 
-    `freedom` is 0 where it tells nothing, a suite of two series for example. `loud` is the variance
-    that three of four series do not exceed.
+    `dof` is 0 where it tells nothing, a suite of two series for example. `noisy_variance` is the
+    variance that three of four series do not exceed.
     """
 
     variance: Floats
-    freedom: Floats
-    loud: Floats
+    dof: Floats
+    noisy_variance: Floats
 
 
-def prior_of(suite: Spread) -> Prior:
-    """The prior that the spreads of a suite tell."""
+def estimate_prior(suite: Spread) -> Prior:
+    """Estimate the prior from the spreads of a suite."""
     variances = suite.deviation**2
     count = variances.shape[-1]
-    loud = np.quantile(variances, _LOUD, axis=-1, keepdims=True, method="lower")
+    noisy_quantile = np.quantile(variances, _LOUD, axis=-1, keepdims=True, method="lower")
     if count < _FEWEST or not np.any(variances):
-        nothing = np.zeros_like(loud)
-        return Prior(variance=nothing, freedom=nothing, loud=nothing)
-    half = np.broadcast_to(np.asarray(suite.freedom, dtype=np.float64) / 2, variances.shape)
-    least = _TINY * np.maximum(np.median(variances, axis=-1, keepdims=True), np.finfo(float).tiny)
-    logs = np.log(np.maximum(variances, least)) - special.digamma(half) + np.log(half)
-    expected = special.polygamma(1, half).mean(axis=-1, keepdims=True)
-    seen = logs.var(axis=-1, ddof=1, keepdims=True)
-    beyond = np.maximum(seen - expected, 0.0)
-    beyond = beyond + _CAUTION / (count - 1) * np.maximum(seen, expected)
-    prior_half = _inverse_trigamma(beyond)
+        zeros = np.zeros_like(noisy_quantile)
+        return Prior(variance=zeros, dof=zeros, noisy_variance=zeros)
+    half_freedom = np.broadcast_to(np.asarray(suite.dof, dtype=np.float64) / 2, variances.shape)
+    floor = _TINY * np.maximum(np.median(variances, axis=-1, keepdims=True), np.finfo(float).tiny)
+    logs = (
+        np.log(np.maximum(variances, floor)) - special.digamma(half_freedom) + np.log(half_freedom)
+    )
+    expected = special.polygamma(1, half_freedom).mean(axis=-1, keepdims=True)
+    observed = logs.var(axis=-1, ddof=1, keepdims=True)
+    excess_variance = np.maximum(observed - expected, 0.0)
+    excess_variance = excess_variance + _CAUTION / (count - 1) * np.maximum(observed, expected)
+    prior_half = _inverse_trigamma(excess_variance)
     mean = logs.mean(axis=-1, keepdims=True)
     variance: Floats = np.exp(mean + special.digamma(prior_half) - np.log(prior_half))
-    return Prior(variance=variance, freedom=2 * prior_half, loud=loud)
+    return Prior(variance=variance, dof=2 * prior_half, noisy_variance=noisy_quantile)
 
 
-def moderated(
+def posterior_spread(
     spread: Spread,
     prior: Prior,
     pairs: NDArray[np.int_] | int,
     members: Floats | None = None,
 ) -> Spread:
-    """The spread of each series in the light of the `prior`.
+    """Posterior spread of each series given the `prior`.
 
     Args:
         spread: of each series by itself.
@@ -96,38 +98,38 @@ def moderated(
             be: it lends certainty only so far, but a series that is quieter than the suite by
             chance is taken for as loud as by itself.
     """
-    own = np.asarray(spread.freedom, dtype=np.float64)
-    alone = prior.freedom * membership(spread, prior)
-    lent = alone if members is None else prior.freedom * members
-    freedom = own + lent
+    own_freedom = np.asarray(spread.dof, dtype=np.float64)
+    prior_freedom = prior.dof * membership(spread, prior)
+    borrowed_freedom = prior_freedom if members is None else prior.dof * members
+    total_freedom = own_freedom + borrowed_freedom
     variances = [
-        (own * spread.deviation**2 + share * prior.variance) / (own + share)
-        for share in (alone, lent)
+        (own_freedom * spread.deviation**2 + share * prior.variance) / (own_freedom + share)
+        for share in (prior_freedom, borrowed_freedom)
     ]
     variance = np.maximum(*variances)
-    least = _LOUD_SHARE * prior.loud * np.sqrt(LOOK / np.asarray(pairs))
-    return Spread(deviation=np.sqrt(variance), freedom=freedom, least=np.sqrt(least))
+    floor = _LOUD_SHARE * prior.noisy_variance * np.sqrt(LOOK / np.asarray(pairs))
+    return Spread(deviation=np.sqrt(variance), dof=total_freedom, floor=np.sqrt(floor))
 
 
 def membership(spread: Spread, prior: Prior) -> Floats:
-    """How far each series is one of the suite, from 0 to 1: less where it is too loud for that.
+    """Degree of membership of each series in the suite, 0 to 1; lower if it is too noisy.
 
     A benchmark with several numbers is one as far as its loudest number is: of three each may seem
     quiet by chance in five pairs, and one benchmark with three times the noise of 19 others gives
     false alarms in 1.2 % of suites, two in 1.5 %; by the loudest 0.1 %
     (``docs/evidence/paired_gate.md``).
     """
-    if not np.any(prior.freedom):
-        return np.ones_like(prior.freedom)
+    if not np.any(prior.dof):
+        return np.ones_like(prior.dof)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # of hardly any variance
         ratio = spread.deviation**2 / prior.variance
-    chance = special.fdtrc(spread.freedom, prior.freedom, ratio)
-    members: Floats = np.fmin(chance / _OUTLIER, 1.0)
+    tail_probability = special.fdtrc(spread.dof, prior.dof, ratio)
+    members: Floats = np.fmin(tail_probability / _OUTLIER, 1.0)
     return members
 
 
 def _inverse_trigamma(values: Floats) -> Floats:
-    """Where the trigamma function is `values`, all positive: Newton's method on 1/trigamma.
+    """Inverse of the trigamma function for positive `values`, by Newton's method on 1/trigamma.
 
     It is nearly linear, so that five steps from 0.5 + 1/x do (Smyth, appendix).
     """

@@ -1,4 +1,4 @@
-"""The judge of launches in pairs, with a look after every five of them."""
+"""Judgement of paired launches, with a look after every five pairs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gpubench_plugin.compare.looks import (
     LOOK,
     MOST_PAIRS,
     UNCHANGED_FROM,
-    rate_of_look,
-    unseen,
+    false_discovery_rate,
+    undetected_share,
     used_pairs,
 )
 from gpubench_plugin.compare.plain import (
-    at_once,
-    exact,
-    family,
-    undecided,
+    exact_verdict,
+    family_size,
+    has_no_variance,
+    inconclusive_verdict,
+    trivial_verdict,
     unusable,
-    without_variance,
     worse_bar,
 )
 from gpubench_plugin.compare.series import Series, percent
@@ -29,17 +29,17 @@ from gpubench_plugin.environment import counted
 from gpubench_plugin.records import Verdict
 
 if TYPE_CHECKING:
-    from gpubench_plugin.compare.tested import Sample, Tested
+    from gpubench_plugin.compare.tested import Sample, TestResult
 
 
 def judge_pairs(
     series: Sequence[Series],
     *,
     m: int | None = None,
-    decided: Sequence[Series] = (),
+    decided_series: Sequence[Series] = (),
     unchanged_from: int = UNCHANGED_FROM,
 ) -> list[Verdict]:
-    """One verdict per series, in order, of the look that its number of pairs has reached.
+    """One verdict per series, in order, at the look that its number of pairs has reached.
 
     Pairs are of fresh processes; a look is taken after every five of them.
 
@@ -47,104 +47,110 @@ def judge_pairs(
         series: base and head of each have the same length, in the order of the pairs.
         m: series of the whole suite that are judged by statistics, see :func:`plain.family`. Those
             that are not among `series`, since an earlier look has decided them, count as not
-            rejected. Without it: those among `series` and `decided`.
-        decided: series of the suite that earlier looks have decided, with the pairs that they were
+            rejected. Without it: those among `series` and `decided_series`.
+        decided_series: series of the suite that earlier looks have decided, with the pairs that
+            they were
             decided by.
         unchanged_from: nothing is called unchanged by fewer pairs.
     """
-    plain = {
+    trivial_verdicts = {
         number: verdict
-        for number, one in enumerate(series)
-        if (verdict := _plain_pairs(one, unchanged_from))
+        for number, item in enumerate(series)
+        if (verdict := _trivial_verdict(item, unchanged_from))
     }
-    open_ = [one for number, one in enumerate(series) if number not in plain]
+    open_ = [item for number, item in enumerate(series) if number not in trivial_verdicts]
     if not open_:
-        return list(plain.values())
-    from gpubench_plugin.compare.tested import look, paired_samples
+        return list(trivial_verdicts.values())
+    from gpubench_plugin.compare.tested import paired_samples, run_tests
 
-    pairs = [used_pairs(len(one.head)) for one in open_]
-    looks = look(
+    pairs = [used_pairs(len(item.head)) for item in open_]
+    results = run_tests(
         # What needs no statistics tells nothing of noise: its values may be zero, or no pairs.
-        paired_samples(open_, pairs, [one for one in decided if not _plain_pairs(one, 0)]),
-        max(m or 0, family((*series, *decided))),
-        q=rate_of_look(max(pairs) // LOOK),
+        paired_samples(
+            open_, pairs, [item for item in decided_series if not _trivial_verdict(item, 0)]
+        ),
+        max(m or 0, family_size((*series, *decided_series))),
+        q=false_discovery_rate(max(pairs) // LOOK),
         unchanged_from=unchanged_from,
     )
-    verdicts = iter([_verdict_of_pairs(one, unchanged_from) for one in looks])
-    return [plain.get(number) or next(verdicts) for number in range(len(series))]
+    verdicts = iter([_verdict_of_pairs(item, unchanged_from) for item in results])
+    return [trivial_verdicts.get(number) or next(verdicts) for number in range(len(series))]
 
 
-def _plain_pairs(series: Series, unchanged_from: int) -> Verdict | None:
-    if found := at_once(series):
-        return found
-    pairs, used = len(series.head), used_pairs(len(series.head))
+def _trivial_verdict(series: Series, unchanged_from: int) -> Verdict | None:
+    if trivial := trivial_verdict(series):
+        return trivial
+    pairs, judged_pairs = len(series.head), used_pairs(len(series.head))
     if len(series.base) != pairs:
         raise ValueError(f"{series.id}: {len(series.base)} values of the base, {pairs} of the head")
     for base, head in zip(series.base, series.head, strict=True):
-        if problem := unusable(series, base, head):
-            return problem
-    if not used:
-        why = f"{counted(pairs, 'pair')}: at least {LOOK} are needed"
-        return undecided(series, "paired", why, launches=pairs)
-    if without_variance(series):
+        if unusable_verdict := unusable(series, base, head):
+            return unusable_verdict
+    if not judged_pairs:
+        cause = f"{counted(pairs, 'pair')}: at least {LOOK} are needed"
+        return inconclusive_verdict(series, "paired", cause, launches=pairs)
+    if has_no_variance(series):
         return _exact_pairs(series, unchanged_from)
     # A zero beside a zero is no effect, but has no logarithm beside other pairs.
-    zero = next((value for value in series.base if value <= 0), None)
-    return None if zero is None else unusable(series, zero, None)
+    non_positive = next((value for value in series.base if value <= 0), None)
+    return None if non_positive is None else unusable(series, non_positive, None)
 
 
 def _exact_pairs(series: Series, unchanged_from: int) -> Verdict:
-    """As :func:`plain.exact`; but a few launches that never vary do not know those to come."""
+    """Like :func:`plain.exact`, but with enough pairs: a few constant launches prove little."""
     pairs = len(series.head)
-    verdict = exact(series, launches=pairs)
+    verdict = exact_verdict(series, launches=pairs)
     if verdict.kind != "unchanged":
         return verdict
     if pairs >= unchanged_from:
-        return replace(verdict, reason=f"{verdict.reason}; {_hidden(pairs, 'worse')}")
-    why = f"not worse so far, but {_hidden(pairs, 'worse')}: unchanged is said from"
-    reason = f"{why} {unchanged_from} pairs on ({verdict.reason})"
+        return replace(verdict, reason=f"{verdict.reason}; {_undetected_text(pairs, 'worse')}")
+    caveat = f"not worse so far, but {_undetected_text(pairs, 'worse')}: unchanged is said from"
+    reason = f"{caveat} {unchanged_from} pairs on ({verdict.reason})"
     return replace(verdict, kind="inconclusive", reason=reason, pairs_needed=unchanged_from)
 
 
-def _hidden(pairs: int, how: str) -> str:
-    return f"up to {percent(unseen(pairs))} of launches could be {how} unseen"
+def _undetected_text(pairs: int, direction: str) -> str:
+    return f"up to {percent(undetected_share(pairs))} of launches could be {direction} unseen"
 
 
-def _verdict_of_pairs(tested: Tested, unchanged_from: int) -> Verdict:
+def _verdict_of_pairs(tested: TestResult, unchanged_from: int) -> Verdict:
     sample, series = tested.sample, tested.sample.series
-    rest = f"{tested.finding}, {counted(sample.launches, 'pair')}, limit {series.limit.text}"
-    if waiting := len(series.head) - sample.launches:
-        rest += f"; {waiting} more wait for the look at {sample.launches + LOOK}"
-    hidden = _hidden(sample.launches, "slow")
+    details = f"{tested.effect_text}, {counted(sample.launches, 'pair')}, limit {series.limit.text}"
+    if unjudged := len(series.head) - sample.launches:
+        details += f"; {unjudged} more wait for the look at {sample.launches + LOOK}"
+    undetected_text = _undetected_text(sample.launches, "slow")
     if tested.kind == "unchanged":
-        return tested.verdict("paired", f"{rest}; {hidden}")
+        return tested.verdict("paired", f"{details}; {undetected_text}")
     if tested.kind != "inconclusive":
-        return tested.verdict("paired", f"{rest}; could see ≥ {percent(tested.visible)}")
-    needed = _pairs_needed(tested, unchanged_from)
-    if tested.cleared:
-        why = f"not worse so far, but {hidden}: unchanged is said from {unchanged_from} pairs on"
-        return tested.verdict("paired", f"{why} ({rest})", pairs_needed=needed)
-    advice = (
-        f"about {needed} pairs needed"
-        if needed
+        return tested.verdict("paired", f"{details}; could see ≥ {percent(tested.detectable)}")
+    needed_pairs = _pairs_needed(tested, unchanged_from)
+    if tested.is_unchanged:
+        cause = (
+            f"not worse so far, but {undetected_text}: unchanged is said from {unchanged_from} "
+            "pairs on"
+        )
+        return tested.verdict("paired", f"{cause} ({details})", pairs_needed=needed_pairs)
+    outlook = (
+        f"about {needed_pairs} pairs needed"
+        if needed_pairs
         else f"too close to the limit for {MOST_PAIRS} pairs to tell"
     )
-    why = f"launch noise {_noise(sample)}: could only see ≥ {percent(tested.visible)}"
-    return tested.verdict("paired", f"{why}; {advice} ({rest})", pairs_needed=needed)
+    cause = f"launch noise {_noise(sample)}: could only see ≥ {percent(tested.detectable)}"
+    return tested.verdict("paired", f"{cause}; {outlook} ({details})", pairs_needed=needed_pairs)
 
 
 def _noise(sample: Sample) -> str:
-    """That of a launch; what it is taken for beside others that are far louder is said too."""
-    if sample.least <= sample.spread:
+    """Noise of a launch, and the value assumed for it in a noisier suite."""
+    if sample.floor <= sample.spread:
         return percent(sample.noise)
-    taken = percent(sample.least / math.sqrt(2))  # as the noise is of the spread
-    return f"{percent(sample.noise)}, taken for {taken} in a louder suite"
+    assumed = percent(sample.floor / math.sqrt(2))  # as the noise is of the spread
+    return f"{percent(sample.noise)}, taken for {assumed} in a louder suite"
 
 
-def _pairs_needed(tested: Tested, unchanged_from: int) -> int | None:
+def _pairs_needed(tested: TestResult, unchanged_from: int) -> int | None:
     from gpubench_plugin.compare.statistics import pairs_needed
 
-    sample, own = tested.sample, tested.sample.estimates.own
+    sample, own_estimates = tested.sample, tested.sample.estimates.own_pairs
     return pairs_needed(
         float(sample.estimates.mean),
         sample.spread,
@@ -152,7 +158,9 @@ def _pairs_needed(tested: Tested, unchanged_from: int) -> int | None:
         worse=worse_bar(sample.series.limit, sample.series.better),
         at=tested.level,
         unchanged_from=unchanged_from,
-        own=float(own.error) * math.sqrt(sample.launches) if own else sample.spread,
-        shared=float(sample.estimates.freedom) - (sample.launches - 1),
-        least=sample.least,
+        own_error=float(own_estimates.error) * math.sqrt(sample.launches)
+        if own_estimates
+        else sample.spread,
+        shared=float(sample.estimates.dof) - (sample.launches - 1),
+        least=sample.floor,
     )

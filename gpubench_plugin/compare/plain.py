@@ -1,4 +1,4 @@
-"""Verdicts that need no statistics, and effects as fractions and as log ratios.
+"""Verdicts that need no statistics; effects as fractions and log ratios.
 
 Such verdicts come from fixed bounds, from values without variance, and from values without a
 meaningful ratio. Effects are positive where the head is worse.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, Final
 
-from gpubench_plugin.compare.series import Series, change
+from gpubench_plugin.compare.series import Series, effect_text
 from gpubench_plugin.config import Limit
 from gpubench_plugin.records import Better, Method, Verdict, VerdictKind
 
@@ -20,33 +20,33 @@ _MOST: Final = 700.0
 
 
 def log_ratio(base: float, head: float, better: Better) -> float:
-    """How much worse `head` is, as a logarithm; both must be positive. Always finite."""
-    before, now = (head, base) if better == "higher" else (base, head)
-    ratio = now / before
+    """Log ratio of how much worse `head` is; both must be positive; always finite."""
+    denominator, numerator = (head, base) if better == "higher" else (base, head)
+    ratio = numerator / denominator
     if 0 < ratio < math.inf:  # more exact than a difference of two large logarithms
         return math.log(ratio)
-    return math.log(now) - math.log(before)
+    return math.log(numerator) - math.log(denominator)
 
 
 def fraction(log_effect: float, better: Better) -> float:
-    """The effect of a log ratio: head/base − 1, or 1 − head/base where higher is better."""
-    bounded = min(max(log_effect, -_MOST), _MOST)
-    return -math.expm1(-bounded) if better == "higher" else math.expm1(bounded)
+    """Convert a log ratio to an effect: head/base − 1, or 1 − head/base if higher is better."""
+    clipped = min(max(log_effect, -_MOST), _MOST)
+    return -math.expm1(-clipped) if better == "higher" else math.expm1(clipped)
 
 
 def effect_of(base: float, head: float, better: Better) -> float:
-    """The effect between two values; `base` is not zero. Always finite."""
+    """Effect between two values; `base` must not be zero; always finite."""
     effect = (base - head) / base if better == "higher" else (head - base) / base
     return min(max(effect, -math.exp(_MOST)), math.exp(_MOST))
 
 
 def worse_bar(limit: Limit, better: Better) -> float:
-    """The log ratio at which the effect is as bad as a relative `limit`."""
+    """Log ratio at which the effect equals a relative `limit`."""
     return -math.log1p(-limit.bound) if better == "higher" else math.log1p(limit.bound)
 
 
 def better_bar(limit: Limit, better: Better) -> float:
-    """The log ratio, negative, at which the effect is as good as a relative `limit` is bad."""
+    """Negative log ratio at which the improvement equals a relative `limit`."""
     return -math.log1p(limit.bound) if better == "higher" else math.log1p(-limit.bound)
 
 
@@ -57,7 +57,7 @@ def verdict(
     reason: str,
     **numbers: Any,
 ) -> Verdict:
-    """A verdict about `series`; `numbers` are further fields of :class:`Verdict`."""
+    """A verdict about `series`; `numbers` are further fields of :class:`JointVerdict`."""
     return Verdict(
         id=series.id,
         metric=series.metric,
@@ -71,12 +71,12 @@ def verdict(
     )
 
 
-def at_once(series: Series) -> Verdict | None:
-    """The verdict that needs no base, or says why there can be none; None where judging goes on."""
+def trivial_verdict(series: Series) -> Verdict | None:
+    """Verdict that needs no base, or explains why none is possible; None to continue."""
     if not series.head:
         return verdict(series, "not_measured", None, f"the head has no value of {series.metric}")
-    if wrong := [value for value in series.head if not math.isfinite(value)]:
-        return verdict(series, "errored", None, f"the head's {series.metric} is {wrong[0]}")
+    if non_finite := [value for value in series.head if not math.isfinite(value)]:
+        return verdict(series, "errored", None, f"the head's {series.metric} is {non_finite[0]}")
     if series.limit.kind != "relative":
         return _absolute(series)
     if series.better == "none":
@@ -92,26 +92,26 @@ def at_once(series: Series) -> Verdict | None:
     return None
 
 
-def without_variance(series: Series) -> bool:
-    """Whether neither side varies, as far as several values on the base's side can show it."""
+def has_no_variance(series: Series) -> bool:
+    """Whether neither side varies, as far as several base values can show."""
     return len(series.base) > 1 and len({*series.base}) == 1 and len({*series.head}) == 1
 
 
-def undecided(
-    series: Series, method: Method, why: str, *, launches: int, runs_needed: int | None = None
+def inconclusive_verdict(
+    series: Series, method: Method, cause: str, *, launches: int, runs_needed: int | None = None
 ) -> Verdict:
-    """The verdict where there are too few launches to say more than the medians of both sides."""
+    """Inconclusive verdict with the medians, for too few launches."""
     base, head = _median(series.base), median(series.head)
     effect = effect_of(base, head, series.better) if base is not None and head > 0 else None
     if base is not None:
-        why += f"; medians {base:.4g} and {head:.4g} {series.unit}".rstrip()
+        cause += f"; medians {base:.4g} and {head:.4g} {series.unit}".rstrip()
     if effect is not None:
-        why += f": {change(series, effect)}"
+        cause += f": {effect_text(series, effect)}"
     return verdict(
         series,
         "inconclusive",
         method,
-        why,
+        cause,
         base=base,
         head=head,
         effect=effect,
@@ -120,40 +120,40 @@ def undecided(
     )
 
 
-def family(series: Sequence[Series]) -> int:
-    """How many of the `series` are judged by statistics: what `m` is of a whole suite."""
-    return sum(not at_once(one) and not without_variance(one) for one in series)
+def family_size(series: Sequence[Series]) -> int:
+    """Number of `series` that are judged by statistics: `m` of a whole suite."""
+    return sum(not trivial_verdict(item) and not has_no_variance(item) for item in series)
 
 
-def exact(series: Series, *, launches: int) -> Verdict:
-    """The verdict about values that never vary."""
+def exact_verdict(series: Series, *, launches: int) -> Verdict:
+    """Verdict about constant values."""
     base, head = series.base[0], series.head[0]
-    return by_limit(series, base, head, "exact", "no variance: compared exactly", launches)
+    return threshold_verdict(series, base, head, "exact", "no variance: compared exactly", launches)
 
 
-def by_limit(
-    series: Series, base: float, head: float, method: Method, how: str, launches: int
+def threshold_verdict(
+    series: Series, base: float, head: float, method: Method, text: str, launches: int
 ) -> Verdict:
-    """The verdict of the limit alone about one value on each side; `how` ends the reason."""
-    if problem := unusable(series, base, head):
-        return problem
+    """Verdict by the limit alone about one value per side; `how` ends the reason."""
+    if unusable_verdict := unusable(series, base, head):
+        return unusable_verdict
     effect = 0.0 if base == head else effect_of(base, head, series.better)
     bound = series.limit.bound
     kind: VerdictKind = (
         "regressed" if effect >= bound else "improved" if effect <= -bound else "unchanged"
     )
-    if kind == "regressed" and series.loose and method == "threshold":
-        kind, how = "inconclusive", f"{how}; one total says little on a clock of the host"
-    elif kind == "improved" and series.loose and method == "threshold":
+    if kind == "regressed" and series.is_lenient and method == "threshold":
+        kind, text = "inconclusive", f"{text}; one total says little on a clock of the host"
+    elif kind == "improved" and series.is_lenient and method == "threshold":
         kind = "unchanged"  # nor does a base that others held up make the head a faster one
-    reason = f"{change(series, effect)}, limit {series.limit.text}; {how}"
+    reason = f"{effect_text(series, effect)}, limit {series.limit.text}; {text}"
     return verdict(
         series, kind, method, reason, base=base, head=head, effect=effect, launches=launches
     )
 
 
 def unusable(series: Series, base: float | None, head: float | None) -> Verdict | None:
-    """The verdict where a ratio of the two has no meaning; None where it has one.
+    """Verdict if a ratio of the two is undefined; else None.
 
     Of a side that is None nothing is asked, nor said.
     """
@@ -176,9 +176,9 @@ def _finite(value: float | None) -> float | None:
 
 
 def _median(values: Sequence[float]) -> float | None:
-    """Of those that a ratio can be made with; None where there are none."""
-    fit = [value for value in values if math.isfinite(value) and value > 0]
-    return median(fit) if fit else None
+    """Median of the positive finite values; None without any."""
+    usable = [value for value in values if math.isfinite(value) and value > 0]
+    return median(usable) if usable else None
 
 
 def _absolute(series: Series) -> Verdict:
@@ -201,16 +201,18 @@ LABEL = "threshold, not statistical"
 
 
 def judge_threshold(series: Sequence[Series]) -> list[Verdict]:
-    """One verdict per series, in order: the median of the head against that of the level.
+    """One verdict per series, in order: the head's median against that of the level.
 
     It compares one value with one, for those who want it, and is not statistical.
     """
-    return [_judged_by_threshold(one) for one in series]
+    return [_judge_one(item) for item in series]
 
 
-def _judged_by_threshold(series: Series) -> Verdict:
-    if found := at_once(series):
-        return found
-    if without_variance(series):
-        return exact(series, launches=len(series.base))
-    return by_limit(series, median(series.level), median(series.head), "threshold", LABEL, 1)
+def _judge_one(series: Series) -> Verdict:
+    if trivial := trivial_verdict(series):
+        return trivial
+    if has_no_variance(series):
+        return exact_verdict(series, launches=len(series.base))
+    return threshold_verdict(
+        series, median(series.level), median(series.head), "threshold", LABEL, 1
+    )

@@ -1,4 +1,4 @@
-"""The prediction t of the history gate, which asks whether the head is one of the earlier runs.
+"""Prediction t test of the history gate, which asks whether the head is drawn from earlier runs.
 
 Values are log values, positive where worse, along the last axis; axes before it are suites, as in
 :mod:`.statistics`. Single values far out, of pinned runs as of later ones, move neither the level
@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
-from gpubench_plugin.compare.series import Samples, Series
+from gpubench_plugin.compare.series import HistorySamples, Series
 from gpubench_plugin.compare.statistics import Bools, Estimates, Floats
 from gpubench_plugin.compare.tested import Sample
 
@@ -33,7 +33,7 @@ then exceeds its quantile of 0.017 % at most 1.4 times as often as it may, else 
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """The mean of the earlier runs that are the level, and how many of them it is made of."""
+    """Mean of the level's runs and their number."""
 
     mean: Floats
     count: Floats
@@ -41,84 +41,87 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """The standard deviation from run to run, with the degrees of freedom it is known by.
+    """Run-to-run standard deviation with its degrees of freedom.
 
     `outliers`: whether earlier runs were left out of it.
     """
 
     deviation: Floats
-    freedom: Floats
+    dof: Floats
     outliers: Bools
 
 
-def without_outliers(values: Floats, most: int) -> Bools:
-    """Which of the `values` are none of at most so many outliers.
+def inlier_mask(values: Floats, max_outliers: int) -> Bools:
+    """Mask of `values` that are not outliers, removing at most `max_outliers`.
 
     The generalised extreme Studentised deviate test (B. Rosner, Technometrics 25, 1983), which
     several outliers cannot hide from. Where all others are equal nothing else tells of noise, and
     none is an outlier.
     """
     count = values.shape[-1]
-    inside = np.ones(values.shape, dtype=np.bool_)
-    removed, outliers = [], np.zeros(values.shape[:-1], dtype=np.int64)
-    for number in range(1, most + 1):
-        left = count - number + 1
-        mean = np.where(inside, values, 0.0).sum(axis=-1, keepdims=True) / left
-        distance = np.where(inside, np.abs(values - mean), 0.0)
-        deviation = np.sqrt((distance**2).sum(axis=-1) / (left - 1))
-        far = distance.argmax(axis=-1)[..., None]
-        np.put_along_axis(inside, far, False, axis=-1)
-        rest = _deviation(values, inside)
-        extreme = np.take_along_axis(distance, far, axis=-1)[..., 0] > _bar(left) * deviation
-        outliers = np.where(extreme & (rest > 0), number, outliers)
-        removed.append(far)
-    fit = np.ones(values.shape, dtype=np.bool_)
-    for number, far in enumerate(removed):
-        np.put_along_axis(fit, far, (outliers <= number)[..., None], axis=-1)
-    return fit
+    kept = np.ones(values.shape, dtype=np.bool_)
+    removed_indices, outliers = [], np.zeros(values.shape[:-1], dtype=np.int64)
+    for number in range(1, max_outliers + 1):
+        remaining = count - number + 1
+        mean = np.where(kept, values, 0.0).sum(axis=-1, keepdims=True) / remaining
+        distance = np.where(kept, np.abs(values - mean), 0.0)
+        deviation = np.sqrt((distance**2).sum(axis=-1) / (remaining - 1))
+        furthest = distance.argmax(axis=-1)[..., None]
+        np.put_along_axis(kept, furthest, False, axis=-1)
+        remaining_deviation = _deviation(values, kept)
+        is_outlier = (
+            np.take_along_axis(distance, furthest, axis=-1)[..., 0]
+            > _threshold(remaining) * deviation
+        )
+        outliers = np.where(is_outlier & (remaining_deviation > 0), number, outliers)
+        removed_indices.append(furthest)
+    mask = np.ones(values.shape, dtype=np.bool_)
+    for number, furthest in enumerate(removed_indices):
+        np.put_along_axis(mask, furthest, (outliers <= number)[..., None], axis=-1)
+    return mask
 
 
-def _bar(left: int) -> float:
-    """How many standard deviations the furthest of so many values may be from their mean."""
-    t = float(stats.t.isf(_OUTLYING / (2 * left), left - 2))
-    return (left - 1) * t / math.sqrt((left - 2 + t * t) * left)
+def _threshold(remaining: int) -> float:
+    """Outlier threshold in standard deviations for so many values (generalized ESD)."""
+    t = float(stats.t.isf(_OUTLYING / (2 * remaining), remaining - 2))
+    return (remaining - 1) * t / math.sqrt((remaining - 2 + t * t) * remaining)
 
 
-def _deviation(values: Floats, fit: Bools) -> Floats:
-    """The standard deviation of those of the `values` that are `fit`."""
-    count = fit.sum(axis=-1)
-    mean = np.where(fit, values, 0.0).sum(axis=-1) / count
-    squares = np.where(fit, values - mean[..., None], 0.0) ** 2
+def _deviation(values: Floats, mask: Bools) -> Floats:
+    """Standard deviation of the `values` selected by `mask`."""
+    count = mask.sum(axis=-1)
+    mean = np.where(mask, values, 0.0).sum(axis=-1) / count
+    squares = np.where(mask, values - mean[..., None], 0.0) ** 2
     deviation: Floats = np.sqrt(squares.sum(axis=-1) / (count - 1))
     return deviation
 
 
 def level_of(values: Floats) -> Level:
-    """The mean of the `values`, of ten or more without one outlier in ten.
+    """Mean of the `values`; of ten or more, without one outlier in ten.
 
     More of them are a second level, which is noise.
     """
-    fit = without_outliers(values, values.shape[-1] // 10)
-    count = fit.sum(axis=-1).astype(np.float64)
-    return Level(mean=np.where(fit, values, 0.0).sum(axis=-1) / count, count=count)
+    mask = inlier_mask(values, values.shape[-1] // 10)
+    count = mask.sum(axis=-1).astype(np.float64)
+    return Level(mean=np.where(mask, values, 0.0).sum(axis=-1) / count, count=count)
 
 
 def noise_about_level(values: Floats) -> Noise:
-    """The standard deviation of ten or more `values` that are of one level.
+    """Standard deviation of ten or more `values` around one level.
 
     Without outliers, as :func:`level_of`.
     """
-    fit = without_outliers(values, values.shape[-1] // 10)
-    outliers = values.shape[-1] - fit.sum(axis=-1)
+    mask = inlier_mask(values, values.shape[-1] // 10)
+    outliers = values.shape[-1] - mask.sum(axis=-1)
     return Noise(
-        deviation=_deviation(values, fit) * np.where(outliers > 0, _WIDER, 1.0),
-        freedom=values.shape[-1] - 1.0 - 2.0 * outliers,
+        deviation=_deviation(values, mask) * np.where(outliers > 0, _WIDER, 1.0),
+        dof=values.shape[-1] - 1.0 - 2.0 * outliers,
         outliers=outliers > 0,
     )
 
 
 def noise_of_steps(values: Floats) -> Noise:
-    """The standard deviation from run to run of ten or more `values`, oldest first.
+    """Run-to-run standard deviation of ten or more `values`, oldest first, from their steps.
 
     From the differences of neighbours (J. von Neumann, 1941), so that a slow creep does not count,
     and without the largest rise, which may be the very step that is to be found. Nor do outliers
@@ -127,20 +130,20 @@ def noise_of_steps(values: Floats) -> Noise:
     normal values (`tests/unit/compare/test_prediction.py`).
     """
     steps = np.diff(values, axis=-1)
-    fit = without_outliers(steps, 2 * (values.shape[-1] // 10))
-    rise = np.maximum(np.where(fit, steps, -np.inf).max(axis=-1), 0.0)
-    squares = np.where(fit, steps, 0.0) ** 2
-    left = np.maximum(squares.sum(axis=-1) - rise**2, 0.0) / 2
-    count = fit.sum(axis=-1)
+    mask = inlier_mask(steps, 2 * (values.shape[-1] // 10))
+    largest_rise = np.maximum(np.where(mask, steps, -np.inf).max(axis=-1), 0.0)
+    squares = np.where(mask, steps, 0.0) ** 2
+    remaining_variance = np.maximum(squares.sum(axis=-1) - largest_rise**2, 0.0) / 2
+    count = mask.sum(axis=-1)
     return Noise(
-        deviation=np.sqrt(left / (count - 3.0)),
-        freedom=0.6 * count,
+        deviation=np.sqrt(remaining_variance / (count - 3.0)),
+        dof=0.6 * count,
         outliers=count < steps.shape[-1],
     )
 
 
-def noise_with(noise: Noise, level: Level, head: Floats) -> Noise:
-    """The `noise`, or half of how far apart three launches of the head are, if that is more.
+def widened_noise(noise: Noise, level: Level, head: Floats) -> Noise:
+    """Widen `noise` to half the distance of three head launches, if that is larger.
 
     Two that agree outvote a third: what counts is how far their median is from the nearer of the
     others. Where an earlier run was out as well, such launches are known here, and all three must
@@ -150,15 +153,15 @@ def noise_with(noise: Noise, level: Level, head: Floats) -> Noise:
     """
     if head.shape[-1] != 3:
         return noise
-    least, middle, most = np.moveaxis(np.sort(head, axis=-1), -1, 0)
-    below, above = middle - least, most - middle
-    towards = np.where(middle > level.mean, below, above)
-    apart = np.where(noise.outliers, towards, np.minimum(below, above))
-    return replace(noise, deviation=np.maximum(noise.deviation, apart / 2))
+    lowest, median, highest = np.moveaxis(np.sort(head, axis=-1), -1, 0)
+    distance_below, distance_above = median - lowest, highest - median
+    towards_level = np.where(median > level.mean, distance_below, distance_above)
+    distance = np.where(noise.outliers, towards_level, np.minimum(distance_below, distance_above))
+    return replace(noise, deviation=np.maximum(noise.deviation, distance / 2))
 
 
 def variance_of_median(count: int) -> float:
-    """The variance of the median of so many normal values, in that of one of them.
+    """Variance of the median of so many normal values, relative to a single one's.
 
     π/(2n + π − 2) is exact for one value and for very many, and at most 2 % too small between
     (3: 0.440 for 0.449); for even numbers it is too large.
@@ -167,21 +170,22 @@ def variance_of_median(count: int) -> float:
 
 
 def variance_within(launches: Sequence[Floats]) -> float:
-    """The variance between the launches of one run, each an array of two or more; 0 of none.
+    """Variance between launches of the same run, from arrays of two or more; 0 without any.
 
     The median over the runs, so that a single launch far out does not count; that of the
     distribution of a variance is below its mean.
     """
     variances = [
-        one.var(ddof=1) * (one.size - 1) / stats.chi2.median(one.size - 1) for one in launches
+        values.var(ddof=1) * (values.size - 1) / stats.chi2.median(values.size - 1)
+        for values in launches
     ]
     return float(np.median(variances)) if variances else 0.0
 
 
-def predicted(
+def prediction_estimates(
     level: Level, head: Floats, noise: Noise, *, excess: Floats | float = 0.0
 ) -> Estimates:
-    """Estimates of the prediction t: how far the median of `head` is from being of the `level`.
+    """Prediction t estimates: distance of the median of `head` from the `level`.
 
     Args:
         level: the mean of k earlier runs.
@@ -198,66 +202,74 @@ def predicted(
     return Estimates(
         mean=np.median(head, axis=-1) - level.mean,
         error=np.sqrt((variance + excess) * share + variance / level.count),
-        freedom=noise.freedom,
+        dof=noise.dof,
     )
 
 
-def prediction_sample(series: Series, samples: Samples) -> Sample:
-    """The sample of the head against earlier ones, all positive.
+def prediction_sample(series: Series, samples: HistorySamples) -> Sample:
+    """Sample of the head against earlier runs, all positive.
 
     The noise is what they tell themselves, or what later runs tell, whichever is more: runs of one
     sitting know nothing of the noise between days, and later ones may be few.
     """
     level, steps = _logs(series, samples.level), _logs(series, samples.steps)
-    noises = [noise_about_level(level)] if samples.level_tells else []
-    noises += [noise_of_steps(steps)] if samples.steps_tell else []
-    head, pinned = _logs(series, series.head), level_of(level)
-    noise = noise_with(max(noises, key=lambda one: float(one.deviation)), pinned, head)
-    return _sample(series, samples, pinned, head, noise, excess_of(series, samples))
+    noises = [noise_about_level(level)] if samples.level_estimates_noise else []
+    noises += [noise_of_steps(steps)] if samples.steps_estimate_noise else []
+    head, pinned_level = _logs(series, series.head), level_of(level)
+    noise = widened_noise(
+        max(noises, key=lambda candidate: float(candidate.deviation)), pinned_level, head
+    )
+    return _sample(series, samples, pinned_level, head, noise, excess_variance(series, samples))
 
 
-def excess_of(series: Series, samples: Samples) -> float:
-    """What the variance of a run of the head is larger by than that of an earlier one.
+def excess_variance(series: Series, samples: HistorySamples) -> float:
+    """Extra variance of a head run over an earlier run, due to fewer launches.
 
     The head may have fewer launches: their noise does not average out as it did before.
     """
-    several = [_logs(series, one) for one in samples.launches if len(one) > 1]
-    earlier = [variance_of_median(max(1, len(one))) for one in samples.launches]
+    multi_launch_runs = [
+        _logs(series, launches) for launches in samples.launches if len(launches) > 1
+    ]
+    earlier_variances = [variance_of_median(max(1, len(launches))) for launches in samples.launches]
     head = variance_of_median(series.fewest_launches)
-    return max(0.0, head - sum(earlier) / len(earlier)) * variance_within(several)
+    return max(0.0, head - sum(earlier_variances) / len(earlier_variances)) * variance_within(
+        multi_launch_runs
+    )
 
 
-def bound_sample(series: Series, samples: Samples) -> Sample | None:
-    """The sample of the head against too few earlier runs, by the noise between their launches.
+def bound_sample(series: Series, samples: HistorySamples) -> Sample | None:
+    """Sample of the head against too few earlier runs, with between-launch noise.
 
     None where no run has several launches. Of the noise between hours and days it knows nothing.
     """
     runs = [*samples.launches, *series.head_launches]
-    logs = [_logs(series, one) for one in runs if len(one) > 1 and min(one) > 0]
+    logs = [_logs(series, values) for values in runs if len(values) > 1 and min(values) > 0]
     if not logs or not samples.level:
         return None
-    freedom = sum(one.size - 1 for one in logs)
-    variance = sum(float(one.var(ddof=1)) * (one.size - 1) for one in logs) / freedom
+    dof = sum(values.size - 1 for values in logs)
+    variance = sum(float(values.var(ddof=1)) * (values.size - 1) for values in logs) / dof
     level = _logs(series, samples.level)
-    earlier = [variance_of_median(max(1, len(one))) for one in samples.launches[: level.size]]
-    own = sum(earlier) / len(earlier) * variance
+    earlier_variances = [
+        variance_of_median(max(1, len(values))) for values in samples.launches[: level.size]
+    ]
+    own_variance = sum(earlier_variances) / len(earlier_variances) * variance
     return _sample(
         series,
         samples,
         level_of(level),
         _logs(series, series.head),
         Noise(
-            deviation=np.asarray(math.sqrt(own)),
-            freedom=np.asarray(float(freedom)),
+            deviation=np.asarray(math.sqrt(own_variance)),
+            dof=np.asarray(float(dof)),
             outliers=np.asarray(False),
         ),
-        variance_of_median(series.fewest_launches) * variance - own,
+        variance_of_median(series.fewest_launches) * variance - own_variance,
     )
 
 
 def _sample(
     series: Series,
-    samples: Samples,
+    samples: HistorySamples,
     level: Level,
     head: Floats,
     noise: Noise,
@@ -266,7 +278,7 @@ def _sample(
     sign = _sign(series)
     return Sample(
         series=series,
-        estimates=predicted(level, head, noise, excess=excess),
+        estimates=prediction_estimates(level, head, noise, excess=excess),
         spread=float(noise.deviation),
         noise=math.sqrt(float(noise.deviation) ** 2 + max(0.0, excess)),
         base=math.exp(sign * float(level.mean)),

@@ -1,4 +1,4 @@
-"""Likely renames: a benchmark that only the head has, and one like it that only the base has."""
+"""Likely renames: match benchmarks missing on one side to similar ones on the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAGNITUDE: Final = 10
 def likely_renames(
     bases: Sequence[Run], heads: Sequence[Run], is_gone: Callable[[str], bool] = lambda _: True
 ) -> Mapping[str, str]:
-    """Ids of the base by the ones that the same benchmarks likely have in the head.
+    """Base ids by the head ids of what are probably the same benchmarks.
 
     Both were measured, with the same parameters, settings, clock and work per call, and with step
     times of one magnitude, as functions of the same file or of the same name. Where several fit, on
@@ -31,58 +31,56 @@ def likely_renames(
         heads: the runs of the head.
         is_gone: whether a benchmark that the head did not measure no longer exists.
     """
-    known, there = _ids(bases), _ids(heads)
-    lost: dict[tuple[str, ...], dict[str, Result]] = {}
-    for name, one in _measured(bases).items():
-        if name not in there and is_gone(name):
-            for place in _places(name):
-                lost.setdefault(place, {})[name] = one
-    few = {place: results for place, results in lost.items() if len(results) <= _MOST}
-    fitting = [
+    base_ids, head_ids = _ids(bases), _ids(heads)
+    removed_by_key: dict[tuple[str, ...], dict[str, Result]] = {}
+    for name, r in _measured(bases).items():
+        if name not in head_ids and is_gone(name):
+            for key in _match_keys(name):
+                removed_by_key.setdefault(key, {})[name] = r
+    rare_keys = {key: results for key, results in removed_by_key.items() if len(results) <= _MOST}
+    candidates = [
         (old.id, name)
-        for name, one in _measured(heads).items()
-        if name not in known
-        for old in _united(few.get(place, {}) for place in _places(name))
-        if _fits(old, one)
+        for name, r in _measured(heads).items()
+        if name not in base_ids
+        for old in _union(rare_keys.get(key, {}) for key in _match_keys(name))
+        if _is_match(old, r)
     ]
-    olds, news = (Counter(pair[side] for pair in fitting) for side in (0, 1))
-    return {new: old for old, new in fitting if olds[old] == news[new] == 1}
+    old_counts, new_counts = (Counter(pair[side] for pair in candidates) for side in (0, 1))
+    return {new: old for old, new in candidates if old_counts[old] == new_counts[new] == 1}
 
 
-def _places(node_id: str) -> Iterator[tuple[str, ...]]:
-    """Its file and its function, each with its parameters as the id has them."""
+def _match_keys(node_id: str) -> Iterator[tuple[str, ...]]:
+    """Lookup keys of an id: its file and function, each with its parameters."""
     test, _, variant = node_id.partition("[")
     file, _, function = test.partition("::")
     yield "file", file, variant
     yield "function", function, variant
 
 
-def _united(results: Iterable[Mapping[str, Result]]) -> Iterable[Result]:
+def _union(results: Iterable[Mapping[str, Result]]) -> Iterable[Result]:
     united: dict[str, Result] = {}
-    for some in results:
-        united.update(some)
+    for group in results:
+        united.update(group)
     return united.values()
 
 
-def _fits(old: Result, new: Result) -> bool:
-    if not _take_alike(old, new):
+def _is_match(old: Result, new: Result) -> bool:
+    if not _has_similar_time(old, new):
         return False
-    unlike = settings_differences(old, new, (), partly=old.foreign or new.foreign)
-    return not unlike and not work_differences(old, new, ())
+    mismatches = settings_differences(old, new, (), is_partial=old.foreign or new.foreign)
+    return not mismatches and not work_differences(old, new, ())
 
 
-def _take_alike(old: Result, new: Result) -> bool:
-    """Whether the step times are of one magnitude, as far as both are known."""
-    times = [value_of(one, STEP_TIME) for one in (old, new)]
-    known = [time for time in times if time is not None and time > 0]
-    return len(known) < len(times) or max(known) < _MAGNITUDE * min(known)
+def _has_similar_time(old: Result, new: Result) -> bool:
+    """Whether the step times are of similar magnitude, if both are known."""
+    times = [value_of(r, STEP_TIME) for r in (old, new)]
+    known_times = [time for time in times if time is not None and time > 0]
+    return len(known_times) < len(times) or max(known_times) < _MAGNITUDE * min(known_times)
 
 
 def _measured(runs: Sequence[Run]) -> dict[str, Result]:
-    """The latest result of each benchmark that was."""
-    return {
-        name: one for run in runs for name, one in run.results.items() if one.outcome == "measured"
-    }
+    """Latest result of each measured benchmark."""
+    return {name: r for run in runs for name, r in run.results.items() if r.outcome == "measured"}
 
 
 def _ids(runs: Sequence[Run]) -> set[str]:

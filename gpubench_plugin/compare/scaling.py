@@ -1,4 +1,4 @@
-"""How a benchmark scales: its throughput beside that of the same on fewer ranks, in one run.
+"""Scaling: a benchmark's throughput relative to fewer ranks in the same run.
 
 The metrics belong to two measurements, so they are added where both are known and not where one is
 made. They are missing where either side is in doubt: what is divided by a wrong number is wrong.
@@ -11,13 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
-from gpubench_plugin.flags import doubts
-from gpubench_plugin.records import Measurement, Metric, Work, ends_of
+from gpubench_plugin.flags import doubtful_flags
+from gpubench_plugin.records import Measurement, Metric, Work, confidence_bounds_of
 
 SPEED_UP: Final = "scaling_speed_up"
 EFFICIENCY: Final = "scaling_efficiency"
 SCALING: Final = (SPEED_UP, EFFICIENCY)
-_ADDED: Final = frozenset({*SCALING, *ends_of(SPEED_UP), *ends_of(EFFICIENCY)})
+_ADDED: Final = frozenset(
+    {*SCALING, *confidence_bounds_of(SPEED_UP), *confidence_bounds_of(EFFICIENCY)}
+)
 
 THROUGHPUT: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
 """Work that is summed over the ranks: the more ranks, the more of it is expected."""
@@ -29,21 +31,21 @@ _NEAR: Final = 0.01
 
 
 class Families:
-    """Measurements as they come, each beside those that differ in the number of ranks alone."""
+    """Groups arriving measurements that differ only in the number of ranks."""
 
     def __init__(self) -> None:
         self._members: dict[object, dict[str, Measurement]] = {}
 
     def add(self, measurement: Measurement) -> Mapping[str, Measurement]:
-        """All of the family of `measurement`, by id, with what is known of their scaling now."""
+        """All members of the family of `measurement`, by id, with updated scaling metrics."""
         members = self._members.setdefault(_family(measurement), {})
         members[measurement.id] = measurement
-        members.update({one.id: one for one in scaled(list(members.values()))})
+        members.update({member.id: member for member in with_scaling(list(members.values()))})
         return members
 
 
 def families(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
-    """Those measured on two numbers of ranks or more, of each benchmark the smallest first."""
+    """Families measured on at least two numbers of ranks, smallest first."""
     by_family: dict[object, list[Measurement]] = {}
     for measurement in measurements:
         if measurement.outcome == "measured":
@@ -55,50 +57,50 @@ def families(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
     ]
 
 
-def scaled(family: Sequence[Measurement]) -> list[Measurement]:
-    """The measurements of one family with speed-up and efficiency against the smallest.
+def with_scaling(family: Sequence[Measurement]) -> list[Measurement]:
+    """One family's measurements with speed-up and efficiency relative to the smallest.
 
     What was added to them before is left out: a smaller number of ranks may have come meanwhile.
     """
-    bare = [_without(measurement) for measurement in family]
-    members = families(bare)
+    unscaled = [_without_scaling(measurement) for measurement in family]
+    members = families(unscaled)
     rate = _rate(members[0]) if members else None
     if rate is None:
-        return bare
-    first = members[0][0]
+        return unscaled
+    smallest = members[0][0]
     return [
-        replace(one, metrics={**one.metrics, **_beside(first, one, rate)})
-        if one.outcome == "measured"
-        else one
-        for one in bare
+        replace(m, metrics={**m.metrics, **_relative_to(smallest, m, rate)})
+        if m.outcome == "measured"
+        else m
+        for m in unscaled
     ]
 
 
 def kind_of(family: Sequence[Measurement]) -> Kind:
-    """Whether all ranks together do the same work on any number of them, or each has its own.
+    """Strong scaling if all ranks share a fixed amount of work, weak if each has its own.
 
     By the work that was recorded, whatever a configuration calls it; nothing where it is neither.
     """
     rate = _rate(family)
     if rate is None:
         return ""
-    amounts = [amount for one in family if (amount := _amount(one, rate)) is not None]
+    amounts = [amount for m in family if (amount := _amount(m, rate)) is not None]
     if len(amounts) < len(family):
         return ""
     ranks = [measurement.world_size / family[0].world_size for measurement in family]
     if all(_near(amount, amounts[0]) for amount in amounts):
         return "strong"
-    if all(_near(a, amounts[0] * more) for a, more in zip(amounts, ranks, strict=True)):
+    if all(_near(a, amounts[0] * world_size) for a, world_size in zip(amounts, ranks, strict=True)):
         return "weak"
     return ""
 
 
 def _family(measurement: Measurement) -> object:
-    others = {name: v for name, v in measurement.params.items() if name != "world_size"}
-    return (measurement.id.partition("[")[0], *sorted(others.items()))
+    other_params = {name: v for name, v in measurement.params.items() if name != "world_size"}
+    return (measurement.id.partition("[")[0], *sorted(other_params.items()))
 
 
-def _without(measurement: Measurement) -> Measurement:
+def _without_scaling(measurement: Measurement) -> Measurement:
     if _ADDED.isdisjoint(measurement.metrics):
         return measurement
     metrics = {name: m for name, m in measurement.metrics.items() if name not in _ADDED}
@@ -110,43 +112,49 @@ def _rate(family: Sequence[Measurement]) -> str | None:
 
 
 def _amount(measurement: Measurement, rate: str) -> float | None:
-    """The work of one call on all ranks."""
-    return (measurement.work or Work()).known.get(rate.removesuffix("_per_s"))
+    """Work of one call on all ranks."""
+    return (measurement.work or Work()).known_amounts.get(rate.removesuffix("_per_s"))
 
 
 def _near(amount: float, expected: float) -> bool:
     return abs(amount / expected - 1) <= _NEAR
 
 
-def _beside(first: Measurement, other: Measurement, rate: str) -> dict[str, Metric]:
-    """Speed-up and efficiency of `other` over `first`, with their intervals where both have one.
+def _relative_to(smallest: Measurement, other: Measurement, rate: str) -> dict[str, Metric]:
+    """Speed-up and efficiency of `other` over `smallest`, with intervals where both have one.
 
     The errors of two independent rates add up in squares, as logarithms.
     """
-    if doubts(first.flags) or doubts(other.flags):
+    if doubtful_flags(smallest.flags) or doubtful_flags(other.flags):
         return {}
-    speed_up = other.metrics[rate].value / first.metrics[rate].value
-    reach = None if first is other else _joint(_reach(first, rate), _reach(other, rate))
+    speed_up = other.metrics[rate].value / smallest.metrics[rate].value
+    half_width = (
+        None
+        if smallest is other
+        else _combined_half_width(_half_width(smallest, rate), _half_width(other, rate))
+    )
     metrics: dict[str, Metric] = {}
-    ranks = other.world_size / first.world_size
+    ranks = other.world_size / smallest.world_size
     for name, unit, value in (
         (SPEED_UP, "1", speed_up),
         (EFFICIENCY, "fraction", speed_up / ranks),
     ):
         metrics[name] = Metric(name=name, value=value, unit=unit, better="higher")
-        if reach is not None:
-            for end, factor in zip(ends_of(name), (-reach, reach), strict=True):
+        if half_width is not None:
+            for end, factor in zip(
+                confidence_bounds_of(name), (-half_width, half_width), strict=True
+            ):
                 metrics[end] = Metric(name=end, value=value * math.exp(factor), unit=unit)
     return metrics
 
 
-def _joint(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else math.hypot(one, other)
+def _combined_half_width(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else math.hypot(first, second)
 
 
-def _reach(measurement: Measurement, rate: str) -> float | None:
-    """Half the interval of the rate's logarithm."""
-    low, high = map(measurement.metrics.get, ends_of(rate))
+def _half_width(measurement: Measurement, rate: str) -> float | None:
+    """Half-width of the interval of the rate's logarithm."""
+    low, high = map(measurement.metrics.get, confidence_bounds_of(rate))
     if low is None or high is None or min(low.value, high.value) <= 0:
         return None
     return math.log(high.value / low.value) / 2

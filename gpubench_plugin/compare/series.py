@@ -1,4 +1,4 @@
-"""A series: the values of one metric of one benchmark on both sides, which every judge judges.
+"""Series: the values of one metric of one benchmark on both sides, input of every judge.
 
 Beside it stand its samples in a history, those that are the level and later ones, and the words of
 a verdict's reason, one line for people.
@@ -20,11 +20,11 @@ Part = Literal["floor", "median", "rate"]
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One value per launch (of fresh processes) on each side, in the unit of the metric.
+    """One value per launch (fresh process) on each side, in the metric's unit.
 
     `part` is what it is of the step time of its benchmark, which has one verdict for all of them;
-    None of a series with a verdict of its own. A `loose` one is too noisy for anybody to be sure
-    that it is not worse: it is unchanged unless it is likely to be. `remark` ends the reason.
+    None of a series with a verdict of its own. A `is_lenient` one is too noisy for anybody to be
+    sure that it is not worse: it is unchanged unless it is likely to be. `remark` ends the reason.
 
     For paired judging both sides have the same length and stand in the order of the pairs; for
     history `base` holds one value per earlier run, the oldest first, and `head` those of this run.
@@ -43,24 +43,24 @@ class Series:
     head: tuple[float, ...]
     pinned: int | None = None
     part: Part | None = None
-    loose: bool = False
+    is_lenient: bool = False
     remark: str = ""
     base_launches: tuple[tuple[float, ...], ...] = ()
     head_launches: tuple[tuple[float, ...], ...] = ()
 
     @property
     def fewest_launches(self) -> int:
-        """The launches of a run of the head: of the one that has fewest."""
-        return min((max(1, len(one)) for one in self.head_launches), default=1)
+        """The smallest number of launches of a head run."""
+        return min((max(1, len(launches)) for launches in self.head_launches), default=1)
 
     @property
     def level(self) -> tuple[float, ...]:
-        """The values of `base` that are the level; where none is pinned, the oldest is."""
+        """Values of `base` that form the level: the pinned ones, else the oldest."""
         return self.base if self.pinned is None else self.base[: max(self.pinned, 1)]
 
 
 def percent(share: float) -> str:
-    """A share with the digits that matter: ``0.35 %``, ``4.1 %``, ``12 %``."""
+    """Format a share with significant digits only: ``0.35 %``, ``4.1 %``, ``12 %``."""
     size = abs(share) * 100
     if size >= 10_000:
         return f"{share * 100:.0e} %"
@@ -69,46 +69,48 @@ def percent(share: float) -> str:
     return f"{text.removeprefix('-') if not float(text) else text} %"
 
 
-def change(series: Series, effect: float) -> str:
-    """The effect in the words of its metric: ``4.1 % slower``, ``12 % higher``, ``no change``."""
-    return f"{percent(abs(effect))} {_word(series, effect)}" if effect else "no change"
+def effect_text(series: Series, effect: float) -> str:
+    """Describe an effect: ``4.1 % slower``, ``12 % higher``, ``no change``."""
+    return f"{percent(abs(effect))} {_direction_word(series, effect)}" if effect else "no change"
 
 
-def within(series: Series, interval: tuple[float, float]) -> str:
-    """The interval of an effect: ``99 % interval 3.7 to 6.0 %``, or with words where it holds zero.
+def interval_text(series: Series, interval: tuple[float, float]) -> str:
+    """Describe an interval: ``99 % interval 3.7 to 6.0 %``, or with directions if it holds zero.
 
     Then it reads ``99 % interval 0.4 % faster to 1.2 % slower``. Otherwise it is in the words of
     the effect, which lies within.
     """
     low, high = interval
     if low < 0 < high:
-        return f"99 % interval {change(series, low)} to {change(series, high)}"
-    near, far = sorted((abs(low), abs(high)))
-    return f"99 % interval {percent(near).removesuffix(' %')} to {percent(far)}"
+        return f"99 % interval {effect_text(series, low)} to {effect_text(series, high)}"
+    smaller, larger = sorted((abs(low), abs(high)))
+    return f"99 % interval {percent(smaller).removesuffix(' %')} to {percent(larger)}"
 
 
-def too_loud(series: Series, interval: tuple[float, float]) -> str:
-    """How much launches vary, where therefore the interval holds zero and twice as much or half.
+def variation_text(series: Series, interval: tuple[float, float]) -> str:
+    """Describe the launch-to-launch variation if it makes the interval useless; else empty.
 
     ``launches vary by 2.7×: quiet the machine`` says more than such an interval, and than the
     effect in it. Empty elsewhere.
     """
     low, high = interval
-    far = (low < -1 or high > 0.5) if series.better == "higher" else (low < -0.5 or high > 1)
-    sides = [fit for side in (series.base, series.head) if (fit := [*filter(_is_fit, side)])]
-    if not far or not low < 0 < high or not sides:
+    is_uninformative = (
+        (low < -1 or high > 0.5) if series.better == "higher" else (low < -0.5 or high > 1)
+    )
+    sides = [usable for side in (series.base, series.head) if (usable := [*filter(_is_fit, side)])]
+    if not is_uninformative or not low < 0 < high or not sides:
         return ""
     factor = max(max(values) / min(values) for values in sides)
     return f"launches vary by {factor:.1f}×: quiet the machine"  # noqa: RUF001 # a factor
 
 
-def _word(series: Series, effect: float) -> str:
+def _direction_word(series: Series, effect: float) -> str:
     if series.unit in {"s", "ms", "us", "ns"} and series.better == "lower":
         return "slower" if effect > 0 else "faster"
     return "higher" if (effect > 0) == (series.better == "lower") else "lower"
 
 
-def enumerated(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
@@ -118,8 +120,8 @@ FEWEST: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Samples:
-    """Positive values, the oldest first: one that is not has no logarithm.
+class HistorySamples:
+    """Positive values, oldest first; others have no logarithm.
 
     `level` are those that the head is judged by, `later` those of runs that nobody vouches for.
     `pinned`: somebody has said that the level is one; else it is the oldest run. `launches` are
@@ -132,46 +134,46 @@ class Samples:
     launches: tuple[tuple[float, ...], ...]
 
     @classmethod
-    def of(cls, series: Series) -> Samples:
-        """Those of `series`."""
-        known = series.base_launches or tuple((value,) for value in series.base)
-        fit = [number for number, value in enumerate(series.base) if _is_fit(value)]
-        level = [number for number in fit if number < len(series.level)]
+    def of(cls, series: Series) -> HistorySamples:
+        """Samples of `series`."""
+        launches = series.base_launches or tuple((value,) for value in series.base)
+        usable = [number for number, value in enumerate(series.base) if _is_fit(value)]
+        level = [number for number in usable if number < len(series.level)]
         return cls(
             level=tuple(series.base[number] for number in level),
-            later=tuple(series.base[number] for number in fit[len(level) :]),
+            later=tuple(series.base[number] for number in usable[len(level) :]),
             pinned=series.pinned != 0,
-            launches=tuple(tuple(filter(_is_fit, known[number])) for number in fit),
+            launches=tuple(tuple(filter(_is_fit, launches[number])) for number in usable),
         )
 
     @property
     def steps(self) -> tuple[float, ...]:
-        """The values whose differences tell the noise between runs."""
+        """Values whose differences estimate the run-to-run noise."""
         return (*self.level[-1:], *self.later)
 
     @property
-    def level_tells(self) -> bool:
-        """Whether the level itself tells the noise."""
+    def level_estimates_noise(self) -> bool:
+        """Whether the level itself estimates the noise."""
         return len(self.level) >= FEWEST
 
     @property
-    def steps_tell(self) -> bool:
-        """Whether later runs tell it."""
+    def steps_estimate_noise(self) -> bool:
+        """Whether later runs estimate the noise."""
         return len(self.steps) >= FEWEST
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of samples."""
         return len(self.level) + len(self.later)
 
     @property
     def missing(self) -> int:
-        """How many more runs tell the noise, at the least."""
+        """Minimum number of further runs needed to estimate the noise."""
         return max(0, FEWEST - max(len(self.level), len(self.steps)))
 
     @property
-    def words(self) -> str:
-        """How many there are of which kind."""
+    def description(self) -> str:
+        """Describe the number and kind of samples."""
         if not self.later:
             return counted(self.count, "earlier run")
         if not self.pinned:

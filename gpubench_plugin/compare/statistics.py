@@ -1,4 +1,4 @@
-"""The tests with Benjamini-Hochberg behind the paired and the history gate, for many series.
+"""Vectorized tests with Benjamini-Hochberg for the paired gate and the history gate.
 
 All effects are log ratios, positive where the head is worse. Arrays end in the axis of the series
 of one suite; axes before it are suites, so that a simulation of thousands runs what judges one.
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from gpubench_plugin.compare.looks import FALSE_ALARMS, LOOK, MOST_PAIRS, rate_of_look
+from gpubench_plugin.compare.looks import FALSE_ALARMS, LOOK, MOST_PAIRS, false_discovery_rate
 
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -51,22 +51,22 @@ _POWER: Final = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranks:
-    """What the ranks of the effects of pairs say of each series, whatever their distribution.
+class SignedRanks:
+    """Signed-rank test results per series, independent of the distribution.
 
-    `median` is that of the effects; `above` and `below` are the p values of signed ranks that they
-    are above or below zero, which at most may be the `level` where something is called.
+    `median` is that of the effects; `p_above` and `p_below` are the p values of signed ranks that
+    they are above or below zero, which at most may be the `level` where something is called.
     """
 
     median: Floats
-    above: Floats
-    below: Floats
+    p_above: Floats
+    p_below: Floats
     level: Floats | float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own:
-    """What the pairs of each series say by themselves: the standard error, and their number."""
+class OwnPairs:
+    """Standard error and number of each series' own pairs, before moderation."""
 
     error: Floats
     pairs: Floats
@@ -74,35 +74,35 @@ class Own:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimates:
-    """For each series the mean effect and its standard error; the degrees of freedom broadcast.
+    """Mean effect, standard error and degrees of freedom per series.
 
-    `least` is the error by which an effect is called at least, unless the `own` pairs of the series
-    are clear enough. Of pairs there are `own` and `ranks`.
+    `floor` is the error by which an effect is called at least, unless the `own_pairs` pairs of the
+    series are clear enough. Of pairs there are `own_pairs` and `ranks`.
     """
 
     mean: Floats
     error: Floats
-    freedom: Floats
-    least: Floats | float = 0.0
-    own: Own | None = None
-    ranks: Ranks | None = None
+    dof: Floats
+    floor: Floats | float = 0.0
+    own_pairs: OwnPairs | None = None
+    ranks: SignedRanks | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """The standard deviation of each series, with the degrees of freedom it is known by.
+    """Standard deviation of each series with its degrees of freedom.
 
-    By `least`, where that is more, an effect is called; its interval is by the deviation.
+    By `floor`, where that is more, an effect is called; its interval is by the deviation.
     """
 
     deviation: Floats
-    freedom: Floats | float
-    least: Floats | float = 0.0
+    dof: Floats | float
+    floor: Floats | float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Findings:
-    """For each series what was found; `low` and `high` are the bounds of the effect.
+class Decisions:
+    """Test decisions per series; `low` and `high` bound the effect.
 
     `rejected` are the series whose effect is surely above zero, regressed or not.
     """
@@ -115,42 +115,44 @@ class Findings:
     high: Floats
 
 
-def paired(differences: Floats, spread: Spread | None = None) -> Estimates:
-    """Estimates of the paired t test; the pairs are the last axis of `differences`.
+def paired_estimates(differences: Floats, spread: Spread | None = None) -> Estimates:
+    """Paired t test estimates; the last axis of `differences` are the pairs.
 
     Their `spread` is their own standard deviation, unless a better one is known.
     """
     pairs = differences.shape[-1]
     own = spread_about_mean(differences)
-    known = own if spread is None else spread
+    used_spread = own if spread is None else spread
     return Estimates(
         mean=differences.mean(axis=-1),
-        error=known.deviation / np.sqrt(pairs),
-        freedom=np.asarray(known.freedom),
-        least=np.asarray(known.least) / np.sqrt(pairs),
-        own=Own(error=own.deviation / np.sqrt(pairs), pairs=np.full(own.deviation.shape, pairs)),
+        error=used_spread.deviation / np.sqrt(pairs),
+        dof=np.asarray(used_spread.dof),
+        floor=np.asarray(used_spread.floor) / np.sqrt(pairs),
+        own_pairs=OwnPairs(
+            error=own.deviation / np.sqrt(pairs), pairs=np.full(own.deviation.shape, pairs)
+        ),
         ranks=signed_ranks(differences),
     )
 
 
-def signed_ranks(differences: Floats) -> Ranks:
-    """F. Wilcoxon's signed ranks (1945); the last axis are the pairs.
+def signed_ranks(differences: Floats) -> SignedRanks:
+    """Wilcoxon signed-rank test (1945) over the last axis.
 
     Exact without ties; zeros have the lowest ranks and count on no side (J. Pratt, 1959).
     """
     ranks = np.abs(differences).argsort(axis=-1).argsort(axis=-1) + 1
     at_least = _rank_sums(differences.shape[-1])
-    return Ranks(
+    return SignedRanks(
         median=np.median(differences, axis=-1),
-        above=at_least[(ranks * (differences > 0)).sum(axis=-1)],
-        below=at_least[(ranks * (differences < 0)).sum(axis=-1)],
+        p_above=at_least[(ranks * (differences > 0)).sum(axis=-1)],
+        p_below=at_least[(ranks * (differences < 0)).sum(axis=-1)],
         level=_RANK_LEVEL if differences.shape[-1] > LOOK else _RANK_LEVEL_OF_FIVE,
     )
 
 
 @cache
 def _rank_sums(pairs: int) -> Floats:
-    """The probability that the ranks of one side sum up to so much or more, without an effect."""
+    """Upper tail probabilities of the rank sum under the null hypothesis."""
     chances = np.zeros(pairs * (pairs + 1) // 2 + 1)
     chances[0] = 1.0
     for rank in range(1, pairs + 1):
@@ -161,11 +163,11 @@ def _rank_sums(pairs: int) -> Floats:
 
 
 def spread_about_mean(values: Floats) -> Spread:
-    """The usual standard deviation of `values` that are of one level, along the last axis."""
-    return Spread(deviation=values.std(axis=-1, ddof=1), freedom=values.shape[-1] - 1.0)
+    """Standard deviation of `values` around their mean, along the last axis."""
+    return Spread(deviation=values.std(axis=-1, ddof=1), dof=values.shape[-1] - 1.0)
 
 
-def find(
+def judge_all_series(
     estimates: Estimates,
     worse: Floats,
     better: Floats,
@@ -174,8 +176,8 @@ def find(
     q: float = Q,
     undecided: Bools | None = None,
     loose: Bools | None = None,
-) -> Findings:
-    """One look at every series.
+) -> Decisions:
+    """Test every series at one look.
 
     Args:
         estimates: of the effects.
@@ -188,67 +190,67 @@ def find(
             anybody to be sure that they are not.
     """
     t = _t(estimates)
-    above: Floats = np.asarray(stats.t.sf(t, estimates.freedom))
-    below: Floats = np.asarray(stats.t.cdf(t, estimates.freedom))
-    suspect = (above <= _SUSPICION) & (estimates.mean >= worse)
-    if estimates.own is not None:
-        above = np.minimum(above, _by_itself(estimates.mean, estimates.own))
-        below = np.minimum(below, _by_itself(-estimates.mean, estimates.own))
+    p_worse: Floats = np.asarray(stats.t.sf(t, estimates.dof))
+    p_better: Floats = np.asarray(stats.t.cdf(t, estimates.dof))
+    is_suspect = (p_worse <= _SUSPICION) & (estimates.mean >= worse)
+    if estimates.own_pairs is not None:
+        p_worse = np.minimum(p_worse, _own_p_value(estimates.mean, estimates.own_pairs))
+        p_better = np.minimum(p_better, _own_p_value(-estimates.mean, estimates.own_pairs))
     if (ranks := estimates.ranks) is not None:
-        suspect |= (ranks.above <= _SUSPICION) & (ranks.median >= worse)
-        above = np.where(ranks.above <= ranks.level, above, 1.0)
-        below = np.where(ranks.below <= ranks.level, below, 1.0)
+        is_suspect |= (ranks.p_above <= _SUSPICION) & (ranks.median >= worse)
+        p_worse = np.where(ranks.p_above <= ranks.level, p_worse, 1.0)
+        p_better = np.where(ranks.p_below <= ranks.level, p_better, 1.0)
     if undecided is not None:
-        above, below = np.where(undecided, above, 1.0), np.where(undecided, below, 1.0)
-    rejected = benjamini_hochberg(above, m, q)
+        p_worse, p_better = np.where(undecided, p_worse, 1.0), np.where(undecided, p_better, 1.0)
+    rejected = benjamini_hochberg(p_worse, m, q)
     regressed = rejected & (estimates.mean >= worse)
-    improved = benjamini_hochberg(below, m, q) & (estimates.mean <= better)
-    half = stats.t.ppf(CONFIDENCE, estimates.freedom) * estimates.error
-    high = estimates.mean + half
+    improved = benjamini_hochberg(p_better, m, q) & (estimates.mean <= better)
+    half_width = stats.t.ppf(CONFIDENCE, estimates.dof) * estimates.error
+    high = estimates.mean + half_width
     not_worse = high < worse
     if loose is not None:
-        not_worse = np.where(loose, ~suspect, not_worse)
+        not_worse = np.where(loose, ~is_suspect, not_worse)
     unchanged = ~regressed & ~improved & not_worse
     if undecided is not None:
         unchanged &= undecided
-    return Findings(
+    return Decisions(
         regressed=regressed,
         improved=improved,
         unchanged=unchanged,
         rejected=rejected,
-        low=estimates.mean - half,
+        low=estimates.mean - half_width,
         high=high,
     )
 
 
 def benjamini_hochberg(p: Floats, m: int, q: float = Q) -> Bools:
-    """Which of the `p` values along the last axis are rejected among `m` at the rate `q`."""
-    missing = np.ones((*p.shape[:-1], max(0, m - p.shape[-1])))
-    adjusted = stats.false_discovery_control(np.concatenate([p, missing], axis=-1), axis=-1)
-    chosen: Bools = adjusted[..., : p.shape[-1]] <= q
-    return chosen
+    """Mask of the `p` values along the last axis rejected among `m` at rate `q`."""
+    padding = np.ones((*p.shape[:-1], max(0, m - p.shape[-1])))
+    adjusted = stats.false_discovery_control(np.concatenate([p, padding], axis=-1), axis=-1)
+    rejected: Bools = adjusted[..., : p.shape[-1]] <= q
+    return rejected
 
 
-def level(rejected: Bools, m: int, q: float = Q) -> Floats:
-    """For each series the p value at which it would have been rejected beside the others."""
-    others = rejected.sum(axis=-1, keepdims=True) - rejected
-    least: Floats = np.minimum(q * (others + 1.0) / max(m, rejected.shape[-1]), 0.5)
-    return least
+def rejection_thresholds(rejected: Bools, m: int, q: float = Q) -> Floats:
+    """P value threshold of each series, given the other rejections."""
+    other_rejections = rejected.sum(axis=-1, keepdims=True) - rejected
+    threshold: Floats = np.minimum(q * (other_rejections + 1.0) / max(m, rejected.shape[-1]), 0.5)
+    return threshold
 
 
-def visible(estimates: Estimates, worse: Floats, levels: Floats) -> Floats:
-    """The least true effect that would have been called regressed with a probability of 80 %.
+def detectable_effect(estimates: Estimates, worse: Floats, levels: Floats) -> Floats:
+    """Smallest true effect detected with a power of 80 %.
 
     By the usual sum of two quantiles of t instead of the noncentral t, from which it differs by a
     few percent of itself; never less than the limit, below which nothing is called regressed.
     """
-    quantiles = stats.t.isf(levels, estimates.freedom) + stats.t.ppf(_POWER, estimates.freedom)
-    effects = quantiles * np.maximum(estimates.error, estimates.least)
-    if (own := estimates.own) is not None:
-        power = stats.t.ppf(_POWER, own.pairs - 1)
-        effects = np.minimum(effects, _needed_by_itself(levels, own, power))
-    least: Floats = np.maximum(effects, worse)
-    return least
+    quantiles = stats.t.isf(levels, estimates.dof) + stats.t.ppf(_POWER, estimates.dof)
+    effects = quantiles * np.maximum(estimates.error, estimates.floor)
+    if (own_estimates := estimates.own_pairs) is not None:
+        power = stats.t.ppf(_POWER, own_estimates.pairs - 1)
+        effects = np.minimum(effects, _own_critical_effect(levels, own_estimates, power))
+    smallest: Floats = np.maximum(effects, worse)
+    return smallest
 
 
 def pairs_needed(
@@ -259,11 +261,11 @@ def pairs_needed(
     worse: float,
     at: float,
     unchanged_from: int,
-    own: float = math.inf,
+    own_error: float = math.inf,
     shared: float = 0.0,
     least: float = 0.0,
 ) -> int | None:
-    """About how many pairs decide a series that `pairs` could not, if it goes on like this.
+    """Estimate how many pairs would decide a series that `pairs` could not.
 
     Args:
         mean: the mean of the effects of the pairs so far.
@@ -272,7 +274,8 @@ def pairs_needed(
         worse: the effect from which on it has regressed.
         at: the p value at which it would be rejected now; later looks are stricter.
         unchanged_from: the number of pairs from which on it may be unchanged.
-        own: the standard deviation by nothing but these pairs; infinite where it is not known.
+        own_error: the standard deviation by nothing but these pairs; infinite where it is not
+            known.
         shared: degrees of freedom that the suite lends.
         least: the standard deviation by which it is called at least now; its variance falls as the
             root of the number of pairs.
@@ -280,44 +283,50 @@ def pairs_needed(
     Returns:
         A multiple of five, or None where even 200 would not do.
     """
-    looks = np.arange(pairs // LOOK + 1, MOST_PAIRS // LOOK + 1)
-    n: Floats = np.asarray(looks * LOOK, dtype=np.float64)
-    now = rate_of_look(max(pairs // LOOK, 1))
-    levels: Floats = at * np.array([rate_of_look(int(look)) for look in looks]) / now
-    error, freedom = sd / np.sqrt(n), n - 1 + shared
-    called_by = np.maximum(error, least * (pairs / n) ** 0.25 / np.sqrt(n))
-    alone = Own(error=own / np.sqrt(n), pairs=n)
-    needed = np.minimum(
-        stats.t.isf(levels, freedom) * called_by, _needed_by_itself(levels, alone, 0.0)
+    future_looks = np.arange(pairs // LOOK + 1, MOST_PAIRS // LOOK + 1)
+    n: Floats = np.asarray(future_looks * LOOK, dtype=np.float64)
+    current_rate = false_discovery_rate(max(pairs // LOOK, 1))
+    levels: Floats = (
+        at
+        * np.array([false_discovery_rate(int(look_number)) for look_number in future_looks])
+        / current_rate
     )
-    called = (abs(mean) >= worse) & (abs(mean) >= needed)
-    cleared = (mean + stats.t.ppf(CONFIDENCE, freedom) * error < worse) & (n >= unchanged_from)
-    enough = n[called | cleared]
-    return int(enough[0]) if enough.size else None
+    error, dof = sd / np.sqrt(n), n - 1 + shared
+    called_by = np.maximum(error, least * (pairs / n) ** 0.25 / np.sqrt(n))
+    own_pairs = OwnPairs(error=own_error / np.sqrt(n), pairs=n)
+    critical_effect = np.minimum(
+        stats.t.isf(levels, dof) * called_by, _own_critical_effect(levels, own_pairs, 0.0)
+    )
+    called_regressed = (abs(mean) >= worse) & (abs(mean) >= critical_effect)
+    called_unchanged = (mean + stats.t.ppf(CONFIDENCE, dof) * error < worse) & (n >= unchanged_from)
+    deciding_pairs = n[called_regressed | called_unchanged]
+    return int(deciding_pairs[0]) if deciding_pairs.size else None
 
 
-def _by_itself(mean: Floats, own: Own) -> Floats:
-    """The p value that the effect is above zero by the own pairs of a series."""
+def _own_p_value(mean: Floats, own_pairs: OwnPairs) -> Floats:
+    """One-sided p value from a series' own pairs alone."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.nan_to_num(mean / own.error, nan=0.0)
-    p: Floats = np.minimum(_OWN_PRICE * stats.t.sf(t, own.pairs - 1) + _MODES**own.pairs, 1.0)
+        t = np.nan_to_num(mean / own_pairs.error, nan=0.0)
+    p: Floats = np.minimum(
+        _OWN_PRICE * stats.t.sf(t, own_pairs.pairs - 1) + _MODES**own_pairs.pairs, 1.0
+    )
     return p
 
 
-def _needed_by_itself(levels: Floats, own: Own, power: Floats | float) -> Floats:
-    """The effect from which on the own pairs of a series are enough at these levels.
+def _own_critical_effect(levels: Floats, own_pairs: OwnPairs, power: Floats | float) -> Floats:
+    """Smallest effect significant by a series' own pairs at these levels.
 
     `power` is the quantile of t by which it must be more. Infinite where none is enough.
     """
-    left = np.maximum(levels - _MODES**own.pairs, 0.0) / _OWN_PRICE
-    quantiles = stats.t.isf(left, own.pairs - 1) + power
+    remaining_level = np.maximum(levels - _MODES**own_pairs.pairs, 0.0) / _OWN_PRICE
+    quantiles = stats.t.isf(remaining_level, own_pairs.pairs - 1) + power
     with np.errstate(invalid="ignore"):  # of pairs that do not vary at all
-        effects: Floats = np.where(left > 0, quantiles * own.error, np.inf)
+        effects: Floats = np.where(remaining_level > 0, quantiles * own_pairs.error, np.inf)
     return effects
 
 
 def _t(estimates: Estimates) -> Floats:
-    """Student's t; without any spread every effect but zero is infinitely sure."""
+    """Student's t; with zero spread, any effect but zero is infinitely significant."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = estimates.mean / np.maximum(estimates.error, estimates.least)
+        t = estimates.mean / np.maximum(estimates.error, estimates.floor)
     return np.where(np.isnan(t), 0.0, t)

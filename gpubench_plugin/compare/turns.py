@@ -1,4 +1,4 @@
-"""Whether launches that are to be judged as pairs were taken in turns, by their time stamps."""
+"""Check by time stamps that paired launches alternated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import median
 
-from gpubench_plugin.compare.plain import at_once, exact, verdict, without_variance
+from gpubench_plugin.compare.plain import exact_verdict, has_no_variance, trivial_verdict, verdict
 from gpubench_plugin.compare.series import Series
 from gpubench_plugin.records import Run, Verdict
 
@@ -20,52 +20,56 @@ _UNKNOWN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turns:
-    """What time stamps tell of launches in pairs.
+class Interleaving:
+    """Interleaving of paired launches according to their time stamps.
 
-    `broken` says which launch came between the two of a pair; it is empty where each pair's two
+    `violation` says which launch came between the two of a pair; it is empty where each pair's two
     followed each other, in either order, and where nobody knows. `notes` are for the user.
     """
 
-    broken: str = ""
+    violation: str = ""
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, bases: Sequence[Run], heads: Sequence[Run]) -> Turns:
-        """Those of as many launches of each, in the order of the pairs."""
-        stamped = [
-            (began, pair, run)
-            for pair, both in enumerate(zip(bases, heads, strict=True))
-            for run in both
-            if (began := _moment(run.started)) is not None
+    def of(cls, bases: Sequence[Run], heads: Sequence[Run]) -> Interleaving:
+        """Check launches of both sides, in pair order."""
+        started_runs = [
+            (start_time, pair, run)
+            for pair, pair_runs in enumerate(zip(bases, heads, strict=True))
+            for run in pair_runs
+            if (start_time := _parse_time(run.started)) is not None
         ]
-        if len(stamped) < len(bases) + len(heads):
+        if len(started_runs) < len(bases) + len(heads):
             return cls(notes=(_UNKNOWN,))
         # Of equal times the two of a pair stand together: nothing says that they did not.
-        stamped.sort(key=lambda launch: launch[:2])
-        overlapping = _overlapping([run for _, _, run in stamped])
+        started_runs.sort(key=lambda launch: launch[:2])
+        overlapping = _overlapping([run for _, _, run in started_runs])
         notes = [overlapping] if overlapping else []
-        for (_, pair, first), (_, other, between) in zip(stamped[::2], stamped[1::2], strict=True):
-            if pair != other:
-                mate = next(run for run in (bases[pair], heads[pair]) if run is not first)
-                broken = f"{between.label} began between {first.label} and {mate.label}, a pair"
-                return cls(broken=broken, notes=tuple(notes))
+        for (_, pair, earlier), (_, other_pair, intruder) in zip(
+            started_runs[::2], started_runs[1::2], strict=True
+        ):
+            if pair != other_pair:
+                partner = next(run for run in (bases[pair], heads[pair]) if run is not earlier)
+                broken = (
+                    f"{intruder.label} began between {earlier.label} and {partner.label}, a pair"
+                )
+                return cls(violation=broken, notes=tuple(notes))
         return cls(notes=tuple(notes))
 
-    def judge_without(self, series: Sequence[Series]) -> list[Verdict]:
-        """One verdict per series, in order: what needs no pairs is judged, all else undecided."""
-        return [self._without_pairs(one) for one in series]
+    def judge_unpaired(self, series: Sequence[Series]) -> list[Verdict]:
+        """One verdict per series, in order: trivial ones judged, all others undecided."""
+        return [self._without_pairs(item) for item in series]
 
     def _without_pairs(self, series: Series) -> Verdict:
-        if plain := at_once(series):
-            return plain
-        if without_variance(series):
-            return exact(series, launches=len(series.base))
+        if trivial := trivial_verdict(series):
+            return trivial
+        if has_no_variance(series):
+            return exact_verdict(series, launches=len(series.base))
         return verdict(
             series,
             "inconclusive",
             "paired",
-            f"not judged, since the launches were not taken in turns: {self.broken}; what the "
+            f"not judged, since the launches were not taken in turns: {self.violation}; what the "
             f"machine did meanwhile would pass for an effect; {_ADVICE}",
             base=median(series.base),
             head=median(series.head),
@@ -74,29 +78,30 @@ class Turns:
 
 
 def _overlapping(launches: Sequence[Run]) -> str:
-    """How many of the launches, in the order of time, began before the one before had ended."""
-    beside = [
-        (before, now)
-        for before, now in pairwise(launches)
-        if (end := _moment(before.finished)) is not None
-        and (began := _moment(now.started)) is not None
-        and began < end
-        and (not now.run_id or now.run_id != before.run_id)
+    """Describe launches that overlapped in time; empty if none did."""
+    overlaps = [
+        (earlier, later)
+        for earlier, later in pairwise(launches)
+        if (end_time := _parse_time(earlier.finished)) is not None
+        and (start_time := _parse_time(later.started)) is not None
+        and start_time < end_time
+        and (not later.run_id or later.run_id != earlier.run_id)
     ]
-    if not beside:
+    if not overlaps:
         return ""
-    before, now = beside[0]
-    count = f"{len(beside)} launches" if len(beside) > 1 else "a launch"
+    earlier, later = overlaps[0]
+    count = f"{len(overlaps)} launches" if len(overlaps) > 1 else "a launch"
     return (
-        f"{count} began before the one before had ended ({now.label} beside {before.label}): each "
+        f"{count} began before the one before had ended ({later.label} beside {earlier.label}): "
+        "each "
         "slowed the other"
     )
 
 
-def _moment(text: str) -> datetime | None:
-    """A time in ISO 8601, in UTC where it does not say; None for none."""
+def _parse_time(text: str) -> datetime | None:
+    """Parse an ISO 8601 time, as UTC if unspecified; None if missing."""
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

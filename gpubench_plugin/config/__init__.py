@@ -1,4 +1,4 @@
-"""Configuration: what a YAML file, a preset and the command line say, validated and resolved."""
+"""Configuration: YAML files, presets and command line options, validated and resolved."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.config.files import ConfigurationFile
     from gpubench_plugin.config.layers import PROFILES, Layer, merge, nested
-    from gpubench_plugin.config.limits import DEFAULT, Limit, limits_given
+    from gpubench_plugin.config.limits import DEFAULT, Limit, cli_limits
     from gpubench_plugin.config.marks import (
         ACCUMULATED,
         CHANNELS_LAST,
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
         executions,
         full_profile_only,
         memory_formats,
-        over,
+        param_variants,
         training_variants,
     )
     from gpubench_plugin.config.options import (
         FLAGS,
         RUN_FILE,
         SECTIONS,
-        destination,
+        option_dest,
     )
     from gpubench_plugin.config.parametrization import (
         FOREIGN_FIXTURE,
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
         is_benchmark,
     )
     from gpubench_plugin.config.resolution import needs_memory_gib, resolve
-    from gpubench_plugin.config.resolve_case import Cases, check_marks
+    from gpubench_plugin.config.resolve_case import CaseFactory, check_marks
     from gpubench_plugin.config.resolved_file import to_yaml
-    from gpubench_plugin.config.rounds_file import FrozenRounds, to_text
+    from gpubench_plugin.config.rounds_file import FixedRounds, to_text
     from gpubench_plugin.config.sections import (
         SCHEDULERS,
         Configuration,

@@ -1,4 +1,4 @@
-"""A case: everything that is known of a selected benchmark before it runs."""
+"""A case: one selected benchmark before it runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.environment import flat, too_few
+from gpubench_plugin.environment import flat, too_few_reason
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.records import Measurement, Outcome
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpubench_plugin.config.marks import BenchmarkMark
-    from gpubench_plugin.config.rounds_file import FrozenRounds
+    from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.environment import Device
 
@@ -40,11 +40,11 @@ _NOT_COMPARED: Final = (
 class Case:
     """One benchmark with its parameters, device and resolved configuration.
 
-    `rounds` are those it is to run, where ``measure.rounds_file`` or a baseline names it. An
+    `fixed_rounds` are those it is to run, where ``measure.rounds_file`` or a baseline names it. An
     `adopted` one was written for pytest-benchmark: it runs where and as an ordinary test does, and
     is measured there.
     One with `full_profile_only` is too slow on a CPU for a run of the whole suite, and one that is
-    not `offered` in its precision, or uses none where another is wanted, does not run at all.
+    not `is_offered` in its precision, or uses none where another is wanted, does not run at all.
     """
 
     id: str
@@ -53,15 +53,15 @@ class Case:
     world_size: int
     device: Device
     configuration: Configuration[Any]
-    rounds: FrozenRounds | None = None
+    fixed_rounds: FixedRounds | None = None
     adopted: bool = False
     full_profile_only: bool = False
-    offered: bool = True
+    is_offered: bool = True
     uses_precision: bool = True
 
     @property
     def name(self) -> str:
-        """The test function's name with its parameters: the id's last part."""
+        """Test function name with parameters: the last part of the id."""
         return self.id.rpartition("::")[2]
 
     @property
@@ -71,36 +71,36 @@ class Case:
 
     @property
     def shares_device(self) -> bool:
-        """Whether all its ranks on this host run on one device."""
+        """Whether all its ranks on this host share one device."""
         return self.world_size > 1 and self.configuration.distributed.share_device
 
     def timeout_s(self, default_s: float) -> float:
-        """Seconds after which it is a hang: by its configuration, else its mark, or the default."""
+        """Timeout in seconds: from its configuration, else its mark, else the default."""
         return self.configuration.measure.timeout_s or self.mark.timeout_s or default_s
 
-    def refusal(self, started: int | None = None) -> BaseException | None:
-        """Why it does not run: on the ranks that are `started`, or on any that could be."""
+    def skip_reason(self, world_size: int | None = None) -> BaseException | None:
+        """Reason not to run with a world size of `world_size`, or with any."""
         if self.adopted:
             return None
-        if reason := self._left_out():
+        if reason := self._deselect_reason():
             return pytest.skip.Exception(reason)
-        if not self.offered:
+        if not self.is_offered:
             return Unsupported(
                 f"this benchmark does not offer precision {self.precision}"
                 if self.uses_precision
                 else "does not use precision: neither it nor a fixture of it asks for `precision`; "
                 "leave out --precision, or add fp32 to it"
             )
-        ranks = self.world_size if started in {None, 1} else 1
-        if reason := too_few(self.device, ranks, shared=self.shares_device):
+        ranks = self.world_size if world_size in {None, 1} else 1
+        if reason := too_few_reason(self.device, ranks, shares_device=self.shares_device):
             return Unsupported(reason)
-        if started is not None and started != self.world_size:
-            return pytest.skip.Exception(f"runs on {self.world_size} ranks, not on {started}")
+        if world_size is not None and world_size != self.world_size:
+            return pytest.skip.Exception(f"runs on {self.world_size} ranks, not on {world_size}")
         return None
 
-    def _left_out(self) -> str:
-        """Why it is no part of this run, though it could be measured; or nothing."""
-        if not self.mark.fits(self.world_size):
+    def _deselect_reason(self) -> str:
+        """Reason to deselect or skip a measurable benchmark in this run; empty if none."""
+        if not self.mark.allows(self.world_size):
             return f"runs on ranks={self.mark.ranks!r}, not on {self.world_size}"
         if self.full_profile_only and self._is_quick:
             return "measured on a CPU with --measure.profile=full only"
@@ -110,8 +110,8 @@ class Case:
     def _is_quick(self) -> bool:
         return self.device.type == "cpu" and self.configuration.measure.profile != "full"
 
-    def record(self, outcome: Outcome, reason: str = "") -> Measurement:
-        """A measurement without numbers: the benchmark's record unless it is measured."""
+    def unmeasured(self, outcome: Outcome, reason: str = "") -> Measurement:
+        """Record without numbers, used unless the benchmark is measured."""
         return Measurement(
             id=self.id,
             name=self.name,
@@ -126,19 +126,21 @@ class Case:
 
 
 def device_models(cases: Iterable[Case]) -> dict[str, str]:
-    """The models of the devices that `cases` run on, by torch's names."""
+    """Device models by torch device name, for all `cases`."""
     return {case.device.torch_name: case.device.model for case in cases}
 
 
-def devices_of(cases: Iterable[Case], asked: Iterable[str]) -> str:
-    """The devices that `cases` run on, as the header shows them; `asked` are those of --device."""
+def devices_of(cases: Iterable[Case], requested: Iterable[str]) -> str:
+    """Devices used by `cases`, as shown in the header; `requested` are those of --device."""
     models = device_models(cases)
-    named = ", ".join(f"{name} ({model})" for name, model in models.items())
-    return f"{named}; auto: no accelerator found" if "auto" in asked and "cpu" in models else named
+    text = ", ".join(f"{name} ({model})" for name, model in models.items())
+    return (
+        f"{text}; auto: no accelerator found" if "auto" in requested and "cpu" in models else text
+    )
 
 
 def comparable(configuration: Configuration[Any]) -> dict[str, Any]:
-    """The keys that can change a number and are no defaults, by dot key.
+    """Non-default keys that can affect a measurement, by dot key.
 
     Defaults are left out so that a new key with a default orphans no baseline.
     """
@@ -146,5 +148,5 @@ def comparable(configuration: Configuration[Any]) -> dict[str, Any]:
 
 
 def comparable_part(keys: dict[str, Any]) -> dict[str, Any]:
-    """Those of the `keys` by dot key that can change a number."""
+    """Restrict dot `keys` to those that can affect a measurement."""
     return {key: value for key, value in keys.items() if not key.startswith(_NOT_COMPARED)}

@@ -1,4 +1,4 @@
-"""The keys of a schema in plain words, and validation errors that explain what is allowed.
+"""Schema keys described in plain words, and readable validation errors.
 
 An error names, once and fully, the source of the value, its key, and what is allowed.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Schema = type[BaseModel]
 
-_BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
+_BOUND_WORDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
 _WORDS = {
     bool: "true or false",
     float: "a number",
@@ -35,29 +35,29 @@ _WORDS = {
 
 
 def walk(schema: Schema) -> Iterator[tuple[Key, FieldInfo]]:
-    """Every key of `schema` that is not itself a section, in the order of declaration."""
+    """All leaf keys of `schema` in declaration order."""
     for name, field in schema.model_fields.items():
         section = section_of(field.annotation)
         if section is None:
             yield (name,), field
         else:
-            yield from (((name, *rest), leaf) for rest, leaf in walk(section))
+            yield from (((name, *subkey), leaf) for subkey, leaf in walk(section))
 
 
 def annotation_at(schema: Schema, key: Key) -> Any:
-    """The full annotation of the value that `key` names; None if `schema` has no such key."""
-    name, *rest = key
+    """Full annotation of the value at `key`; None if there is no such key."""
+    name, *subkey = key
     field = schema.model_fields.get(name)
-    return None if field is None else _inside(annotation_of(field), tuple(rest))
+    return None if field is None else _item_annotation(annotation_of(field), tuple(subkey))
 
 
 def annotation_of(field: FieldInfo) -> Any:
-    """The type of `field` together with its bounds, which pydantic keeps apart."""
+    """Type of `field` including its bounds, which pydantic stores separately."""
     return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
 
 
 def section_of(annotation: Any) -> Schema | None:
-    """The model class in `annotation`, alone or beside null; None if there is none."""
+    """Model class in `annotation`, alone or in a union with None; None if there is none."""
     for member in _members(annotation):
         if isinstance(member, type) and issubclass(member, BaseModel):
             return member
@@ -65,7 +65,7 @@ def section_of(annotation: Any) -> Schema | None:
 
 
 def takes_text(annotation: Any) -> bool:
-    """Whether every value `annotation` allows is text, null aside."""
+    """Whether `annotation` allows only text (or null)."""
     members = [_bare(member) for member in _members(annotation) if member is not type(None)]
     return all(
         member is str
@@ -80,7 +80,7 @@ def takes_null(annotation: Any) -> bool:
 
 
 def choices(annotation: Any) -> tuple[str, ...]:
-    """The texts a literal allows, if `annotation` holds one."""
+    """Choices of a literal in `annotation`, if any."""
     return tuple(
         choice
         for member in map(_bare, _members(annotation))
@@ -91,19 +91,19 @@ def choices(annotation: Any) -> tuple[str, ...]:
 
 
 def allowed(annotation: Any) -> str:
-    """What `annotation` allows, in words: ``an integer greater than 0, or null``."""
+    """Describe what `annotation` allows: ``an integer greater than 0, or null``."""
     return _allowed(annotation, ())
 
 
 def _allowed(annotation: Any, bounds: tuple[Any, ...]) -> str:
     if get_origin(annotation) is Annotated:
-        inner, *own = get_args(annotation)
-        return _allowed(inner, (*bounds, *own))
-    *some, last = (_one(member, bounds) for member in _members(annotation))
-    return f"{', '.join(some)}, or {last}" if some else last
+        base_type, *own_bounds = get_args(annotation)
+        return _allowed(base_type, (*bounds, *own_bounds))
+    *first_texts, last_text = (_describe(member, bounds) for member in _members(annotation))
+    return f"{', '.join(first_texts)}, or {last_text}" if first_texts else last_text
 
 
-def _one(member: Any, bounds: tuple[Any, ...]) -> str:
+def _describe(member: Any, bounds: tuple[Any, ...]) -> str:
     if get_origin(member) is Annotated:
         return _allowed(member, bounds)
     if member is type(None):
@@ -111,10 +111,10 @@ def _one(member: Any, bounds: tuple[Any, ...]) -> str:
     if get_origin(member) is Literal:
         return ", ".join(map(str, get_args(member)))
     word = _WORDS.get(member, getattr(member, "__name__", str(member)))
-    return _container(member) or word + _within(bounds)
+    return _container(member) or word + _bounds_text(bounds)
 
 
-def _inside(annotation: Any, key: Key) -> Any:
+def _item_annotation(annotation: Any, key: Key) -> Any:
     if not key:
         return annotation
     section = section_of(annotation)
@@ -122,7 +122,7 @@ def _inside(annotation: Any, key: Key) -> Any:
         return annotation_at(section, key)
     for member in _members(annotation):
         if _is_mapping(member):
-            return _inside(get_args(member)[1], key[1:])
+            return _item_annotation(get_args(member)[1], key[1:])
     return None
 
 
@@ -138,11 +138,11 @@ def _container(annotation: Any) -> str:
     return f"a mapping with the keys {', '.join(section.model_fields)}" if section else ""
 
 
-def _within(bounds: Sequence[Any]) -> str:
-    said = [
-        f"{words} {limit:g}"
+def _bounds_text(bounds: Sequence[Any]) -> str:
+    conditions = [
+        f"{comparison} {limit:g}"
         for bound in _flat(bounds)
-        for name, words in _BOUNDS.items()
+        for name, comparison in _BOUND_WORDS.items()
         if (limit := getattr(bound, name, None)) is not None
     ]
     examples = [
@@ -151,19 +151,19 @@ def _within(bounds: Sequence[Any]) -> str:
         if isinstance(bound, FieldInfo)
         for example in bound.examples or ()
     ]
-    such = f" such as {' or '.join(examples)}" if examples else ""
-    return (f" {' and '.join(said)}" if said else "") + such
+    examples_text = f" such as {' or '.join(examples)}" if examples else ""
+    return (f" {' and '.join(conditions)}" if conditions else "") + examples_text
 
 
 def _flat(bounds: Iterable[Any]) -> Iterator[Any]:
-    """The bounds themselves; those of ``Annotated[int, Field(gt=0)]`` sit inside the field."""
+    """Flatten bounds; those of ``Annotated[int, Field(gt=0)]`` are nested in the field."""
     for bound in bounds:
         yield from bound.metadata if isinstance(bound, FieldInfo) else (bound,)
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    bare = _bare(annotation)
-    return get_args(bare) if get_origin(bare) in {Union, types.UnionType} else (bare,)
+    union = _bare(annotation)
+    return get_args(union) if get_origin(union) in {Union, types.UnionType} else (union,)
 
 
 def _bare(annotation: Any) -> Any:
@@ -179,79 +179,81 @@ _LONGEST_VALUE = 80
 _OWN_WORDS = {"value_error", "assertion_error"}  # raised by a validator of a workload's section
 
 
-def explain(error: ValidationError, merged: Merged, schema: Schema) -> UsageProblem:
-    """One error for all that pydantic found wrong with the `merged` layers, a line for each."""
+def to_usage_error(error: ValidationError, merged: Merged, schema: Schema) -> UsageProblem:
+    """One error for all pydantic errors in the `merged` layers, one line each."""
     lines = (_line(details, merged, schema) for details in error.errors(include_url=False))
     return UsageProblem("\n".join(dict.fromkeys(lines)))
 
 
-def at(merged: Merged, key: Key, problem: str) -> UsageProblem:
-    """The error that `key` has a `problem`, naming who said it."""
-    return UsageProblem(_said(merged, key, problem))
+def key_error(merged: Merged, key: Key, message: str) -> UsageProblem:
+    """Error about `key`, naming the source of its value."""
+    return UsageProblem(_with_source(merged, key, message))
 
 
-def shown(value: object) -> str:
-    """`value` as YAML would have it, on one line and not too long."""
+def as_yaml(value: object) -> str:
+    """`value` in YAML syntax, on one line and shortened."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
 def _line(details: ErrorDetails, merged: Merged, schema: Schema) -> str:
-    place = tuple(map(str, details["loc"]))
+    location = tuple(map(str, details["loc"]))
     if details["type"] == "extra_forbidden":
-        return _said(merged, place, _unknown(place, schema))
-    key = _known(place, schema)
+        return _with_source(merged, location, _unknown_key_message(location, schema))
+    key = _schema_key(location, schema)
     annotation = annotation_at(schema, key) if key else schema
     if details["type"] in _OWN_WORDS:
-        return _said(merged, key, f"{details['ctx']['error']}")
+        return _with_source(merged, key, f"{details['ctx']['error']}")
     if details["type"] == "missing":
-        return _said(merged, key, f"is missing; allowed: {allowed(annotation)}")
+        return _with_source(merged, key, f"is missing; allowed: {allowed(annotation)}")
     value = merged.get(key)
     hint = nearest(value, choices(annotation)) if isinstance(value, str) else ""
-    return _said(
-        merged, key, f"{shown(value)} is not allowed{hint}; allowed: {allowed(annotation)}"
+    return _with_source(
+        merged, key, f"{as_yaml(value)} is not allowed{hint}; allowed: {allowed(annotation)}"
     )
 
 
-def _said(merged: Merged, key: Key, problem: str) -> str:
+def _with_source(merged: Merged, key: Key, message: str) -> str:
     source, name = merged.source(key) or merged.source(key[:-1]), ".".join(key)
     flag = source.partition("=")[0]
     if "." in flag and flag.startswith(f"--{name}"):  # --training.steps=x names the key itself
         name = ""
-    return ": ".join(part for part in (source, name, problem) if part)
+    return ": ".join(part for part in (source, name, message) if part)
 
 
-def _known(place: Key, schema: Schema) -> Key:
-    """`place` without what pydantic appends to a key: members of a union, items of a list."""
-    while place and annotation_at(schema, place) is None:
-        place = place[:-1]
-    return place
+def _schema_key(location: Key, schema: Schema) -> Key:
+    """`place` without pydantic's additions: union members and list indices."""
+    while location and annotation_at(schema, location) is None:
+        location = location[:-1]
+    return location
 
 
-def _unknown(place: Key, schema: Schema) -> str:
+def _unknown_key_message(place: Key, schema: Schema) -> str:
     *parents, name = place
     annotation = annotation_at(schema, tuple(parents)) if parents else schema
     section = section_of(annotation) or schema
-    beside = [(*parents, other) for other in section.model_fields]
-    what = "key" if parents else "section"
+    siblings = [(*parents, other) for other in section.model_fields]
+    noun = "key" if parents else "section"
     allowed = ", ".join(section.model_fields)
-    return f"unknown {what}{_meant(name, beside, schema)}; allowed: {allowed}"
+    return f"unknown {noun}{_did_you_mean(name, siblings, schema)}; allowed: {allowed}"
 
 
-def _meant(name: str, beside: Sequence[Key], schema: Schema) -> str:
-    """The keys `name` may have meant: the same elsewhere, else one like it here, else anywhere."""
-    everywhere = [key for key, _ in walk(schema)]
-    same = [key for key in everywhere if key[-1] == name]
-    meant = same or _like(name, beside) or _like(name, everywhere)
-    if not meant:
+def _did_you_mean(name: str, siblings: Sequence[Key], schema: Schema) -> str:
+    """Suggested keys for `name`: same name elsewhere, else similar here, else anywhere."""
+    all_keys = [key for key, _ in walk(schema)]
+    same_name = [key for key in all_keys if key[-1] == name]
+    suggestions = same_name or _similar_keys(name, siblings) or _similar_keys(name, all_keys)
+    if not suggestions:
         return ""
-    *some, last = (repr(".".join(key)) for key in meant)
-    listed = f"{', '.join(some)} or {last}" if some else last
-    return f" (did you mean {listed}?)"
+    *first_names, last_name = (repr(".".join(key)) for key in suggestions)
+    text = f"{', '.join(first_names)} or {last_name}" if first_names else last_name
+    return f" (did you mean {text}?)"
 
 
-def _like(name: str, among: Iterable[Key]) -> list[Key]:
+def _similar_keys(name: str, candidates: Iterable[Key]) -> list[Key]:
     by_name: dict[str, list[Key]] = {}
-    for key in among:
+    for key in candidates:
         by_name.setdefault(key[-1], []).append(key)
-    return [key for near in difflib.get_close_matches(name, by_name, n=1) for key in by_name[near]]
+    return [
+        key for match in difflib.get_close_matches(name, by_name, n=1) for key in by_name[match]
+    ]

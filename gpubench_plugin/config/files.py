@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from gpubench_plugin.config.explain import shown
+from gpubench_plugin.config.explain import as_yaml
 from gpubench_plugin.config.layers import Layer
 from gpubench_plugin.config.sections import Preset
 from gpubench_plugin.config.yaml_reader import read
-from gpubench_plugin.errors import UsageProblem, nearest, not_one_of
+from gpubench_plugin.errors import UsageProblem, invalid_choice, nearest
 
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 
@@ -20,7 +20,7 @@ _NEEDS = "needs_memory_gib"
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigurationFile:
-    """What a file says; `needs_memory_gib` holds the device memory a preset names, in GiB."""
+    """A configuration file; `needs_memory_gib` is the device memory each preset needs, in GiB."""
 
     label: str
     base: Mapping[str, Any]
@@ -29,7 +29,7 @@ class ConfigurationFile:
 
     @classmethod
     def load(cls, path: Path, label: str) -> ConfigurationFile:
-        """The file at `path`, which messages call `label`.
+        """Load the file at `path`, called `label` in messages.
 
         Raises:
             UsageProblem: it is not valid YAML, or its ``presets`` are not sections by preset.
@@ -38,78 +38,81 @@ class ConfigurationFile:
         presets = base.pop("presets", {})
         if not isinstance(presets, dict):
             raise _not_a_mapping(label, "presets", presets, "presets by name")
-        needs = {}
+        memory_needs = {}
         for name, preset in presets.items():
             if name not in PRESETS:
-                raise not_one_of(f"{label}: presets", name, PRESETS)
+                raise invalid_choice(f"{label}: presets", name, PRESETS)
             if not isinstance(preset, dict):
                 raise _not_a_mapping(label, f"presets.{name}", preset, "sections")
             if _NEEDS in preset:
-                needs[name] = _memory(label, name, preset.pop(_NEEDS))
-        return cls(label=label, base=base, presets=presets, needs_memory_gib=needs)
+                memory_needs[name] = _memory(label, name, preset.pop(_NEEDS))
+        return cls(label=label, base=base, presets=presets, needs_memory_gib=memory_needs)
 
-    def offered(self) -> tuple[Preset, ...]:
-        """The presets the file offers; one that names none does not care, and offers all."""
+    def presets_offered(self) -> tuple[Preset, ...]:
+        """Presets in the file; all of them if it defines none."""
         return tuple(name for name in PRESETS if name in self.presets) or PRESETS
 
     def layers(self, preset: Preset) -> list[Layer]:
-        """The base, and the `preset` if the file has it."""
-        own = self.presets.get(preset)
+        """The base layer, and that of the `preset` if defined."""
+        preset_values = self.presets.get(preset)
         base = Layer(source=self.label, values=self.base)
-        if own is None:
+        if preset_values is None:
             return [base]
-        return [base, Layer(source=f"{self.label} preset {preset}", values=own)]
+        return [base, Layer(source=f"{self.label} preset {preset}", values=preset_values)]
 
 
 def _memory(label: str, preset: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         key = f"presets.{preset}.{_NEEDS}"
-        message = f"{label}: {key}: {shown(value)} is not allowed; allowed: a number above 0"
+        message = f"{label}: {key}: {as_yaml(value)} is not allowed; allowed: a number above 0"
         raise UsageProblem(message)
     return float(value)
 
 
-def _not_a_mapping(label: str, key: str, value: object, of: str) -> UsageProblem:
+def _not_a_mapping(label: str, key: str, value: object, contents: str) -> UsageProblem:
     return UsageProblem(
-        f"{label}: {key}: {shown(value)} is not allowed; allowed: a mapping of {of}"
+        f"{label}: {key}: {as_yaml(value)} is not allowed; allowed: a mapping of {contents}"
     )
 
 
-def directories(given: Sequence[Path], rootdir: Path) -> tuple[Path, ...]:
-    """The folders searched, first match first.
+def search_path(requested: Sequence[Path], rootdir: Path) -> tuple[Path, ...]:
+    """Search path of configuration folders, in order.
 
-    They are the directories `given` as ``--config``, ``<rootdir>/configs``, and the
+    They are the directories `requested` as ``--config``, ``<rootdir>/configs``, and the
     configurations this project ships.
     """
-    return (*(path for path in given if path.is_dir()), rootdir / "configs", shipped())
+    return (*(path for path in requested if path.is_dir()), rootdir / "configs", bundled_configs())
 
 
-def shipped() -> Path:
-    """The folder of our own configurations: in the installed package, else in the checkout."""
+def bundled_configs() -> Path:
+    """Folder of the bundled configurations: in the installed package, else in the checkout."""
     package = Path(__file__).parent.parent
-    inside = package / "configs"
-    return inside if inside.is_dir() else package.parent / "configs"
+    packaged = package / "configs"
+    return packaged if packaged.is_dir() else package.parent / "configs"
 
 
-def find(name: str, among: Sequence[Path]) -> Path:
-    """The file ``<name>.yaml`` in the first of the directories `among` that has it.
+def find(name: str, folders: Sequence[Path]) -> Path:
+    """The first file ``<name>.yaml`` in the folders `folders`.
 
     Raises:
         UsageProblem: none has it; the message names the directories and what they hold.
     """
-    found = [{path.stem: path for path in folder.glob("*.yaml")} for folder in among]
-    for files in found:
+    files_by_folder = [{path.stem: path for path in folder.glob("*.yaml")} for folder in folders]
+    for files in files_by_folder:
         if name in files:
             return files[name]
-    there = sorted(set().union(*found))
-    searched = ", ".join(dict.fromkeys(map(str, among)))
-    held = f"there: {', '.join(there)}" if there else "no configuration is there"
-    message = f"config {name!r}: no file {name}.yaml{nearest(name, there)} in {searched}; {held}"
+    available = sorted(set().union(*files_by_folder))
+    searched_text = ", ".join(dict.fromkeys(map(str, folders)))
+    listing = f"there: {', '.join(available)}" if available else "no configuration is there"
+    message = (
+        f"config {name!r}: no file {name}.yaml{nearest(name, available)} in {searched_text}; "
+        f"{listing}"
+    )
     raise UsageProblem(message)
 
 
 def overlay(path: Path) -> Path:
-    """The file `path` given as ``--config``.
+    """The file given as ``--config``.
 
     Raises:
         UsageProblem: there is no such file; the message names the one like it beside it.

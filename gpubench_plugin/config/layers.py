@@ -1,4 +1,4 @@
-"""Layers of configuration: each has a source, later ones win, and every value keeps its source."""
+"""Configuration layers: later ones win, and every value keeps its source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """Nested `values` and the `source` that messages name, for example ``configs/mlp.yaml``."""
+    """Nested `values` and their `source` for messages, for example ``configs/mlp.yaml``."""
 
     source: str
     values: Mapping[str, Any]
@@ -20,7 +20,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Merged:
-    """The nested values of all layers, and the source of each leaf."""
+    """Merged values of all layers, with the source of each leaf."""
 
     values: Mapping[str, Any]
     sources: Mapping[Key, str]
@@ -30,16 +30,16 @@ class Merged:
         return _at(self.values, key)
 
     def source(self, key: Key) -> str:
-        """Who said the value at `key`; of a mapping, all who said a part of it; else nothing."""
+        """Source of the value at `key`; for a mapping, all sources; empty if unset."""
         for length in range(len(key), 0, -1):
             if key[:length] in self.sources:
                 return self.sources[key[:length]]
-        below = (name for leaf, name in self.sources.items() if leaf[: len(key)] == key)
-        return " and ".join(dict.fromkeys(below))
+        leaf_sources = (name for leaf, name in self.sources.items() if leaf[: len(key)] == key)
+        return " and ".join(dict.fromkeys(leaf_sources))
 
 
 def merge(layers: Iterable[Layer]) -> Merged:
-    """All `layers` as one: mappings are merged key by key, anything else is replaced."""
+    """Merge `layers`: mappings key by key, other values are replaced."""
     values: dict[str, Any] = {}
     sources: dict[Key, str] = {}
     for layer in layers:
@@ -53,8 +53,8 @@ def nested(key: Key, value: Any) -> dict[str, Any]:
     """`value` wrapped in one mapping per part of `key`."""
     for part in reversed(key):
         value = {part: value}
-    wrapped: dict[str, Any] = value
-    return wrapped
+    mapping: dict[str, Any] = value
+    return mapping
 
 
 PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -76,7 +76,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
         "warmup_max_s": 30.0,
     },
 }
-"""Defaults of the section ``measure`` under a name: how long one is willing to measure.
+"""Measurement profiles: named defaults of the ``measure`` section.
 
 ``quick`` is for each change, where many benchmarks share minutes; ``full`` for every night. What a
 file or the command line states of a key wins, wherever the profile was chosen.
@@ -86,7 +86,7 @@ _PROFILE: Final = ("measure", "profile")
 
 
 def profile_layers(stated: Merged) -> list[Layer]:
-    """The layer of the profile that `stated` chooses: below all others, or none."""
+    """Layer of the profile selected in `stated`, below all others; empty without one."""
     name = stated.get(_PROFILE)
     if not isinstance(name, str) or name not in PROFILES:
         return []  # validation refuses what there is not
@@ -94,24 +94,24 @@ def profile_layers(stated: Merged) -> list[Layer]:
     return [Layer(source=source, values=nested(("measure",), _beside(stated, PROFILES[name])))]
 
 
-def _beside(stated: Merged, profile: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a `profile` that do not contradict what is `stated`.
+def _beside(merged: Merged, profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of a `profile` that do not contradict `merged` ones.
 
     Of the least and the most of something the profile's gives way, to the same value.
     """
     values = dict(profile)
-    for least, most in (("min_time_s", "max_time_s"), ("min_rounds", "max_rounds")):
-        fewest, highest = stated.get(("measure", least)), stated.get(("measure", most))
-        if _above(values.get(least), highest):
-            values[least] = highest
-        if _above(fewest, values.get(most)):
-            values[most] = fewest
+    for min_key, max_key in (("min_time_s", "max_time_s"), ("min_rounds", "max_rounds")):
+        minimum, maximum = merged.get(("measure", min_key)), merged.get(("measure", max_key))
+        if _above(values.get(min_key), maximum):
+            values[min_key] = maximum
+        if _above(minimum, values.get(max_key)):
+            values[max_key] = minimum
     return values
 
 
-def _above(one: object, other: object) -> bool:
-    """Whether both are numbers, which validation has not seen yet, and the `one` is greater."""
-    return isinstance(one, int | float) and isinstance(other, int | float) and one > other
+def _above(first: object, second: object) -> bool:
+    """Whether both are numbers (not validated yet) and the first is greater."""
+    return isinstance(first, int | float) and isinstance(second, int | float) and first > second
 
 
 def _at(values: Mapping[str, Any], key: Key) -> Any:
@@ -123,15 +123,15 @@ def _at(values: Mapping[str, Any], key: Key) -> Any:
     return value
 
 
-def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    both = dict(old)
-    for key, value in new.items():
-        before = both.get(key)
+def _merged(base: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in update.items():
+        previous = merged.get(key)
         if isinstance(value, Mapping):
-            both[key] = _merged(before if isinstance(before, Mapping) else {}, value)
+            merged[key] = _merged(previous if isinstance(previous, Mapping) else {}, value)
         else:
-            both[key] = value
-    return both
+            merged[key] = value
+    return merged
 
 
 def _leaves(values: Mapping[str, Any], prefix: Key) -> Iterator[Key]:
@@ -143,10 +143,10 @@ def _leaves(values: Mapping[str, Any], prefix: Key) -> Iterator[Key]:
 
 
 def _record(sources: dict[Key, str], leaf: Key, layer: Layer) -> None:
-    """A leaf takes the place of what stood at it, above it and below it."""
-    below = [old for old in sources if len(old) > len(leaf) and old[: len(leaf)] == leaf]
-    if below and _at(layer.values, leaf) == {}:
+    """Record the source of a leaf, dropping those above and below it."""
+    replaced = [key for key in sources if len(key) > len(leaf) and key[: len(leaf)] == leaf]
+    if replaced and _at(layer.values, leaf) == {}:
         return  # an empty mapping adds nothing to one that is there
-    for old in [*below, *(leaf[:length] for length in range(1, len(leaf)))]:
-        sources.pop(old, None)
+    for key in [*replaced, *(leaf[:length] for length in range(1, len(leaf)))]:
+        sources.pop(key, None)
     sources[leaf] = layer.source

@@ -1,4 +1,4 @@
-"""Limits of metrics: how much worse one may get, ``"3%"``, or a fixed bound, ``"<=0.25"``."""
+"""Limits of metrics: an allowed regression, ``"3%"``, or an absolute bound, ``"<=0.25"``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ABSOLUTE: Final = re.compile(r"(?P<operator><=|>=)\s*(?P<number>[-+.0-9eE]+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """A bound on the effect, as a fraction, or on the value itself.
+    """Bound on the effect (as a fraction) or on the value itself.
 
     `kind` is ``relative``: worse by `bound` or more is a regression; ``at_most`` and ``at_least``:
     the head's value beyond `bound` is one, whatever the base.
@@ -36,8 +36,8 @@ class Limit:
     bound: float
 
     @classmethod
-    def parse(cls, text: str, where: str) -> Limit:
-        """The limit in `text`; `where` names the key in messages.
+    def parse(cls, text: str, label: str) -> Limit:
+        """Parse a limit; `label` names the key in messages.
 
         Raises:
             UsageProblem: it is no limit; the message says what is allowed.
@@ -53,13 +53,13 @@ class Limit:
             )
             return cls(text=text, kind=kind, bound=number)
         raise UsageProblem(
-            f"{where}: {text!r} is no limit; allowed: a percentage between 0 and 100 such as "
+            f"{label}: {text!r} is no limit; allowed: a percentage between 0 and 100 such as "
             "'3%' or '2.5%', or a fixed bound such as '<=0.25' or '>=1000'"
         )
 
 
 def _share(percentage: str) -> float:
-    """The float nearest to it: of a quotient, 1.1 / 100, an effect of exactly 1.1 % falls short."""
+    """Parse a percentage as the nearest float; dividing by 100 would round it wrongly."""
     return float(f"{percentage}e-2")
 
 
@@ -71,10 +71,10 @@ def _finite(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def limits_of(
+def effective_limits(
     item: pytest.Item, resolved: Mapping[str, str], overrides: Iterable[str]
 ) -> dict[str, str]:
-    """By metric: the command line outranks the mark, the mark the configuration's files.
+    """Effective limits by metric: command line before mark before configuration files.
 
     Args:
         item: the benchmark.
@@ -85,34 +85,34 @@ def limits_of(
         UsageProblem: one of them is no limit.
     """
     prefix = "gate.limits."
-    given = limits_given(overrides)
-    marked = {
+    overridden = cli_limits(overrides)
+    mark_limits = {
         metric: text
         for metric, text in BenchmarkMark.of(item).limits.items()
-        if metric not in given
+        if metric not in overridden
     }
-    for metric, text in marked.items():
+    for metric, text in mark_limits.items():
         Limit.parse(str(text), f"{item.nodeid}: mark gpubench: limits[{metric!r}]")
     for metric, text in resolved.items():
         Limit.parse(text, f"{item.nodeid}: {prefix}{metric}")
-    return {**resolved, **marked}
+    return {**resolved, **mark_limits}
 
 
-def limits_given(overrides: Iterable[str]) -> dict[str, str]:
-    """By metric, what the command line's `overrides` state, one by one or as a mapping.
+def cli_limits(overrides: Iterable[str]) -> dict[str, str]:
+    """Limits set by command line `overrides`, one by one or as a mapping.
 
     They are checked once a case has them in its configuration.
     """
     from gpubench_plugin.config import overrides as dot_keys
     from gpubench_plugin.config import yaml_reader
 
-    given: dict[str, str] = {}
+    limits: dict[str, str] = {}
     for override in map(dot_keys.parse, overrides):
         if override.key[:2] == ("gate", "limits"):
-            stated = (
+            parsed = (
                 yaml_reader.parse(override.text, override.source)
                 if len(override.key) < 3
                 else {".".join(override.key[2:]): override.text}
             )
-            given |= {metric: str(text) for metric, text in stated.items()}
-    return given
+            limits |= {metric: str(text) for metric, text in parsed.items()}
+    return limits

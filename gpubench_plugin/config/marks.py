@@ -1,4 +1,4 @@
-"""The marks of a benchmark, validated, and the variants it is measured in.
+"""Validated benchmark marks, and the variants a benchmark is parametrized by.
 
 Suites of this project and of others use the variants::
 
@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.errors import UsageProblem, nearest, not_one_of
+from gpubench_plugin.errors import UsageProblem, invalid_choice, nearest
 
 Ranks = int | tuple[int, ...] | str
 
@@ -43,89 +43,93 @@ class BenchmarkMark:
         Raises:
             UsageProblem: an argument is unknown or of the wrong type.
         """
-        others, of_parameters = _marks(node, "gpubench")
-        where = f"{node.nodeid}: mark gpubench"
-        said: dict[str, Any] = {}
-        for each in (*others[:1], *of_parameters):
-            if each.args:
-                raise UsageProblem(f"{where}: takes keyword arguments only, got {each.args!r}")
-            said.update(each.kwargs)
+        own_marks, of_parameters = _marks(node, "gpubench")
+        label = f"{node.nodeid}: mark gpubench"
+        keywords: dict[str, Any] = {}
+        for found_mark in (*own_marks[:1], *of_parameters):
+            if found_mark.args:
+                raise UsageProblem(
+                    f"{label}: takes keyword arguments only, got {found_mark.args!r}"
+                )
+            keywords.update(found_mark.kwargs)
         allowed = [f.name for f in fields(cls)]
-        for name in said:
+        for name in keywords:
             if name not in allowed:
-                raise not_one_of(f"{where}: argument", name, allowed)
-        made = cls(**{k: v for k, v in said.items() if v is not None})
-        made._check(where)
-        return made
+                raise invalid_choice(f"{label}: argument", name, allowed)
+        result = cls(**{k: v for k, v in keywords.items() if v is not None})
+        result._check(label)
+        return result
 
     @property
     def world_sizes(self) -> tuple[int, ...]:
-        """The world sizes it runs on when none is asked for: all that it names, else the least."""
+        """World sizes to use by default: all that it names, else the smallest allowed."""
         if isinstance(self.ranks, str):
-            return (self._least,)
+            return (self._smallest,)
         return (self.ranks,) if isinstance(self.ranks, int) else self.ranks
 
-    def fits(self, world_size: int) -> bool:
+    def allows(self, world_size: int) -> bool:
         """Whether the benchmark runs on that many ranks."""
         if isinstance(self.ranks, str):
-            return world_size >= self._least
+            return world_size >= self._smallest
         return world_size in self.world_sizes
 
     @property
-    def _least(self) -> int:
-        """Of 'any' or '>=N'."""
+    def _smallest(self) -> int:
+        """Smallest world size allowed by 'any' or '>=N'."""
         return 1 if self.ranks == "any" else max(1, int(str(self.ranks).removeprefix(">=")))
 
-    def _check(self, where: str) -> None:
+    def _check(self, label: str) -> None:
         if not _is_ranks(self.ranks):
             raise UsageProblem(
-                f"{where}: ranks={self.ranks!r}; allowed: an int from 1, a tuple of them, "
+                f"{label}: ranks={self.ranks!r}; allowed: an int from 1, a tuple of them, "
                 "'any' or '>=N'"
             )
         if not isinstance(self.config, str | None):
-            raise UsageProblem(f"{where}: config={self.config!r}; allowed: a configuration's name")
+            raise UsageProblem(f"{label}: config={self.config!r}; allowed: a configuration's name")
         if not isinstance(self.limits, Mapping):
-            raise UsageProblem(f"{where}: limits={self.limits!r}; allowed: {{metric: limit}}")
+            raise UsageProblem(f"{label}: limits={self.limits!r}; allowed: {{metric: limit}}")
         if self.timeout_s is not None and not (
             isinstance(self.timeout_s, int | float) and self.timeout_s > 0
         ):
-            raise UsageProblem(f"{where}: timeout_s={self.timeout_s!r}; allowed: seconds above 0")
+            raise UsageProblem(f"{label}: timeout_s={self.timeout_s!r}; allowed: seconds above 0")
 
 
 def _marks(node: pytest.Item, name: str) -> tuple[list[pytest.Mark], list[pytest.Mark]]:
-    """The marks of `node` called so, the closest first; and those that its parameters carry.
+    """Marks of `node` with that name, closest first, and those on its parameters.
 
     pytest has the latter behind those of the function, though they say more of the one case.
     """
     callspec = getattr(node, "callspec", None)
     of_parameters = [mark for mark in getattr(callspec, "marks", ()) if mark.name == name]
-    known = set(map(id, of_parameters))
-    return [mark for mark in node.iter_markers(name) if id(mark) not in known], of_parameters
+    parameter_mark_ids = set(map(id, of_parameters))
+    return [
+        mark for mark in node.iter_markers(name) if id(mark) not in parameter_mark_ids
+    ], of_parameters
 
 
 def assignments(node: pytest.Item) -> tuple[str, ...]:
-    """What the ``gpubench_set`` marks of `node` set, outermost first, its parameters last.
+    """Assignments of the ``gpubench_set`` marks, outermost first, parameters last.
 
     Raises:
         UsageProblem: an argument is not of the form ``key=value``.
     """
-    others, of_parameters = _marks(node, "gpubench_set")
-    found = tuple(argument for mark in (*others[::-1], *of_parameters) for argument in mark.args)
-    for text in found:
+    own_marks, of_parameters = _marks(node, "gpubench_set")
+    texts = tuple(argument for mark in (*own_marks[::-1], *of_parameters) for argument in mark.args)
+    for text in texts:
         if not isinstance(text, str) or "=" not in text:
             raise UsageProblem(f"{node.nodeid}: mark gpubench_set: {text!r} is not 'key=value'")
-    return found
+    return texts
 
 
 def full_profile_only(node: pytest.Item, precision: str) -> bool:
-    """Whether a ``gpubench_full`` mark of `node` keeps it, in `precision`, out of quick runs."""
+    """Whether a ``gpubench_full`` mark restricts `precision` to the full profile."""
     return any(
         not mark.args or precision in mark.args for mark in node.iter_markers("gpubench_full")
     )
 
 
 def check_precisions(node: pytest.Item, allowed: Iterable[str]) -> None:
-    """Refuse a ``precision`` or ``gpubench_full`` mark that names a precision there is not.
+    """Refuse a ``precision`` or ``gpubench_full`` mark with an unknown precision.
 
     Raises:
         UsageProblem: naming the mark, the value and what is allowed.
@@ -133,14 +137,14 @@ def check_precisions(node: pytest.Item, allowed: Iterable[str]) -> None:
     for mark in node.iter_markers("precision"):
         for name in mark.args:
             if name not in allowed:
-                raise not_one_of(f"{node.nodeid}: mark precision", str(name), allowed)
+                raise invalid_choice(f"{node.nodeid}: mark precision", str(name), allowed)
         if mark.kwargs or not mark.args:
             hint = nearest("names", mark.kwargs)
             raise UsageProblem(f"{node.nodeid}: mark precision takes names only{hint}")
     for mark in node.iter_markers("gpubench_full"):
         for name in mark.args:
             if name not in allowed:
-                raise not_one_of(f"{node.nodeid}: mark gpubench_full", str(name), allowed)
+                raise invalid_choice(f"{node.nodeid}: mark gpubench_full", str(name), allowed)
         if mark.kwargs:
             raise UsageProblem(f"{node.nodeid}: mark gpubench_full takes names of precisions only")
 
@@ -173,37 +177,39 @@ class Variant:
     ranks: Ranks | None = None
 
     def __and__(self, other: Variant) -> Variant:
-        """Both at once: the names joined, and of what both say the `other`'s."""
+        """Combine two variants: names joined, `other` wins."""
         return Variant(
             name="-".join(name for name in (self.name, other.name) if name),
             assignments=(*self.assignments, *other.assignments),
-            full=_either(self.full, other.full),
+            full=_merge_full(self.full, other.full),
             ranks=other.ranks or self.ranks,
         )
 
     @property
     def marks(self) -> tuple[pytest.MarkDecorator, ...]:
-        """What it says, as marks of a parameter."""
-        found: list[pytest.MarkDecorator] = []
+        """The variant as marks of a parameter."""
+        decorators: list[pytest.MarkDecorator] = []
         if self.assignments:
-            found.append(pytest.mark.gpubench_set(*self.assignments))
+            decorators.append(pytest.mark.gpubench_set(*self.assignments))
         if self.full:
             precisions = () if isinstance(self.full, bool) else self.full
-            found.append(pytest.mark.gpubench_full(*precisions))
+            decorators.append(pytest.mark.gpubench_full(*precisions))
         if self.ranks is not None:
-            found.append(pytest.mark.gpubench(ranks=self.ranks))
-        return tuple(found)
+            decorators.append(pytest.mark.gpubench(ranks=self.ranks))
+        return tuple(decorators)
 
 
-def _either(one: bool | tuple[str, ...], other: bool | tuple[str, ...]) -> bool | tuple[str, ...]:
-    """When either of two variants is full."""
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return (*one, *other)
-    return one is True or other is True or one or other
+def _merge_full(
+    first: bool | tuple[str, ...], second: bool | tuple[str, ...]
+) -> bool | tuple[str, ...]:
+    """Union of two "full" settings."""
+    if isinstance(first, tuple) and isinstance(second, tuple):
+        return (*first, *second)
+    return first is True or second is True or first or second
 
 
-def over(*variants: Variant, argument: str = "variant") -> pytest.MarkDecorator:
-    """The mark that gives a benchmark one case for each of `variants`, as its `argument`."""
+def param_variants(*variants: Variant, argument: str = "variant") -> pytest.MarkDecorator:
+    """Parametrize mark with one case per variant, passed as `argument`."""
     cases: list[Any] = [
         pytest.param(
             variant.name or "plain",
@@ -242,19 +248,19 @@ MOST_SAMPLES = Variant(name="bmax", assignments=("inference.batch_size=max",))
 FULL = Variant(name="", full=True)
 """Nothing but `full`, to be combined with another."""
 
-batch_sizes = over(ONE_SAMPLE, SOME_SAMPLES, MOST_SAMPLES, argument="batch")
+batch_sizes = param_variants(ONE_SAMPLE, SOME_SAMPLES, MOST_SAMPLES, argument="batch")
 """One sample for latency, some, and as many as ``inference.largest_batch_size`` for throughput."""
 
-executions = over(EAGER, REDUCE_OVERHEAD, argument="execution")
+executions = param_variants(EAGER, REDUCE_OVERHEAD, argument="execution")
 """Operation by operation, and compiled with little overhead: on CUDA as a captured graph."""
 
-memory_formats = over(CHANNELS_LAST, CONTIGUOUS, argument="memory_format")
+memory_formats = param_variants(CHANNELS_LAST, CONTIGUOUS, argument="memory_format")
 """Both layouts of images and of the weights of convolutions."""
 
-training_variants = over(PLAIN, COMPILED, ACCUMULATED, CHECKPOINTED, FSDP2 & FULL)
+training_variants = param_variants(PLAIN, COMPILED, ACCUMULATED, CHECKPOINTED, FSDP2 & FULL)
 """All ways to train a model that can compute activations again."""
 
-convolutional_training_variants = over(
+convolutional_training_variants = param_variants(
     CHANNELS_LAST,
     CONTIGUOUS & FULL,
     CHANNELS_LAST & COMPILED,

@@ -1,7 +1,8 @@
-"""Flags, ini keys and marks as pytest sees them; what they ask for is in ``settings.py``.
+"""Command line options, ini keys and marks; ``settings.py`` turns them into settings.
 
 Only ``--gpubench-<name>`` is registered: a short name such as ``--precision`` may belong to another
-plugin or a project's conftest. :func:`lend_short_names` lends the short names where they are free.
+plugin or a project's conftest. :func:`expand_short_names` lends the short names where they are
+free.
 """
 
 from __future__ import annotations
@@ -145,23 +146,23 @@ INI: Final = {
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Register the flags and ini keys."""
+    """Register options and ini keys."""
     group = parser.getgroup("gpubench", "GPU benchmarks (gpubench)")
     for name, attributes in FLAGS.items():
-        group.addoption(f"--gpubench-{name}", dest=destination(name), **attributes)
+        group.addoption(f"--gpubench-{name}", dest=option_dest(name), **attributes)
     for name, (default, text) in INI.items():
-        parser.addini(destination(name), text, default=default)
+        parser.addini(option_dest(name), text, default=default)
 
 
-def is_asked_for(config: pytest.Config) -> bool:
-    """Whether a flag is given or an ini key differs from its default."""
-    return any(config.getoption(destination(name)) not in (None, False) for name in FLAGS) or any(
-        config.getini(destination(name)) != default for name, (default, _) in INI.items()
+def is_requested(config: pytest.Config) -> bool:
+    """Whether an option is given or an ini key differs from its default."""
+    return any(config.getoption(option_dest(name)) not in (None, False) for name in FLAGS) or any(
+        config.getini(option_dest(name)) != default for name, (default, _) in INI.items()
     )
 
 
-def destination(name: str) -> str:
-    """Where pytest keeps the flag, and the name of the ini key."""
+def option_dest(name: str) -> str:
+    """Attribute name of the option, and name of the ini key."""
     return f"gpubench_{name.replace('-', '_')}"
 
 
@@ -169,8 +170,8 @@ _CHOICE_OF: Final = {"--gate": "=auto"}
 """What a flag means that may stand alone: argparse would take the next argument for its value."""
 
 
-def lend_short_names(args: list[str], parser: pytest.Parser) -> None:
-    """Rewrite in place the short option names and dot keys that nobody else owns.
+def expand_short_names(args: list[str], parser: pytest.Parser) -> None:
+    """Expand, in place, short option names and dot keys that no other plugin defines.
 
     ``--precision=amp`` becomes ``--gpubench-precision=amp`` and ``--training.batch_size=64``
     becomes ``--gpubench-set=training.batch_size=64``; a dot key without ``=`` takes the next
@@ -182,20 +183,20 @@ def lend_short_names(args: list[str], parser: pytest.Parser) -> None:
     if not any(_is_short(arg) or _is_dot_key(arg) for arg in args):
         return
     # argparse takes an unknown option with a space in its value for a path.
-    asked = [_spaceless(arg) for arg in args]
-    _, unknown = parser.parse_known_and_unknown_args(asked, argparse.Namespace())
+    candidate_args = [_spaceless(arg) for arg in args]
+    _, unknown = parser.parse_known_and_unknown_args(candidate_args, argparse.Namespace())
     args[:] = _rewritten(args, frozenset(unknown))
 
 
 def _rewritten(args: list[str], unknown: frozenset[str]) -> Iterator[str]:
-    rest = iter(args)
-    for arg in rest:
+    remaining = iter(args)
+    for arg in remaining:
         if _spaceless(arg) not in unknown:
             yield arg
         elif _is_short(arg):
             yield f"--gpubench-{arg[2:]}{_CHOICE_OF.get(arg, '')}"
         elif _is_dot_key(arg):
-            assignment = arg[2:] if "=" in arg else f"{arg[2:]}={next(rest, '')}"
+            assignment = arg[2:] if "=" in arg else f"{arg[2:]}={next(remaining, '')}"
             yield f"--gpubench-set={assignment}"
         else:
             yield arg

@@ -19,19 +19,19 @@ _NULL = "null"
 
 @dataclass(frozen=True, kw_only=True)
 class Override:
-    """A key and the text given for it; the schema says what type the text stands for."""
+    """Key and text of an override; the schema determines the type."""
 
     key: Key
     text: str
 
     @property
     def source(self) -> str:
-        """The flag as the user could have written it, fit to be printed."""
+        """The option as the user could have written it, printable."""
         text = self.text.encode(errors="backslashreplace").decode()
         return f"--{'.'.join(self.key)}={text}"
 
     def layer(self, schema: Schema) -> Layer:
-        """The override as a layer of its own, with the value typed by `schema`.
+        """The override as a layer, with the value typed by `schema`.
 
         A key of text takes the text as it is. Any other takes it as YAML, ``[1, 2]`` or ``null``;
         what is no YAML stays text, for validation to refuse in the words of the key.
@@ -51,13 +51,13 @@ class Override:
 
 
 def parse(text: str) -> Override:
-    """The override in `text`, ``key=value`` with the key in dots.
+    """Parse ``key=value`` with a dot key.
 
     Raises:
         UsageProblem: there is no ``=``, or what stands before it is no key in dots.
     """
-    name, equals, value = text.partition("=")
-    if not equals or not _KEY.fullmatch(name.strip()):
+    name, separator, value = text.partition("=")
+    if not separator or not _KEY.fullmatch(name.strip()):
         example = "for example training.batch_size=64"
         raise UsageProblem(f"override {text!r}: expected section.key=value, {example}")
     return Override(key=tuple(name.strip().split(".")), text=value)

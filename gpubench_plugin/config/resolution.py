@@ -1,4 +1,4 @@
-"""Resolution: from names, files and flags to one validated configuration.
+"""Resolution of names, files and options into one validated configuration.
 
 The layers, later ones win: the profile of measuring, the named file, its chosen preset, each
 ``--config`` file in order with its preset, each dot-key override in order, and what the flags
@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from gpubench_plugin import catalog
 from gpubench_plugin.config import explain
 from gpubench_plugin.config import overrides as dot_keys
-from gpubench_plugin.config.files import PRESETS, ConfigurationFile, directories, find, overlay
+from gpubench_plugin.config.files import PRESETS, ConfigurationFile, find, overlay, search_path
 from gpubench_plugin.config.layers import Key, Layer, Merged, merge, nested, profile_layers
 from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection, Preset
 from gpubench_plugin.errors import UsageProblem, nearest
@@ -48,61 +48,65 @@ _COURSE: Final[tuple[Key, ...]] = (
 """The keys on which it depends how far the loss falls. Accumulation repeats the one batch."""
 
 
-def scaled(
-    configuration: Configuration[Any], stated: Sequence[Layer], merged: Merged
+def apply_scaling(
+    configuration: Configuration[Any], stated_layers: Sequence[Layer], merged: Merged
 ) -> Configuration[Any]:
-    """The `configuration` with its kind of scaling, and with each rank's share of a global batch.
+    """Apply the scaling kind and each rank's share of a global batch.
 
     Scaling is weak where a rank's batch is given, and strong where the batch of all ranks is.
 
     Raises:
-        UsageProblem: the global batch cannot be shared evenly, or one of the layers `stated`
+        UsageProblem: the global batch cannot be shared evenly, or one of the layers `stated_layers`
             gives a batch size beside it, or a kind of scaling that it is not.
     """
-    whole = configuration.data.global_batch_size
-    kind: Literal["weak", "strong"] = "weak" if whole is None else "strong"
+    global_batch = configuration.data.global_batch_size
+    kind: Literal["weak", "strong"] = "weak" if global_batch is None else "strong"
     _refuse_other_scaling(kind, merged)
-    if whole is None:
+    if global_batch is None:
         return configuration
-    share = _share(whole, configuration, merged)
-    _refuse_other_batch(share, stated, merged)
+    share = _share(global_batch, configuration, merged)
+    _refuse_other_batch(share, stated_layers, merged)
     training = configuration.training.model_copy(update={"batch_size": share})
     distributed = configuration.distributed.model_copy(update={"scaling": kind})
     return configuration.model_copy(update={"training": training, "distributed": distributed})
 
 
-def _share(whole: int, configuration: Configuration[Any], merged: Merged) -> int:
+def _share(global_batch: int, configuration: Configuration[Any], merged: Merged) -> int:
     """Samples per batch and rank: a step takes one batch, or accumulates several."""
     ranks, batches = configuration.distributed.world_size, configuration.training.accumulation_steps
-    share, rest = divmod(whole, ranks * batches)
-    if rest:
-        each = f" with {batches} accumulated batches each" if batches > 1 else ""
-        problem = f"{whole} does not divide among {ranks} ranks{each}"
-        raise explain.at(merged, _WHOLE, f"{problem}; allowed: a multiple of {ranks * batches}")
+    share, remainder = divmod(global_batch, ranks * batches)
+    if remainder:
+        note = f" with {batches} accumulated batches each" if batches > 1 else ""
+        message = f"{global_batch} does not divide among {ranks} ranks{note}"
+        raise explain.key_error(
+            merged, _WHOLE, f"{message}; allowed: a multiple of {ranks * batches}"
+        )
     return share
 
 
 def _refuse_other_scaling(kind: str, merged: Merged) -> None:
-    said = merged.get(_SCALING)
-    if said not in (None, kind):
-        chosen = f"{explain.shown(kind)}, which data.global_batch_size chooses"
-        raise explain.at(merged, _SCALING, f"{explain.shown(said)} contradicts {chosen}")
+    stated_value = merged.get(_SCALING)
+    if stated_value not in (None, kind):
+        implied = f"{explain.as_yaml(kind)}, which data.global_batch_size chooses"
+        raise explain.key_error(
+            merged, _SCALING, f"{explain.as_yaml(stated_value)} contradicts {implied}"
+        )
 
 
 def _refuse_other_batch(share: int, stated: Sequence[Layer], merged: Merged) -> None:
-    """A global batch replaces a batch size said before it, but not one said with or after it."""
-    given = merged.get(_PART)
-    if given in (None, share) or _last(_PART, stated) < _last(_WHOLE, stated):
+    """Refuse a batch size stated together with or after the global batch size."""
+    stated_value = merged.get(_PART)
+    if stated_value in (None, share) or _last(_PART, stated) < _last(_WHOLE, stated):
         return
-    problem = f"{given} beside data.global_batch_size {merged.get(_WHOLE)}"
+    message = f"{stated_value} beside data.global_batch_size {merged.get(_WHOLE)}"
     allowed = f"allowed: {share}, or null for data.global_batch_size"
-    raise explain.at(merged, _PART, f"{problem} ({merged.source(_WHOLE)}); {allowed}")
+    raise explain.key_error(merged, _PART, f"{message} ({merged.source(_WHOLE)}); {allowed}")
 
 
 def _last(key: Key, layers: Sequence[Layer]) -> int:
-    """The number of the last layer that says `key`; -1 if none does."""
-    says = [n for n, layer in enumerate(layers) if merge([layer]).get(key) is not None]
-    return says[-1] if says else -1
+    """Index of the last layer that sets `key`; -1 if none does."""
+    indices = [n for n, layer in enumerate(layers) if merge([layer]).get(key) is not None]
+    return indices[-1] if indices else -1
 
 
 CHOSEN_BY = {
@@ -120,11 +124,11 @@ def resolve(
     preset: Preset,
     overlays: Sequence[Path],
     overrides: Sequence[str],
-    chosen: Mapping[str, object],
+    fixed_values: Mapping[str, object],
     rootdir: Path,
     model_section: Callable[[str], type[ModelSection]],
 ) -> Configuration[Any]:
-    """The configuration of one benchmark.
+    """Resolve the configuration of one benchmark.
 
     Args:
         name: the configuration the benchmark's marker names; None starts from the defaults.
@@ -140,28 +144,28 @@ def resolve(
     """
     files = _files(name, overlays, rootdir)
     _require_preset(name, preset, files)
-    said = [file.layers(preset) for file in files]
-    given = [dot_keys.parse(text) for text in overrides]
+    file_layers = [file.layers(preset) for file in files]
+    parsed = [dot_keys.parse(text) for text in overrides]
 
     def layers(schema: explain.Schema) -> list[Layer]:
-        return [*chain.from_iterable(said), *(override.layer(schema) for override in given)]
+        return [*chain.from_iterable(file_layers), *(override.layer(schema) for override in parsed)]
 
     # The workload, which may itself be an override, decides which keys the model section has.
     untyped = merge(layers(_schema(ModelSection)))
     schema = _schema(_model_section(untyped, model_section))
-    stated = [*profile_layers(untyped), *layers(schema)]
-    chosen = {"experiment.preset": preset, **chosen}
-    _refuse_contradiction(merge(stated), chosen)
-    merged = merge([*stated, *_flags(chosen)])
+    stated_layers = [*profile_layers(untyped), *layers(schema)]
+    fixed_values = {"experiment.preset": preset, **fixed_values}
+    _refuse_contradiction(merge(stated_layers), fixed_values)
+    merged = merge([*stated_layers, *_flags(fixed_values)])
     configuration = _validated(merged, schema)
     _refuse_two_lengths(configuration, merged)
     _refuse_parallelism(configuration, merged)
     _refuse_rank_error(merged)
-    return scaled(_lapsed(configuration, said, merged), stated, merged)
+    return apply_scaling(_lapsed(configuration, file_layers, merged), stated_layers, merged)
 
 
 def needs_memory_gib(name: str, *, overlays: Sequence[Path], rootdir: Path) -> float:
-    """The device memory, in GiB, from which on preset ``full`` of configuration `name` is for.
+    """Device memory in GiB that preset ``full`` of configuration `name` needs.
 
     It is 0 where the files name none, and infinite where they do not offer ``full``.
 
@@ -171,32 +175,36 @@ def needs_memory_gib(name: str, *, overlays: Sequence[Path], rootdir: Path) -> f
     files = _files(name, overlays, rootdir)
     if "full" not in _offered(name, files):
         return math.inf
-    said = [file.needs_memory_gib["full"] for file in files if "full" in file.needs_memory_gib]
-    return said[-1] if said else 0.0
+    memory_needs = [
+        file.needs_memory_gib["full"] for file in files if "full" in file.needs_memory_gib
+    ]
+    return memory_needs[-1] if memory_needs else 0.0
 
 
-def _files(name: str | None, given: Sequence[Path], rootdir: Path) -> list[ConfigurationFile]:
+def _files(
+    name: str | None, overlay_paths: Sequence[Path], rootdir: Path
+) -> list[ConfigurationFile]:
     overlays = [
         ConfigurationFile.load(overlay(path), f"--config={path}")
-        for path in given
+        for path in overlay_paths
         if not path.is_dir()
     ]
     if name is None:
         return overlays
-    path = find(name, directories(given, rootdir))
+    path = find(name, search_path(overlay_paths, rootdir))
     label = str(path.relative_to(rootdir) if path.is_relative_to(rootdir) else path)
     return [ConfigurationFile.load(path, label), *overlays]
 
 
 def _offered(name: str | None, files: Sequence[ConfigurationFile]) -> tuple[Preset, ...]:
-    """Only the named file decides; an overlay adds to a preset where it has something to add."""
-    return PRESETS if name is None else files[0].offered()
+    """Presets of the named file; overlays only add to them."""
+    return PRESETS if name is None else files[0].presets_offered()
 
 
 def _require_preset(name: str | None, preset: Preset, files: Sequence[ConfigurationFile]) -> None:
-    offered = _offered(name, files)
-    if preset not in offered:
-        message = f"{files[0].label}: has no preset {preset!r}; there: {', '.join(offered)}"
+    available = _offered(name, files)
+    if preset not in available:
+        message = f"{files[0].label}: has no preset {preset!r}; there: {', '.join(available)}"
         raise UsageProblem(message)
 
 
@@ -214,24 +222,24 @@ def _model_section(
         return ModelSection
     try:
         return model_section(workload)
-    except UsageProblem as problem:
-        raise explain.at(merged, key, str(problem)) from problem
+    except UsageProblem as error:
+        raise explain.key_error(merged, key, str(error)) from error
 
 
-def _flags(chosen: Mapping[str, object]) -> list[Layer]:
+def _flags(fixed_values: Mapping[str, object]) -> list[Layer]:
     return [
         Layer(source=CHOSEN_BY[key], values=nested(tuple(key.split(".")), value))
-        for key, value in chosen.items()
+        for key, value in fixed_values.items()
     ]
 
 
-def _refuse_contradiction(stated: Merged, chosen: Mapping[str, object]) -> None:
-    for name, value in chosen.items():
+def _refuse_contradiction(stated: Merged, fixed_values: Mapping[str, object]) -> None:
+    for name, value in fixed_values.items():
         key = tuple(name.split("."))
-        said = stated.get(key)
-        if said is not None and said != value:
-            problem = f"{explain.shown(said)} contradicts {explain.shown(value)}"
-            raise explain.at(stated, key, f"{problem}, which {CHOSEN_BY[name]} chooses")
+        stated_value = stated.get(key)
+        if stated_value is not None and stated_value != value:
+            message = f"{explain.as_yaml(stated_value)} contradicts {explain.as_yaml(value)}"
+            raise explain.key_error(stated, key, f"{message}, which {CHOSEN_BY[name]} chooses")
 
 
 def _validated(merged: Merged, schema: type[Configuration[Any]]) -> Configuration[Any]:
@@ -241,7 +249,7 @@ def _validated(merged: Merged, schema: type[Configuration[Any]]) -> Configuratio
     try:
         return schema.model_validate_json(data)
     except ValidationError as error:
-        raise explain.explain(error, merged, schema) from None
+        raise explain.to_usage_error(error, merged, schema) from None
 
 
 def _refuse_invalid_text(merged: Merged) -> None:
@@ -249,50 +257,57 @@ def _refuse_invalid_text(merged: Merged) -> None:
         try:
             json.dumps(merged.get(key), ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise explain.at(merged, key, "holds text that is not valid Unicode") from None
+            raise explain.key_error(merged, key, "holds text that is not valid Unicode") from None
 
 
 def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> None:
     training = configuration.training
     if training.steps is not None and training.epochs is not None:
         steps = ("training", "steps")
-        problem = f"{training.epochs} beside training.steps {training.steps}"
+        message = f"{training.epochs} beside training.steps {training.steps}"
         allowed = "allowed: one of the two, and null for the other"
         source = merged.source(steps)
-        raise explain.at(merged, ("training", "epochs"), f"{problem} ({source}); {allowed}")
+        raise explain.key_error(merged, ("training", "epochs"), f"{message} ({source}); {allowed}")
 
 
 def _refuse_rank_error(merged: Merged) -> None:
     """Refuse an error of percentiles that nothing could keep to."""
     key = ("measure", "sketch_rank_error")
     if merged.get(key) is not None and find_spec("datasketches") is None:
-        problem = f"{explain.shown(merged.get(key))} takes datasketches, which is not installed"
+        problem = f"{explain.as_yaml(merged.get(key))} takes datasketches, which is not installed"
         allowed = "allowed: to leave it out, or pip install 'pytest-gpubench[sketch]'"
-        raise explain.at(merged, key, f"{problem}; {allowed}")
+        raise explain.key_error(merged, key, f"{problem}; {allowed}")
 
 
 def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> None:
-    """Refuse one that there is not, and a key of another one.
+    """Refuse an unknown parallelism, and keys of another one.
 
     By itself it is ddp here: one rank needs none, but a file is for one and for several.
     """
-    chosen = configuration.distributed.parallelism
-    if chosen != "auto" and chosen not in (there := catalog.choices("parallelism")):
-        problem = f"unknown{nearest(chosen, there)}; allowed: auto, {', '.join(there)}"
-        raise explain.at(merged, ("distributed", "parallelism"), problem)
-    running = "ddp" if chosen == "auto" else chosen
+    parallelism_name = configuration.distributed.parallelism
+    if parallelism_name != "auto" and parallelism_name not in (
+        available := catalog.choices("parallelism")
+    ):
+        message = (
+            f"unknown{nearest(parallelism_name, available)}; allowed: auto, {', '.join(available)}"
+        )
+        raise explain.key_error(merged, ("distributed", "parallelism"), message)
+    effective = "ddp" if parallelism_name == "auto" else parallelism_name
     for name, parallelism in PARALLELISM_OF.items():
         key = ("distributed", name)
-        if merged.get(key) is not None and parallelism != running:
-            said = explain.shown(merged.get(key))
-            problem = f"{said} is for distributed.parallelism={parallelism}, not for {chosen}"
-            raise explain.at(merged, key, f"{problem}; allowed: to leave it out")
+        if merged.get(key) is not None and parallelism != effective:
+            value_text = explain.as_yaml(merged.get(key))
+            message = (
+                f"{value_text} is for distributed.parallelism={parallelism}, not for "
+                f"{parallelism_name}"
+            )
+            raise explain.key_error(merged, key, f"{message}; allowed: to leave it out")
 
 
 def _lapsed(
     configuration: Configuration[Any], files: Sequence[Sequence[Layer]], merged: Merged
 ) -> Configuration[Any]:
-    """The `configuration` without a ``loss_drop`` that has lapsed, and with the reason for it.
+    """Drop ``loss_drop`` if the schedule it was tuned for is overridden, with the reason.
 
     A ``training.loss_drop`` in a file is what its batch size, rate and data bring about. Where a
     later layer changes one of these the limit says nothing any more: it lapses, which goes on
@@ -316,11 +331,11 @@ def _lapsed(
 
 
 def _tuned(files: Sequence[Sequence[Layer]], merged: Merged) -> Merged | None:
-    """What is said up to the end of the file that states the limit; None if no file has."""
-    stated = merged.source(_LOSS_DROP)
+    """Layers up to the end of the file that states the limit; None if none does."""
+    source = merged.source(_LOSS_DROP)
     if merged.get(_LOSS_DROP) is None:
         return None
     for number in range(len(files), 0, -1):
-        if any(layer.source == stated for layer in files[number - 1]):
+        if any(layer.source == source for layer in files[number - 1]):
             return merge([layer for file in files[:number] for layer in file])
     return None

@@ -1,4 +1,4 @@
-"""From a selected test to its case: which device, which configuration, which rounds."""
+"""Resolution of a selected test into a case: device, configuration, fixed rounds."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config.case import Case
-from gpubench_plugin.config.limits import limits_of
+from gpubench_plugin.config.limits import effective_limits
 from gpubench_plugin.config.marks import (
     BenchmarkMark,
     assignments,
     check_precisions,
     full_profile_only,
 )
-from gpubench_plugin.config.parametrization import fixture_names, is_adopted, offers, uses_precision
+from gpubench_plugin.config.parametrization import (
+    fixture_names,
+    is_adopted,
+    supports,
+    uses_precision,
+)
 from gpubench_plugin.environment import devices
 from gpubench_plugin.errors import UsageProblem
 
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.config.rounds_file import FrozenRounds
+    from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.config.sections import Configuration, ModelSection
     from gpubench_plugin.config.settings import Settings
 
@@ -31,7 +36,7 @@ _PLAIN: Final = "fp32"
 
 
 def check_marks(items: Iterable[pytest.Item]) -> None:
-    """Refuse bad marks of benchmarks.
+    """Validate the marks of benchmarks.
 
     Raises:
         UsageProblem: naming the test, the mark and the argument.
@@ -44,25 +49,25 @@ def check_marks(items: Iterable[pytest.Item]) -> None:
             check_precisions(item, precisions)
 
 
-class Cases:
-    """Makes the cases of a session; what they share is looked up once."""
+class CaseFactory:
+    """Builds a session's cases, caching what they share."""
 
     def __init__(self, settings: Settings, rootdir: Any, *, local_rank: int):
         self._settings = settings
         self._rootdir = rootdir
         self._local_rank = local_rank
         self._devices: dict[tuple[str, int], devices.Device] = {}
-        self._rounds: dict[str, dict[str, FrozenRounds]] = {}
+        self._rounds: dict[str, dict[str, FixedRounds]] = {}
         self._configurations: dict[tuple[type, str, str | None], Configuration[Any]] = {}
 
     def of(self, item: pytest.Item) -> Case:
-        """The case of `item`.
+        """Build the case of `item`.
 
         Raises:
             UsageProblem: its configuration is wrong or its device is not there.
         """
         if is_adopted(item, fixture_names(item)):
-            return self._adopted(item)
+            return self._adopted_case(item)
         params = _params(item)
         mark = BenchmarkMark.of(item)
         name = params.get("torch_device", self._settings.devices[0])
@@ -71,13 +76,13 @@ class Cases:
         uses = uses_precision(item)
         default = self._settings.default_precisions[0] if uses else _PLAIN
         precision = params.get("precision", default)
-        offered = offers(item, precision) and (uses or self._measures_without_precision)
+        is_offered = supports(item, precision) and (uses or self._measures_without_precision)
         configuration = self._configuration(
             item,
             mark.config,
             device=device,
             # What runs in none, where another one is wanted, contradicts nothing that it says.
-            precision=precision if uses or offered else None,
+            precision=precision if uses or is_offered else None,
             world_size=world_size,
         )
         if not (world_size > 1 and configuration.distributed.share_device):
@@ -89,37 +94,37 @@ class Cases:
             world_size=world_size,
             device=device,
             configuration=configuration,
-            rounds=self._frozen(configuration.measure.rounds_file).get(item.nodeid),
+            fixed_rounds=self._fixed_rounds(configuration.measure.rounds_file).get(item.nodeid),
             full_profile_only=full_profile_only(item, precision),
             uses_precision=uses,
-            offered=offered,
+            is_offered=is_offered,
         )
 
     @property
     def _measures_without_precision(self) -> bool:
-        """Whether a benchmark that uses no precision is wanted: fp32 may stand for it."""
+        """Whether precision-independent benchmarks are selected: fp32 stands for them."""
         return not self._settings.precisions or _PLAIN in self._settings.precisions
 
-    def _adopted(self, item: pytest.Item) -> Case:
-        """The case of a test that pytest-benchmark measures: no key but the gate's bears on it."""
+    def _adopted_case(self, item: pytest.Item) -> Case:
+        """Case of a pytest-benchmark test, to which only the gate's keys apply."""
         from gpubench_plugin.config.sections import Configuration, ModelSection
 
         mark, device = BenchmarkMark.of(item), devices.host()
         stated = self._configuration(item, None, device=device, precision="fp32", world_size=1)
-        plain = Configuration[ModelSection](model=ModelSection())
-        limited = plain.measure.model_copy(update={"timeout_s": stated.measure.timeout_s})
+        default = Configuration[ModelSection](model=ModelSection())
+        limited = default.measure.model_copy(update={"timeout_s": stated.measure.timeout_s})
         return Case(
             id=item.nodeid,
-            params=_foreign_params(item),
+            params=_adopted_params(item),
             mark=mark,
             world_size=1,
             device=device,
-            configuration=plain.model_copy(update={"gate": stated.gate, "measure": limited}),
+            configuration=default.model_copy(update={"gate": stated.gate, "measure": limited}),
             adopted=True,
         )
 
-    def _frozen(self, name: str | None) -> Mapping[str, FrozenRounds]:
-        """The rounds in the file of that `name`, which is relative to pytest's root directory."""
+    def _fixed_rounds(self, name: str | None) -> Mapping[str, FixedRounds]:
+        """Fixed rounds in the file `name`, relative to the rootdir."""
         if name is None:
             return {}
         from gpubench_plugin.config import rounds_file
@@ -143,22 +148,22 @@ class Cases:
         precision: str | None,
         world_size: int,
     ) -> Configuration[Any]:
-        """The configuration of `item`; `precision` None leaves that key to what is stated."""
+        """Configuration of `item`; with `precision` None that key is left as stated."""
         from gpubench_plugin.config.resolution import resolve
-        from gpubench_plugin.environment import redacted
+        from gpubench_plugin.environment import redact
 
         settings = self._settings
         preset = self._preset(name, device)
         profiling = ("profiling.enabled=true",) if settings.profile else ()
-        own = assignments(item)
-        _refuse_contradiction(item, own, settings.overrides)
+        own_assignments = assignments(item)
+        _refuse_contradiction(item, own_assignments, settings.overrides)
         try:
             resolved = resolve(
                 name=name,
                 preset=preset,
                 overlays=settings.configs,
-                overrides=(*settings.overrides, *profiling, *own),
-                chosen={
+                overrides=(*settings.overrides, *profiling, *own_assignments),
+                fixed_values={
                     "experiment.preset": preset,
                     "experiment.device": device.type,
                     **({} if precision is None else {"precision.name": precision}),
@@ -170,9 +175,9 @@ class Cases:
         except UsageProblem as error:
             raise UsageProblem(f"{item.nodeid}: {error}") from error
         experiment = resolved.experiment
-        notes = {"notes": redacted(experiment.notes)}  # recorded in every file
-        limits = limits_of(item, resolved.gate.limits, settings.overrides)
-        return self._shared(
+        notes = {"notes": redact(experiment.notes)}  # recorded in every file
+        limits = effective_limits(item, resolved.gate.limits, settings.overrides)
+        return self._deduplicated(
             resolved.model_copy(
                 update={
                     "experiment": experiment.model_copy(update=notes),
@@ -181,10 +186,10 @@ class Cases:
             )
         )
 
-    def _shared(self, configuration: Configuration[Any]) -> Configuration[Any]:
-        """The first one that is equal: thousands of benchmarks have few between them."""
-        lapsed = configuration.training.loss_drop_lapsed  # no key, and so in no dump
-        content = type(configuration), configuration.model_dump_json(), lapsed
+    def _deduplicated(self, configuration: Configuration[Any]) -> Configuration[Any]:
+        """Deduplicate: return the first equal configuration, since benchmarks share few."""
+        drop_reason = configuration.training.loss_drop_ignored  # no key, and so in no dump
+        content = type(configuration), configuration.model_dump_json(), drop_reason
         return self._configurations.setdefault(content, configuration)
 
     def _preset(self, name: str | None, device: devices.Device) -> Any:
@@ -194,8 +199,8 @@ class Cases:
             return "tiny"
         from gpubench_plugin.config.resolution import needs_memory_gib
 
-        needed = needs_memory_gib(name, overlays=self._settings.configs, rootdir=self._rootdir)
-        return "full" if device.memory_gib >= needed else "tiny"
+        memory_gib = needs_memory_gib(name, overlays=self._settings.configs, rootdir=self._rootdir)
+        return "full" if device.memory_gib >= memory_gib else "tiny"
 
 
 def _params(item: pytest.Item) -> dict[str, str]:
@@ -203,8 +208,8 @@ def _params(item: pytest.Item) -> dict[str, str]:
     return {k: str(v) for k, v in callspec.params.items()} if callspec else {}
 
 
-def _foreign_params(item: pytest.Item) -> dict[str, str]:
-    """The parameters of a test that may have any: what is no plain value is named by its type."""
+def _adopted_params(item: pytest.Item) -> dict[str, str]:
+    """Parameters of an arbitrary test; non-plain values are named by type."""
     callspec = getattr(item, "callspec", None)
     params = callspec.params if callspec else {}
     return {
@@ -220,13 +225,15 @@ def _model_section(workload: str) -> type[ModelSection]:
     return section
 
 
-def _refuse_contradiction(item: pytest.Item, own: Iterable[str], overrides: Iterable[str]) -> None:
-    """A case whose id says ``channels_last`` must not be measured without it."""
-    fixed = dict(text.split("=", 1) for text in own)
+def _refuse_contradiction(
+    item: pytest.Item, own_assignments: Iterable[str], overrides: Iterable[str]
+) -> None:
+    """Refuse command line overrides that contradict what a case sets (and its id says)."""
+    own_values = dict(text.split("=", 1) for text in own_assignments)
     for text in overrides:
         key, _, value = text.partition("=")
-        if key in fixed and fixed[key] != value:
+        if key in own_values and own_values[key] != value:
             raise UsageProblem(
-                f"--{key}={value}: the case {item.nodeid} sets {key}={fixed[key]}; "
+                f"--{key}={value}: the case {item.nodeid} sets {key}={own_values[key]}; "
                 "choose cases with -k instead"
             )

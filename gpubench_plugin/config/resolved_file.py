@@ -1,4 +1,4 @@
-"""``config_resolved.yaml``: every benchmark's resolved configuration by node id, written and read.
+"""``config_resolved.yaml``: resolved configurations by node id.
 
 Thousands of benchmarks have few configurations between them. Each stands there in full, to be read
 where it is needed, but is turned into text, and back, once.
@@ -32,7 +32,7 @@ _BASE: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Dumper(_BASE):  # type: ignore[misc] # of whichever class there is
-    """Puts text in quotes that YAML 1.1 or YAML 1.2 would read as something else."""
+    """Quotes text that YAML 1.1 or YAML 1.2 would read as another type."""
 
 
 for _resolvers in CoreSchema.yaml_implicit_resolvers.values():
@@ -46,20 +46,20 @@ _ENTRY: Final = re.compile(
 
 
 def to_yaml(configurations: Mapping[str, Configuration[Any]]) -> str:
-    """The resolved `configurations` by node id, in their order, keys in the schema's order."""
+    """Serialize `configurations` by node id, keeping their order."""
     texts: dict[str, str] = {}
     entries = []
     for node_id, configuration in configurations.items():
         content = configuration.model_dump_json()
         if content not in texts:
             texts[content] = _indented(configuration.model_dump(mode="json"))
-        key = _text({_well_formed(node_id): None}).removesuffix(" null\n")
+        key = _text({_escaped_id(node_id): None}).removesuffix(" null\n")
         entries.append(f"{key}\n{texts[content]}")
     return "".join(entries) or "{}\n"
 
 
 def from_yaml(text: str, load: Callable[[str], Any]) -> Any:
-    """What `load` makes of the `text` of such a file; equal configurations are the same object.
+    """Parse such a file with `load`; equal configurations become one object.
 
     Written by hand or damaged, it is loaded as a whole.
 
@@ -80,8 +80,8 @@ def _entries(text: str, load: Callable[[str], Any]) -> Iterator[tuple[Any, Any]]
         entry = _ENTRY.match(text, at)
         if entry is None:
             raise ValueError(text[at:])
-        ((key, nothing),) = load(entry["key"]).items()
-        if nothing is not None or key in keys:
+        ((key, _null),) = load(entry["key"]).items()
+        if _null is not None or key in keys:
             raise ValueError(entry["key"])
         keys.add(key)
         value = entry["value"]
@@ -91,13 +91,13 @@ def _entries(text: str, load: Callable[[str], Any]) -> Iterator[tuple[Any, Any]]
         at = entry.end()
 
 
-def _well_formed(node_id: str) -> str:
-    """The id as the journal has it: of a file whose name is not UTF-8, with escapes."""
+def _escaped_id(node_id: str) -> str:
+    """The id as in the journal, with non-UTF-8 parts escaped."""
     return node_id.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _indented(values: dict[str, Any]) -> str:
-    """The lines of `values` as they stand below a key."""
+    """Lines of `values`, indented below a key."""
     return _text({"_": values}).partition("\n")[2]
 
 
@@ -129,14 +129,14 @@ _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):  # type: ignore[misc] # which of the two is known when it runs
-    """Values of plain types; no merging (``<<``), which multiplies what aliases stand for."""
+    """Loader of plain values without merge keys (``<<``), which multiply aliases."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Leave it as it is: then ``<<`` is a key of no known type, and refused."""
+        """Disable merging: ``<<`` becomes an unknown tag and is refused."""
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The mapping in the file at `path`: dictionaries with texts as keys, lists, plain values.
+    """Read a mapping with text keys, lists and plain values.
 
     Raises:
         FileNotFoundError: there is none.
@@ -151,10 +151,10 @@ def read(path: Path) -> dict[str, Any]:
         values = from_yaml(text, lambda part: yaml.load(part, Loader=_Loader))
         if not isinstance(values, dict):
             raise BrokenFile(f"{path} is not as it was written: no mapping")
-        _Extent(path).of(values)
+        _SizeLimiter(path).of(values)
     except yaml.YAMLError as error:
-        problem = " ".join(str(error).split())
-        raise BrokenFile(f"{path} is not as it was written: {problem:.300}") from None
+        message = " ".join(str(error).split())
+        raise BrokenFile(f"{path} is not as it was written: {message:.300}") from None
     except RecursionError:
         raise _nested(path) from None
     except (
@@ -170,7 +170,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _refuse_nested(text: str, path: Path) -> None:
-    """Refuse what the loader must not get: a glance at the text, and events where that is in doubt.
+    """Refuse deep nesting: scan the text first, and parse events if in doubt.
 
     libyaml's parser, which gives events, calls itself for nothing.
     """
@@ -188,31 +188,31 @@ def _nested(path: Path) -> BrokenFile:
     return BrokenFile(f"{path} is nested too deeply, more than {MAX_DEPTH} levels")
 
 
-class _Extent:
-    """How many values there are, and how deep: what several places share is walked through once."""
+class _SizeLimiter:
+    """Counts values and depth, visiting aliased nodes once."""
 
     def __init__(self, path: Path):
         self._path = path
-        self._known: dict[int, tuple[int, int] | None] = {}
+        self._cache: dict[int, tuple[int, int] | None] = {}
 
     def of(self, value: object, depth: int = 0) -> tuple[int, int]:
-        """The number of values in `value`, itself included, and their levels."""
+        """Number of values in `value`, including itself, and their depth."""
         if isinstance(value, _PLAIN):
             return 1, 0
-        if id(value) not in self._known:
-            self._known[id(value)] = None
-            self._known[id(value)] = self._of_collection(value, depth)
-        found = self._known[id(value)]
-        if found is None:
+        if id(value) not in self._cache:
+            self._cache[id(value)] = None
+            self._cache[id(value)] = self._of_collection(value, depth)
+        cached = self._cache[id(value)]
+        if cached is None:
             raise BrokenFile(f"{self._path}: an anchor (&) contains itself")
-        if found[0] > MAX_VALUES:
+        if cached[0] > MAX_VALUES:
             raise BrokenFile(
                 f"{self._path}: more than {MAX_VALUES} values, counting each alias (*) as what it "
                 "stands for"
             )
-        if depth + found[1] > MAX_DEPTH:
+        if depth + cached[1] > MAX_DEPTH:
             raise _nested(self._path)
-        return found
+        return cached
 
     def _of_collection(self, value: object, depth: int) -> tuple[int, int]:
         if depth > MAX_DEPTH:

@@ -1,4 +1,4 @@
-"""Numbers of rounds that are fixed beforehand, so that two measurements take equally many.
+"""Fixed numbers of rounds, so that two measurements take the same number.
 
 A minimum falls with more samples: what is compared must rest on the same number of them. The file
 that ``measure.rounds_file`` names holds them by node id::
@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.errors import GpubenchError, UsageProblem, not_one_of
+from gpubench_plugin.errors import GpubenchError, UsageProblem, invalid_choice
 from gpubench_plugin.records import Json, Samples
 
 FORMAT: Final = stored.Format(what="file of rounds", newest=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrozenRounds:
-    """How often one benchmark is timed, and how; the meanings stand in `Samples`."""
+class FixedRounds:
+    """Fixed rounds of one benchmark; fields as in `HistorySamples`."""
 
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
 
@@ -34,13 +34,13 @@ class FrozenRounds:
     calls_per_duration: int = field(metadata={"ge": 1})
 
     @classmethod
-    def of(cls, samples: Samples) -> FrozenRounds:
-        """The rounds in which `samples` were taken, at least one."""
-        timed = samples.timing
+    def of(cls, samples: Samples) -> FixedRounds:
+        """Rounds of `samples`, at least one."""
+        timing = samples.timing
         return cls(
             rounds=max(1, samples.rounds),
-            durations_per_round=timed.durations_per_round if samples.rounds else timed.durations,
-            calls_per_duration=timed.calls_per_duration,
+            durations_per_round=timing.durations_per_round if samples.rounds else timing.durations,
+            calls_per_duration=timing.calls_per_duration,
         )
 
 
@@ -49,17 +49,17 @@ class RoundsFile:
     """The rounds by node id, as a file has them."""
 
     schema_version: int
-    benchmarks: Mapping[str, FrozenRounds]
+    benchmarks: Mapping[str, FixedRounds]
 
 
-def to_text(rounds: Mapping[str, FrozenRounds]) -> str:
-    """The text of a file with the `rounds` by node id."""
+def to_text(rounds: Mapping[str, FixedRounds]) -> str:
+    """Serialize `rounds` by node id."""
     file = RoundsFile(schema_version=FORMAT.newest, benchmarks=rounds)
     return json_files.text(stored.dumped(file), indent=2) + "\n"
 
 
-def read(path: Path, label: str) -> dict[str, FrozenRounds]:
-    """The rounds by node id in the file `path`; messages begin with `label`.
+def read(path: Path, label: str) -> dict[str, FixedRounds]:
+    """Read the rounds by node id; messages start with `label`.
 
     Raises:
         UsageProblem: it cannot be read or is no such file; the message names the key.
@@ -69,7 +69,7 @@ def read(path: Path, label: str) -> dict[str, FrozenRounds]:
         allowed = [part.name for part in fields(RoundsFile)]
         for key in data:
             if key not in allowed:
-                raise not_one_of(f"{path}: key", key, allowed)
+                raise invalid_choice(f"{path}: key", key, allowed)
         return dict(stored.restored(RoundsFile, data, str(path), strict=True).benchmarks)
     except GpubenchError as error:
         raise UsageProblem(f"{label}: {error}") from None

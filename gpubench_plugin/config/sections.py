@@ -1,4 +1,4 @@
-"""The sections of a configuration and every key in them.
+"""Configuration sections and their keys.
 
 Keys are strict: a wrong type is refused, never coerced. A workload extends :class:`ModelSection`
 with keys of its own, which then stand in the ``model`` section.
@@ -17,7 +17,7 @@ PositiveFloat = Annotated[float, Field(gt=0)]
 
 
 class Section(BaseModel):
-    """A frozen group of keys in which an unknown key is an error."""
+    """A frozen section that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -62,11 +62,11 @@ class DiffusionSection(Section):
 
     @field_validator("scheduler")
     @classmethod
-    def _known(cls, name: str) -> str:
-        """The scheduler's name here, where it has that of its class in diffusers, too."""
-        for known, library_class in SCHEDULERS.items():
-            if name in (known, library_class):
-                return known
+    def _canonical_scheduler(cls, name: str) -> str:
+        """Map a diffusers class name to the scheduler's name here."""
+        for own_name, library_class in SCHEDULERS.items():
+            if name in (own_name, library_class):
+                return own_name
         choices = SCHEDULERS if name == name.lower() else SCHEDULERS.values()
         raise ValueError(f"unknown {name!r}{nearest(name, choices)}; allowed: {', '.join(choices)}")
 
@@ -75,7 +75,7 @@ LimitText = Annotated[str, Field(examples=["3%", "<=0.25"])]
 
 
 class GateSection(Section):
-    """What ``--gate`` judges; no part of what makes two measurements comparable."""
+    """Settings of ``--gate``; not part of comparability."""
 
     limits: dict[str, LimitText] = Field(
         default={}, description="By metric: how much worse it may get, or a fixed bound"
@@ -83,7 +83,7 @@ class GateSection(Section):
 
 
 class InferenceSection(Section):
-    """Forward passes, and generating text token by token."""
+    """Forward passes and token-by-token text generation."""
 
     batch_size: PositiveInt | Literal["max"] | None = Field(
         default=None, description="Samples per call; max: the largest; null: training.batch_size"
@@ -106,7 +106,7 @@ class InferenceSection(Section):
 
 
 class MicroSection(Section):
-    """How large the single operations are."""
+    """Sizes of micro benchmarks."""
 
     matrix_size: PositiveInt = Field(default=256, description="Rows and columns of matrices")
     batch: PositiveInt = Field(default=4, description="Samples of a convolution, of attention")
@@ -126,7 +126,7 @@ class MicroSection(Section):
 
 
 class MoeSection(Section):
-    """A layer of experts, of which each token visits a few."""
+    """A mixture-of-experts layer."""
 
     experts: PositiveInt = Field(default=8, description="Experts over all ranks")
     top_k: PositiveInt = Field(default=2, description="Experts that each token visits")
@@ -167,8 +167,8 @@ class MoeSection(Section):
     )
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
-        """What the keys ask of each other."""
+    def _validate(self) -> Self:
+        """Validate keys against each other."""
         if self.top_k > self.experts:
             raise ValueError(
                 f"top_k={self.top_k} of experts={self.experts}: a token cannot visit more experts "
@@ -195,7 +195,7 @@ Preset = Literal["tiny", "full"]
 
 
 class ExperimentSection(Section):
-    """What the run is called, its notes and its seed; preset and device are chosen by flags."""
+    """Notes and seed of a run; preset and device are set by options."""
 
     notes: str = Field(default="", description="Free text kept with the results")
     seed: int = Field(default=0, ge=0, description="Seed of model, data and check")
@@ -204,7 +204,7 @@ class ExperimentSection(Section):
 
 
 class ModelSection(Section):
-    """The workload and how its model is built; a workload adds its own keys."""
+    """The workload and how its model is built; workloads add their own keys."""
 
     name: str | None = Field(default=None, description="The workload")
     channels_last: bool = Field(
@@ -225,7 +225,7 @@ class ModelSection(Section):
 
 
 class DataSection(Section):
-    """Where batches come from."""
+    """Data source and loading."""
 
     source: str = Field(
         default="synthetic",
@@ -306,22 +306,22 @@ class TrainingSection(Section):
     resume: str | None = Field(
         default=None, description="Checkpoint to go on from: its manifest, or the folder of latest"
     )
-    _loss_drop_lapsed: str | None = PrivateAttr(default=None)
+    _loss_drop_ignored: str | None = PrivateAttr(default=None)
 
     @property
-    def loss_drop_lapsed(self) -> str | None:
-        """Why the ``loss_drop`` of a file does not hold; it is worked out, and no key."""
-        return self._loss_drop_lapsed
+    def loss_drop_ignored(self) -> str | None:
+        """Why a file's ``loss_drop`` is ignored; derived, not a key."""
+        return self._loss_drop_ignored
 
-    def without_loss_drop(self, why: str) -> Self:
-        """The same without ``loss_drop``, which has lapsed."""
+    def without_loss_drop(self, cause: str) -> Self:
+        """A copy without the stale ``loss_drop``."""
         copy = self.model_copy(update={"loss_drop": None})
-        copy._loss_drop_lapsed = why
+        copy._loss_drop_ignored = cause
         return copy
 
 
 class PrecisionSection(Section):
-    """Numeric precision; the name is chosen by --precision."""
+    """Numeric precision; its name is set by --precision."""
 
     name: str = Field(default="fp32", description="Chosen by --precision")
     init_scale: PositiveFloat = Field(default=65536.0, description="First scale of the GradScaler")
@@ -331,7 +331,7 @@ class PrecisionSection(Section):
 
 
 class DistributedSection(Section):
-    """Ranks and how they work together."""
+    """Ranks and process group."""
 
     world_size: PositiveInt = Field(default=1, description="Chosen by --world-size or torchrun")
     backend: Literal["auto", "gloo", "nccl", "xccl"] = Field(
@@ -398,7 +398,7 @@ PARALLELISM_OF: Final = {
 
 
 class MeasureSection(Section):
-    """Warm-up, the rule that ends measuring, and how time is taken."""
+    """Warm-up, stopping rule, and timing."""
 
     profile: Literal["quick", "full"] | None = Field(
         default=None,
@@ -468,13 +468,13 @@ class MeasureSection(Section):
     )
 
     @property
-    def fewest_rounds(self) -> int:
-        """The rounds to time at least: a default is cut short by the most that are stated."""
+    def required_rounds(self) -> int:
+        """Minimum number of rounds, capped by a stated maximum if it is the default."""
         return min(self.min_rounds, self.max_rounds)
 
     @model_validator(mode="after")
-    def _can_be_kept(self) -> Self:
-        """What is stated as the least against the most; a default is cut short by it."""
+    def _check_bounds(self) -> Self:
+        """Validate stated minima against stated maxima; defaults are capped instead."""
         if self.by != "ci":
             return self
         if {"min_rounds", "max_rounds"} <= self.model_fields_set and (
@@ -497,7 +497,7 @@ M_co = TypeVar("M_co", bound=ModelSection, covariant=True)
 
 
 class Configuration(Section, Generic[M_co]):
-    """A resolved configuration: part of every result and of its comparability."""
+    """A resolved configuration: stored with every result and part of its comparability."""
 
     experiment: ExperimentSection = ExperimentSection()
     model: M_co

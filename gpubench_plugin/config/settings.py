@@ -1,4 +1,4 @@
-"""What the flags and ini keys ask for, checked and frozen."""
+"""Settings from command line options and ini keys, validated and frozen."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.options import FLAGS, INI, destination
-from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.config.options import FLAGS, INI, option_dest
+from gpubench_plugin.errors import UsageProblem, invalid_choice
 
 if TYPE_CHECKING:
     import pytest
@@ -23,7 +23,7 @@ LENIENCIES: Final = ("pass", "fail")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the flags and ini keys ask for.
+    """Settings of a session.
 
     `precisions` is empty where the benchmark decides: then `default_precisions` apply unless the
     benchmark carries a ``precision`` mark. `world_sizes` is empty where each benchmark's ``ranks``
@@ -57,59 +57,59 @@ class Settings:
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
-        """The settings of a session.
+        """Read and validate the settings of a session.
 
         Raises:
             UsageProblem: a name is unknown, a number is none, or a list is empty.
         """
-        flags = {name: config.getoption(destination(name)) for name in FLAGS}
-        chosen = {
-            name: config.getini(destination(name)) if flags.get(name) is None else flags[name]
+        flags = {name: config.getoption(option_dest(name)) for name in FLAGS}
+        option_values = {
+            name: config.getini(option_dest(name)) if flags.get(name) is None else flags[name]
             for name in INI
         }
-        here = config.invocation_params.dir
-        if not chosen["results-dir"]:
+        invocation_dir = config.invocation_params.dir
+        if not option_values["results-dir"]:
             raise UsageProblem("--results-dir=: empty; allowed: a folder")
         if flags["resume"] == "":
             raise UsageProblem("--resume=: empty; allowed: a run's folder, or its id's beginning")
-        if chosen["preset"] not in PRESETS:
-            raise not_one_of("--preset", chosen["preset"], PRESETS)
+        if option_values["preset"] not in PRESETS:
+            raise invalid_choice("--preset", option_values["preset"], PRESETS)
         return cls(
             precisions=()
             if flags["precision"] is None
             else _precisions("--precision", flags["precision"]),
             default_precisions=_precisions(
-                "gpubench_precision", config.getini(destination("precision"))
+                "gpubench_precision", config.getini(option_dest("precision"))
             ),
-            devices=_names("--device", chosen["device"]),
+            devices=_names("--device", option_values["device"]),
             world_sizes=_world_sizes(flags["world-size"]),
-            launches=_count("--launches", flags["launches"] or "1"),
+            launches=_positive_int("--launches", flags["launches"] or "1"),
             isolate=bool(flags["isolate"]),
             resume=flags["resume"] or "",
-            timeout_s=_seconds("gpubench_timeout_s", chosen["timeout-s"]),
-            preset=chosen["preset"],
-            configs=tuple(here / path for path in flags["config"] or ()),
+            timeout_s=_positive_seconds("gpubench_timeout_s", option_values["timeout-s"]),
+            preset=option_values["preset"],
+            configs=tuple(invocation_dir / path for path in flags["config"] or ()),
             overrides=tuple(flags["set"] or ()),
-            results_dir=(config.rootpath if flags["results-dir"] is None else here)
-            / chosen["results-dir"],
-            experiment=chosen["experiment"],
+            results_dir=(config.rootpath if flags["results-dir"] is None else invocation_dir)
+            / option_values["results-dir"],
+            experiment=option_values["experiment"],
             tag=flags["tag"] or "",
             profile=bool(flags["profile"]),
-            registry=chosen["registry"] or os.environ.get("GPUBENCH_REGISTRY", ""),
+            registry=option_values["registry"] or os.environ.get("GPUBENCH_REGISTRY", ""),
             adopt=bool(flags["adopt"]),
-            **_judging(flags, chosen["baseline"]),
+            **_gate_settings(flags, option_values["baseline"]),
         )
 
 
-def _judging(flags: Mapping[str, Any], baseline: str) -> dict[str, Any]:
-    """What the gate makes of what it finds beside `baseline`, which the ini file may have given."""
+def _gate_settings(flags: Mapping[str, Any], baseline: str) -> dict[str, Any]:
+    """Gate settings; `baseline` may come from the ini file."""
     gate = flags["gate"]
     if flags["baseline"] == "":
         raise UsageProblem(
             "--baseline=: empty; allowed: a baseline's name, last, a run, its folder, or a file"
         )
     if gate is not None and gate not in GATES:
-        raise not_one_of("--gate", gate, GATES)
+        raise invalid_choice("--gate", gate, GATES)
     if gate is not None and not baseline:
         raise UsageProblem(
             "--gate: there is nothing to compare with; name it with --baseline=<name, run or file>"
@@ -120,15 +120,15 @@ def _judging(flags: Mapping[str, Any], baseline: str) -> dict[str, Any]:
         "allow_incomparable": bool(flags["allow-incomparable"]),
     }
     for name in ("gate-missing", "gate-inconclusive"):
-        chosen = flags[name] or "pass"
-        if chosen not in LENIENCIES:
-            raise not_one_of(f"--{name}", chosen, LENIENCIES)
-        judging[name.replace("-", "_")] = chosen
+        policy = flags[name] or "pass"
+        if policy not in LENIENCIES:
+            raise invalid_choice(f"--{name}", policy, LENIENCIES)
+        judging[name.replace("-", "_")] = policy
     return judging
 
 
 def _names(key: str, text: str) -> tuple[str, ...]:
-    """The comma-separated names in `text`, each once."""
+    """Unique comma-separated names in `text`."""
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise UsageProblem(f"{key}={text}: an empty name in the list")
@@ -138,16 +138,18 @@ def _names(key: str, text: str) -> tuple[str, ...]:
 def _world_sizes(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
-    return tuple(_count(f"--world-size={text}", name) for name in _names("--world-size", text))
+    return tuple(
+        _positive_int(f"--world-size={text}", name) for name in _names("--world-size", text)
+    )
 
 
-def _count(key: str, text: str) -> int:
+def _positive_int(key: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
         raise UsageProblem(f"{key}: {text!r} is not a whole number from 1")
     return int(text)
 
 
-def _seconds(key: str, text: str) -> float:
+def _positive_seconds(key: str, text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
@@ -162,5 +164,5 @@ def _precisions(key: str, text: str) -> tuple[str, ...]:
     names = _names(key, text)
     for name in names:
         if name not in allowed:
-            raise not_one_of(key, name, allowed)
+            raise invalid_choice(key, name, allowed)
     return names

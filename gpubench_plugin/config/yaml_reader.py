@@ -1,4 +1,4 @@
-"""Reading YAML: plain values only, strict, and exact about where something is wrong.
+"""Strict YAML reader: plain values only, with exact error positions.
 
 Scalars follow the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema): only
 ``true`` and ``false`` are booleans, ``1e-3`` is a number, ``010`` is ten, and there are no dates.
@@ -38,7 +38,7 @@ _SCALARS = {
 
 
 class CoreSchema(yaml.resolver.BaseResolver):
-    """The types of plain scalars in YAML 1.2, for a loader or a dumper."""
+    """YAML 1.2 core schema for plain scalars, for loaders and dumpers."""
 
     # The stubs of PyYAML have an instance variable here; PyYAML itself has a class variable.
     yaml_implicit_resolvers: ClassVar[dict[str | None, list[tuple[str, re.Pattern[str]]]]] = {  # type: ignore[misc]
@@ -53,7 +53,7 @@ class _Loader(
     yaml.composer.Composer,
     CoreSchema,
 ):
-    """PyYAML's way to a graph of nodes; it has no constructor."""
+    """PyYAML's pipeline up to the node graph, without a constructor."""
 
     def __init__(self, text: str) -> None:
         yaml.reader.Reader.__init__(self, text)
@@ -64,7 +64,7 @@ class _Loader(
 
 
 def read(path: Path, label: str) -> dict[str, Any]:
-    """The mapping in the YAML file `path`, which messages call `label`.
+    """Read the mapping in the YAML file at `path`, called `label` in messages.
 
     Raises:
         UsageProblem: the file cannot be read, is too large, is not UTF-8, or does not hold one
@@ -72,23 +72,23 @@ def read(path: Path, label: str) -> dict[str, Any]:
     """
     values = parse(_text(path, label), label)
     if not isinstance(values, dict):
-        what = "empty" if values is None else _NAMES[type(values)]
-        raise UsageProblem(f"{label}: the file is {what}; it must be a mapping of sections")
+        description = "empty" if values is None else _NAMES[type(values)]
+        raise UsageProblem(f"{label}: the file is {description}; it must be a mapping of sections")
     return values
 
 
 def parse(text: str, label: str) -> Any:
-    """The plain value that `text` says in YAML: ``dict``, ``list``, ``str``, ``int``, … or None.
+    """Parse `text` into a plain YAML value: ``dict``, ``list``, ``str``, ``int``, … or None.
 
     Raises:
         UsageProblem: `text` is not valid YAML, or asks for more than plain values.
     """
     try:
         node = _Loader(text).get_single_node()
-        return None if node is None else _Values().of(node)
+        return None if node is None else _ValueBuilder().of(node)
     except yaml.MarkedYAMLError as error:
-        problem = ", ".join(part for part in (error.context, error.problem) if part)
-        raise UsageProblem(f"{label}{_position(error)}: {problem}") from None
+        details = ", ".join(part for part in (error.context, error.problem) if part)
+        raise UsageProblem(f"{label}{_position(error)}: {details}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         character = text[error.position]
@@ -117,21 +117,21 @@ def _position(error: yaml.MarkedYAMLError) -> str:
     return f":{mark.line + 1}:{mark.column + 1}" if mark else ""
 
 
-def _refuse(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+def _refuse(node: yaml.Node, message: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=message, problem_mark=node.start_mark)
 
 
-class _Values:
-    """Builds values from nodes; an alias counts each time, which stops an anchor bomb."""
+class _ValueBuilder:
+    """Builds values from nodes, counting every alias expansion to stop anchor bombs."""
 
     def __init__(self) -> None:
-        self._left = MAX_VALUES
+        self._remaining = MAX_VALUES
 
     def of(self, node: yaml.Node, depth: int = 0) -> Any:
-        self._left -= 1
+        self._remaining -= 1
         if depth > MAX_DEPTH:
             raise _refuse(node, _TOO_DEEP)
-        if self._left < 0:
+        if self._remaining < 0:
             raise _refuse(node, f"more than {MAX_VALUES} values, counting anchors (&) as repeated")
         tag = node.tag.removeprefix(_TAG)
         match node:
@@ -141,9 +141,9 @@ class _Values:
                 return [self.of(item, depth + 1) for item in node.value]
             case yaml.ScalarNode() if tag in _SCALAR_VALUES:
                 return _scalar(node, tag)
-        shown = node.tag.replace(_TAG, "!!")
+        tag_text = node.tag.replace(_TAG, "!!")
         allowed = "only plain values are: mappings, lists, text, numbers, true, false and null"
-        raise _refuse(node, f"the tag {shown} is not allowed here; {allowed}")
+        raise _refuse(node, f"the tag {tag_text} is not allowed here; {allowed}")
 
     def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
         values: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The ranks: who they are, how they meet, what they agree on, and how they share the work."""
+"""Ranks: world, rendezvous, agreement, and parallelism."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
         ProcessGroup,
         RankAgreement,
         backend_for,
-        bound_device,
+        rank_device,
     )
     from gpubench_plugin.distributed.rank_report import (
         BLOCKS,
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
         LIMIT_BYTES,
         WARMUPS,
         RankReport,
-        condensed,
+        condense,
     )
-    from gpubench_plugin.distributed.ranks import Ranks
-    from gpubench_plugin.distributed.reduction import Aggregate, Reduction
+    from gpubench_plugin.distributed.ranks import RankSession
+    from gpubench_plugin.distributed.reduction import RankAggregate, Reduction
     from gpubench_plugin.distributed.rendezvous import store_for
     from gpubench_plugin.distributed.world import LISTENER, World, threads_per_rank
 

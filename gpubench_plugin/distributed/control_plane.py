@@ -1,4 +1,4 @@
-"""Small messages between the ranks, through a key-value store: never over the group under test.
+"""Control messages between ranks through a key-value store, never the group under test.
 
 Every rank calls the same operations in the same order. Each operation has a number, and every
 rank posts where it is; so a rank that went another way is noticed at once instead of awaited.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.environment import WakingClock
+from gpubench_plugin.environment import TimeoutClock
 from gpubench_plugin.errors import MeasurementError
 
 if TYPE_CHECKING:
@@ -37,20 +37,20 @@ _PAUSE_PER_RANK_S: Final = 0.0005
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """The bytes of the values that this rank has exchanged with the store."""
+    """Bytes exchanged with the store by this rank."""
 
     bytes_read: int = 0
     bytes_written: int = 0
 
-    def __sub__(self, earlier: Traffic) -> Traffic:
+    def __sub__(self, other: Traffic) -> Traffic:
         return Traffic(
-            bytes_read=self.bytes_read - earlier.bytes_read,
-            bytes_written=self.bytes_written - earlier.bytes_written,
+            bytes_read=self.bytes_read - other.bytes_read,
+            bytes_written=self.bytes_written - other.bytes_written,
         )
 
 
 class ControlPlane:
-    """Gather, publish and wait through `store`; all messages are JSON.
+    """Gather, publish and wait through `store`; messages are JSON.
 
     Each operation raises :class:`MeasurementError` where a rank that it needs is in another
     operation, or does not come within `timeout`, or the shorter time that the operation is given.
@@ -69,51 +69,51 @@ class ControlPlane:
 
     @property
     def traffic(self) -> Traffic:
-        """What this rank has read and written so far."""
+        """Bytes read and written so far."""
         return Traffic(bytes_read=self._bytes_read, bytes_written=self._bytes_written)
 
     def gather(self, tag: str, record: Json) -> list[Json] | None:
-        """Every rank's record in the order of ranks, on rank zero; None on the others at once."""
-        gathered = list(self.collect(tag, record))
-        return gathered if self._world.is_root else None
+        """All records in rank order on rank zero; None elsewhere, without waiting."""
+        records = list(self.collect(tag, record))
+        return records if self._world.is_root else None
 
-    def collect(self, tag: str, record: Json, *, within_s: float | None = None) -> Iterator[Json]:
-        """Like :meth:`gather`, but the root holds one record at a time; the others get none.
+    def collect(self, tag: str, record: Json, *, timeout_s: float | None = None) -> Iterator[Json]:
+        """Like :meth:`gather`, but rank zero receives records one at a time; others get none.
 
         The root has to take them all.
         """
-        key, doing = self._begin("gather", tag)
+        key, description = self._begin("gather", tag)
         if self._world.is_root:
-            return self._collected(key, record, doing, within_s)
+            return self._collected(key, record, description, timeout_s)
         self._put(f"{key}/{self._world.rank}", record)
         return iter(())
 
     def _collected(
-        self, key: str, record: Json, doing: str, within_s: float | None
+        self, key: str, record: Json, description: str, timeout_s: float | None
     ) -> Iterator[Json]:
-        earlier, self._published = self._published, {}
+        obsolete, self._published = self._published, {}
         # The root's own record takes the same way through JSON, so that all are alike.
         yield json.loads(json.dumps(record))
         for rank in range(1, self._world.size):
             of_rank = f"{key}/{rank}"
-            self._await(of_rank, rank, doing, within_s)
-            record, parts = self._read(of_rank)
-            self._delete(of_rank, parts)
+            self._await(of_rank, rank, description, timeout_s)
+            record, chunk_count = self._read(of_rank)
+            self._delete(of_rank, chunk_count)
             yield record
         # Whoever sent something now has read what was published before: nobody need confirm it.
-        for published, parts in earlier.items():
-            self._delete(published, parts)
+        for published, chunk_count in obsolete.items():
+            self._delete(published, chunk_count)
 
     def publish(
-        self, tag: str, record: Json | None = None, *, within_s: float | None = None
+        self, tag: str, record: Json | None = None, *, timeout_s: float | None = None
     ) -> Json:
-        """Rank zero's record, on every rank; the others need not give one.
+        """Broadcast rank zero's record; other ranks pass none.
 
         Rank zero goes on at once.
         """
-        key, doing = self._begin("publish", tag)
+        key, description = self._begin("publish", tag)
         if not self._world.is_root:
-            self._await(key, 0, doing, within_s)
+            self._await(key, 0, description, timeout_s)
         elif record is None:
             raise ValueError(f"rank zero has nothing to publish as {tag!r}")
         else:
@@ -121,70 +121,70 @@ class ControlPlane:
         return self._read(key)[0]
 
     def decide(
-        self, tag: str, decision: Json | None = None, *, otherwise: Json, within_s: float
+        self, tag: str, decision: Json | None = None, *, fallback: Json, timeout_s: float
     ) -> Json:
-        """Rank zero's `decision`, on every rank; `otherwise` on every one where it comes too late.
+        """Broadcast rank zero's `decision`, or `fallback` on all ranks if it is late.
 
         Whoever writes first decides, so that a rank that was stopped meanwhile finds itself among
         ranks of the same mind.
         """
-        key, doing = self._begin("decide", tag)
+        key, description = self._begin("decide", tag)
         if self._world.is_root:
             self._published[key] = 0
-            return self._settled(key, decision)
+            return self._compare_and_set(key, decision)
         try:
-            self._await(key, 0, doing, within_s)
+            self._await(key, 0, description, timeout_s)
         except MeasurementError:
-            return self._settled(key, otherwise)
-        decided: Json = json.loads(self._get(key))
-        return decided
+            return self._compare_and_set(key, fallback)
+        agreed: Json = json.loads(self._get(key))
+        return agreed
 
-    def _settled(self, key: str, decision: Json | None) -> Json:
-        """What is written under `key`: `decision`, unless another rank was first."""
-        settled: Json = json.loads(self._store.compare_set(key, "", json.dumps(decision)))
-        return settled
+    def _compare_and_set(self, key: str, decision: Json | None) -> Json:
+        """Store `decision` under `key` unless another rank was first; return the stored one."""
+        stored: Json = json.loads(self._store.compare_set(key, "", json.dumps(decision)))
+        return stored
 
     def wait_for_all(self, tag: str) -> None:
-        """Return once every rank is here; rank zero, who may host the store, returns last."""
+        """Barrier; rank zero, which may host the store, returns last."""
         self.gather(tag, {})
         self.publish(tag, {})
         self.gather(tag, {})
 
-    def arrive(self, place: str) -> None:
-        """Show the others that this rank has come to `place`, and wait for nobody."""
-        self._begin("arrive at", place)
+    def announce(self, location: str) -> None:
+        """Publish that this rank reached `location`, without waiting."""
+        self._begin("arrive at", location)
 
-    def skip_to(self, operation: int) -> None:
-        """Go on with the operation of that number, whatever was left out before it.
+    def resynchronize(self, operation: int) -> None:
+        """Continue with the given operation number, skipping those before it.
 
         So ranks that parted meet again at a place that all of them come to.
         """
         self._operations = operation - 1
 
     def _begin(self, operation: str, tag: str) -> tuple[str, str]:
-        """Post where this rank is; the key of the operation's messages and what it does."""
+        """Announce the next operation; return its key and description."""
         self._operations += 1
-        doing = f"{operation} {tag!r}"
-        self._set(f"at/{self._world.rank}", json.dumps([self._operations, doing]))
-        return f"{self._operations} {doing}", doing
+        description = f"{operation} {tag!r}"
+        self._set(f"at/{self._world.rank}", json.dumps([self._operations, description]))
+        return f"{self._operations} {description}", description
 
     def _put(self, key: str, record: Json) -> int:
-        """Write a record; the number of parts beyond the first, which stands in the key itself."""
+        """Write a record in chunks; return the number of extra chunks, stored in the first."""
         text = json.dumps(record)
-        first, *more = [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
-        for number, part in enumerate(more):
+        first_chunk, *rest = [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
+        for number, part in enumerate(rest):
             self._set(f"{key}/{number}", part)
         # Written last: whoever sees it can read all parts.
-        self._set(key, f"{len(more)} {first}")
-        return len(more)
+        self._set(key, f"{len(rest)} {first_chunk}")
+        return len(rest)
 
     def _read(self, key: str) -> tuple[Json, int]:
-        parts, _, first = self._get(key).partition(b" ")
-        more = [self._get(f"{key}/{number}") for number in range(int(parts))]
-        return json.loads(b"".join((first, *more))), int(parts)
+        chunk_count, _, first_chunk = self._get(key).partition(b" ")
+        rest = [self._get(f"{key}/{number}") for number in range(int(chunk_count))]
+        return json.loads(b"".join((first_chunk, *rest))), int(chunk_count)
 
-    def _delete(self, key: str, parts: int) -> None:
-        for part in range(parts):
+    def _delete(self, key: str, chunk_count: int) -> None:
+        for part in range(chunk_count):
             self._store.delete_key(f"{key}/{part}")
         self._store.delete_key(key)
 
@@ -197,27 +197,29 @@ class ControlPlane:
         self._bytes_read += len(value)
         return value
 
-    def _await(self, key: str, rank: int, doing: str, within_s: float | None) -> None:
-        """Return once `rank` has written `key`.
+    def _await(self, key: str, rank: int, description: str, limit_s: float | None) -> None:
+        """Wait until `rank` has written `key`.
 
         This asks again and again: torch prints a warning wherever its own wait runs out.
         """
-        timeout_s = self._timeout_s if within_s is None else min(within_s, self._timeout_s)
-        clock = WakingClock()
+        timeout_s = self._timeout_s if limit_s is None else min(limit_s, self._timeout_s)
+        clock = TimeoutClock()
         pause = _SHORTEST_PAUSE_S
         while not self._store.check([key]):
-            number, other = self._position(rank)
-            elsewhere = number > self._operations or (number == self._operations and other != doing)
+            number, peer_location = self._position(rank)
+            is_out_of_step = number > self._operations or (
+                number == self._operations and peer_location != description
+            )
             # It may have written the key and gone on since the first look.
-            if elsewhere and not self._store.check([key]):
+            if is_out_of_step and not self._store.check([key]):
                 raise MeasurementError(
-                    f"the ranks are out of step: rank {rank} is at {other} while rank "
-                    f"{self._world.rank} waits for it at {doing}"
+                    f"the ranks are out of step: rank {rank} is at {peer_location} while rank "
+                    f"{self._world.rank} waits for it at {description}"
                 )
-            if clock.left(timeout_s) <= 0 and not self._store.check([key]):
+            if clock.remaining(timeout_s) <= 0 and not self._store.check([key]):
                 raise MeasurementError(
-                    f"rank {rank} did not come to {doing} within {timeout_s:g} s; "
-                    f"it was last at {other}"
+                    f"rank {rank} did not come to {description} within {timeout_s:g} s; "
+                    f"it was last at {peer_location}"
                 )
             sleep(pause)
             pause = min(2 * pause, self._longest_pause_s)

@@ -1,4 +1,4 @@
-"""Collectives under measurement, the sizes of their messages, and the memory a rank may still take.
+"""Collectives under measurement: message sizes, available memory, and the timed subject.
 
 Sizes are as parameters write them: ``64KiB``.
 """
@@ -31,7 +31,7 @@ _MEMINFO = Path("/proc/meminfo")
 def free_bytes(
     device: torch.device, *, local_ranks: int, shared: bool = False, meminfo: Path = _MEMINFO
 ) -> int | None:
-    """The bytes free on `device`; on a CPU this rank's share of what Linux calls available.
+    """Free bytes on `device`; on a CPU, this rank's share of Linux's available memory.
 
     Of a device that all ranks of the host have `shared` it is this rank's share, too. None where
     the system does not say. `meminfo` is in the format of proc_meminfo(5).
@@ -51,7 +51,7 @@ _SIZE: Final = re.compile(rf"([1-9][0-9]*)({'|'.join(_UNITS)})")
 
 
 def parse(text: str) -> int:
-    """The bytes that `text` says.
+    """Parse a message size.
 
     Raises:
         UsageProblem: it is no whole number of B, KiB, MiB or GiB.
@@ -79,7 +79,7 @@ _NOT_OFFERED: Final = re.compile(
 
 
 class Exchange:
-    """Runs one `collective` of the ranks of `group`: one call of :meth:`step` is one of it.
+    """Timed subject: one call of :meth:`step` runs `collective` once.
 
     Its result is compared, element by element, with what this rank must receive: before the
     timing and after it. Nothing in a step waits for the device beyond what the backend does.
@@ -88,17 +88,17 @@ class Exchange:
     def __init__(self, collective: Collective, group: ProcessGroup):
         self._collective = collective
         self._group = group
-        self._given = collective.given()
+        self._send_buffer = collective.make_input()
         self.calls = 0
         if collective.in_place:
-            self._received = self._given
+            self._recv_buffer = self._send_buffer
         else:
-            self._received = torch.empty_like(collective.expected())
+            self._recv_buffer = torch.empty_like(collective.expected_output())
         self._load()
 
     def step(self) -> None:
-        """The collective, once: the hot path."""
-        self._collective.run(self._given, self._received)
+        """Run the collective once (hot path)."""
+        self._collective.run(self._send_buffer, self._recv_buffer)
         self.calls += 1
 
     def prepare(self, log: object) -> Check:
@@ -109,73 +109,74 @@ class Exchange:
             Unsupported: the backend does not offer the collective.
         """
         first_step_s = self._first_step_s()
-        self._require(self._collective.expected())
-        if self._collective.grows:
-            self._given.zero_()
+        self._require_equal(self._collective.expected_output())
+        if self._collective.output_grows:
+            self._send_buffer.zero_()
         return Check(
             correctness={
                 "collective": self._collective.name,
-                "verified_elements": self._received.numel(),
+                "verified_elements": self._recv_buffer.numel(),
             },
             facts={"first_step_s": first_step_s},
         )
 
     def begin(self) -> None:
-        """Forget what the warm-up received: the timed calls have to deliver it again."""
+        """Clear the received data, so that the timed calls have to deliver it again."""
         if not self._collective.in_place:
-            self._received.fill_(_NOTHING)
-        elif not self._collective.grows:
+            self._recv_buffer.fill_(_NOTHING)
+        elif not self._collective.output_grows:
             self._load()
 
     def finish(self) -> Mapping[str, float]:
-        """``collective_bytes``, what algorithm bandwidth counts, and ``bus_factor``.
+        """``collective_bytes``, the size for algorithm bandwidth, and ``bus_factor``.
 
         Zeros show nothing, so what was timed on them runs once more on values.
 
         Raises:
             CorrectnessError: the timed calls left something else than they must.
         """
-        if self._collective.grows:
+        if self._collective.output_grows:
             self._load()
             self.step()
-        self._require(self._collective.expected())
+        self._require_equal(self._collective.expected_output())
         return {
             "collective_bytes": float(self._collective.size_bytes),
             "bus_factor": self._collective.bus_factor,
         }
 
     def work(self) -> Work:
-        """None: bytes that every rank takes part in moving must not be summed over the ranks."""
+        """None, since collective bytes must not be summed over ranks."""
         return Work()
 
     def flops_step(self) -> None:
-        """Nothing: no matrix is multiplied."""
+        """Nothing: a collective multiplies no matrices."""
 
     def _load(self) -> None:
-        self._given.copy_(self._collective.given())
+        self._send_buffer.copy_(self._collective.make_input())
         if not self._collective.in_place:
-            self._received.fill_(_NOTHING)
+            self._recv_buffer.fill_(_NOTHING)
 
     def _first_step_s(self) -> float:
         self._group.agreement.barrier()
         try:
-            return timed_s(self.step, self._received.device)
+            return timed_s(self.step, self._recv_buffer.device)
         except RuntimeError as error:  # NotImplementedError is one
             if not _NOT_OFFERED.search(str(error)):
                 raise
-            said = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0]
             name, backend = self._collective.name, self._group.backend
-            raise Unsupported(f"{backend} does not offer {name} here: {said}") from error
+            raise Unsupported(f"{backend} does not offer {name} here: {reason}") from error
 
-    def _require(self, expected: Tensor) -> None:
-        if torch.equal(self._received, expected):
+    def _require_equal(self, expected: Tensor) -> None:
+        if torch.equal(self._recv_buffer, expected):
             return
-        wrong = (self._received != expected).nonzero().flatten()
-        first = int(wrong[0])
+        mismatches = (self._recv_buffer != expected).nonzero().flatten()
+        first_mismatch = int(mismatches[0])
         raise CorrectnessError(
             f"{self._collective.name}: rank {self._collective.rank} received "
-            f"{self._received[first].item():g} instead of {expected[first].item():g} as element "
-            f"{first} of {expected.numel()}; {wrong.numel()} differ"
+            f"{self._recv_buffer[first_mismatch].item():g} instead of "
+            f"{expected[first_mismatch].item():g} as element "
+            f"{first_mismatch} of {expected.numel()}; {mismatches.numel()} differ"
         )
 
 
@@ -188,7 +189,7 @@ def exchange(
     largest_bytes: int | None,
     computed_in: str = "fp32",
 ) -> Exchange:
-    """The collective `name` on messages of `size`, such as ``64KiB``; every rank must ask for it.
+    """Build the collective `name` for messages of `size`; must be called on every rank.
 
     What is exchanged is of the type that a precision's matrix products are `computed_in`: fp32,
     tf32 (which is stored as fp32), fp16 or bf16.
@@ -216,14 +217,18 @@ def exchange(
     return Exchange(collective, group)
 
 
-def _require_memory(what: str, needed: int, group: ProcessGroup, device: torch.device) -> None:
-    """Let all ranks go on, or none: one alone would wait for the others."""
+def _require_memory(
+    label: str, needed_bytes: int, group: ProcessGroup, device: torch.device
+) -> None:
+    """Skip on all ranks if any lacks memory, since the others would wait for it."""
     local_ranks = group.world.local_size
-    mine = {"free": free_bytes(device, local_ranks=local_ranks, shared=group.shared)}
-    told = group.control.gather(f"memory for {what}", mine) or [mine]
-    known = [rank["free"] for rank in told if rank["free"] is not None]
-    least = group.control.publish(f"memory for {what}", {"free": min(known, default=None)})["free"]
-    if least is not None and least < needed:
+    own_memory = {"free": free_bytes(device, local_ranks=local_ranks, shared=group.shares_device)}
+    reports = group.control.gather(f"memory for {label}", own_memory) or [own_memory]
+    free_per_rank = [rank["free"] for rank in reports if rank["free"] is not None]
+    lowest = group.control.publish(
+        f"memory for {label}", {"free": min(free_per_rank, default=None)}
+    )["free"]
+    if lowest is not None and lowest < needed_bytes:
         raise Unsupported(
-            f"{what}: takes {byte_size(needed)} per rank, {byte_size(least)} are free"
+            f"{label}: takes {byte_size(needed_bytes)} per rank, {byte_size(lowest)} are free"
         )

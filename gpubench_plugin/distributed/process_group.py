@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from gpubench_plugin.distributed.control_plane import ControlPlane
 from gpubench_plugin.distributed.rendezvous import on_loopback, store_for
 from gpubench_plugin.distributed.world import World
-from gpubench_plugin.environment import WakingClock
+from gpubench_plugin.environment import TimeoutClock
 from gpubench_plugin.errors import MeasurementError, UsageProblem
 from gpubench_plugin.records import Json
 
@@ -38,7 +38,7 @@ _groups = count()
 
 
 class RankAgreement:
-    """The agreement of the ranks of a gloo `group`; without one, of a single rank with itself.
+    """Collective decisions over a gloo `group`; without one, for a single rank.
 
     The group carries no tensor of the benchmark, so that the group under test is not disturbed.
     """
@@ -58,7 +58,7 @@ class RankAgreement:
         return int(decision.item())
 
     def mean(self, values: Sequence[float]) -> list[float]:
-        """The mean over the ranks of each of `values`, on every rank; NaN where one has NaN.
+        """Element-wise mean of `values` over all ranks; NaN propagates.
 
         Every rank must call it, with equally many values.
         """
@@ -68,18 +68,18 @@ class RankAgreement:
         return [float(mean) for mean in means / self.world_size]
 
     def barrier(self) -> None:
-        """Return once every rank is here."""
+        """Wait for all ranks."""
         # Unlike torch's barrier this never has to guess a device, and takes no longer.
         self.decide(0)
 
 
 class ProcessGroup:
-    """The ranks of `world`, joined by constructing this and left by :meth:`close`.
+    """The ranks of `world`; constructing joins the group, :meth:`close` leaves it.
 
     The default group that collectives use has the `backend`; messages between the ranks (`control`)
     and their `agreement` have a store and a group of their own. A default group that exists
-    already, made by a conftest say, is used with its own backend and outlives this. With `shared`,
-    all ranks of a host work on one `device`.
+    already, made by a conftest say, is used with its own backend and outlives this. With
+    `shares_device`, all ranks of a host work on one `device`.
 
     Raises:
         UsageProblem: the backend does not fit the device, the ranks cannot meet, or the default
@@ -93,15 +93,15 @@ class ProcessGroup:
         device: torch.device,
         backend: str = "auto",
         timeout: timedelta = TIMEOUT,
-        shared: bool = False,
+        shares_device: bool = False,
     ):
         self.world = world
-        self.shared = shared
-        self.device = bound_device(device, world, shared=shared)
-        self.backend = backend_for(device, backend, shared=shared)
+        self.shares_device = shares_device
+        self.device = rank_device(device, world, shares_device=shares_device)
+        self.backend = backend_for(device, backend, shares_device=shares_device)
         store = PrefixStore(f"gpubench/{next(_groups)}", store_for(world))
         with ExitStack() as leaving:
-            leaving.enter_context(_gloo_on_loopback(world))
+            leaving.enter_context(_bind_gloo_to_loopback(world))
             self._join_default_group(PrefixStore("group", store), timeout, leaving)
             group = None if world.size == 1 else dist.new_group(backend="gloo", timeout=timeout)
             if group is not None:
@@ -112,61 +112,61 @@ class ProcessGroup:
 
     @property
     def is_joined(self) -> bool:
-        """Whether the default group that was found or made here is still there."""
+        """Whether the default group found or created here still exists."""
         return dist.is_initialized() and self._default == dist.group.WORLD
 
     @property
     def is_replaceable(self) -> bool:
-        """Whether another one can take its place in these processes, whatever became of it.
+        """Whether the group can be replaced in these processes, whatever its state.
 
         Of NCCL and XCCL an unfinished exchange can hold up the device itself. A default group that
         is not of our making is not ours to replace.
         """
         return self._is_ours and self.backend == "gloo"
 
-    def is_sound(self, within_s: float) -> bool:
-        """Whether the ranks still meet in both groups, on every rank the same answer.
+    def is_healthy(self, timeout_s: float) -> bool:
+        """Whether all ranks can still communicate in both groups; the same answer on every rank.
 
         Every rank must call it. A meeting that has not come about in that time has failed.
         """
         if self.world.size == 1:
             return self.is_joined
-        mine = {"sound": self._meets(within_s)}
+        own_report = {"sound": self._passes_barriers(timeout_s)}
         try:
-            agreed = self._all_sound(mine, within_s) if self.world.is_root else None
-            if agreed is None:
-                self.control.gather("soundness", mine)
-            told = self.control.decide(
-                "soundness", agreed, otherwise={"sound": False}, within_s=2 * within_s
+            conclusion = self._all_healthy(own_report, timeout_s) if self.world.is_root else None
+            if conclusion is None:
+                self.control.gather("soundness", own_report)
+            decision = self.control.decide(
+                "soundness", conclusion, fallback={"sound": False}, timeout_s=2 * timeout_s
             )
         except dist.DistError:  # the store is gone
             return False
-        return bool(told["sound"])
+        return bool(decision["sound"])
 
-    def _all_sound(self, mine: Json, within_s: float) -> Json:
-        """Rank zero's conclusion from what it hears of the ranks in that time."""
+    def _all_healthy(self, own_report: Json, timeout_s: float) -> Json:
+        """Rank zero's conclusion from the reports received in time."""
         try:
-            records = list(self.control.collect("soundness", mine, within_s=within_s))
+            records = list(self.control.collect("soundness", own_report, timeout_s=timeout_s))
         except MeasurementError:
             return {"sound": False}
         return {"sound": all(record["sound"] for record in records)}
 
     @property
     def key(self) -> tuple[str, torch.device, bool]:
-        """What one is asked for by: backend, device, and whether the ranks share that."""
-        return self.backend, self.device, self.shared
+        """Cache key: backend, device, and whether the ranks share the device."""
+        return self.backend, self.device, self.shares_device
 
     def close(self) -> None:
-        """Leave the groups that were made here. Closing twice does nothing.
+        """Destroy the groups created here; idempotent.
 
         A gloo group ends when its last operation does, which may be when `timeout` runs out: what
         takes longer than a moment goes on in a thread.
         """
         self._leaving.pop_all().close()
         groups = [self.__dict__.pop(name, None) for name in ("_default", "agreement")]
-        ending = Thread(target=groups.clear, name="gpubench-leaving", daemon=True)
-        ending.start()
-        ending.join(_LEAVE_S)
+        leaver = Thread(target=groups.clear, name="gpubench-leaving", daemon=True)
+        leaver.start()
+        leaver.join(_LEAVE_S)
 
     def __enter__(self) -> Self:
         return self
@@ -174,8 +174,8 @@ class ProcessGroup:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _meets(self, within_s: float) -> bool:
-        """Whether this rank comes through two barriers in both groups in that time.
+    def _passes_barriers(self, timeout_s: float) -> bool:
+        """Whether this rank completes a barrier in both groups in time.
 
         Where a rank has left a barrier unfinished, its second one finds nobody. Barriers carry no
         data: what an operation of another size would do to gloo is to end the process.
@@ -186,12 +186,12 @@ class ProcessGroup:
         # NCCL's barrier would take a device that somebody else's group may not be meant for.
         if self._is_ours or "gloo" in dist.get_backend(self._default):
             groups.append(self._default)
-        clock = WakingClock()
+        clock = TimeoutClock()
         try:
             for group in 2 * groups:
                 work = dist.barrier(group, async_op=True)
                 while not work.is_completed():
-                    if clock.left(within_s) <= 0:
+                    if clock.remaining(timeout_s) <= 0:
                         return False
                     sleep(_PAUSE_S)
                 work.wait()
@@ -200,7 +200,7 @@ class ProcessGroup:
         return True
 
     def _join_default_group(
-        self, store: PrefixStore, timeout: timedelta, leaving: ExitStack
+        self, store: PrefixStore, timeout: timedelta, exit_stack: ExitStack
     ) -> None:
         self._is_ours = not dist.is_initialized()
         if not self._is_ours:
@@ -220,19 +220,21 @@ class ProcessGroup:
             device_id=self.device if binds else None,
         )
         self._default = dist.group.WORLD
-        leaving.callback(_leave, self._default)
+        exit_stack.callback(_leave, self._default)
 
 
-def backend_for(device: torch.device, configured: str = "auto", *, shared: bool = False) -> str:
-    """The backend for tensors on `device`: NCCL on CUDA, XCCL on XPU, gloo elsewhere.
+def backend_for(
+    device: torch.device, configured: str = "auto", *, shares_device: bool = False
+) -> str:
+    """Backend for `device`: NCCL on CUDA, XCCL on XPU, gloo elsewhere.
 
-    On a device that ranks have `shared` it is gloo: NCCL takes one rank per device.
+    On a device that ranks have `shares_device` it is gloo: NCCL takes one rank per device.
 
     Raises:
         UsageProblem: NCCL or XCCL was asked for on another device, or on a shared one, or torch
             was built without it.
     """
-    if shared:
+    if shares_device:
         if configured in _NEEDS:
             raise UsageProblem(
                 f"distributed.backend={configured!r}: takes one rank per device, not several as "
@@ -257,10 +259,10 @@ def backend_for(device: torch.device, configured: str = "auto", *, shared: bool 
     return configured
 
 
-def bound_device(device: torch.device, world: World, *, shared: bool = False) -> torch.device:
-    """The device of this rank: of CUDA and XPU the one with its local rank, unless one is named.
+def rank_device(device: torch.device, world: World, *, shares_device: bool = False) -> torch.device:
+    """This rank's device: on CUDA and XPU by local rank, unless an index is given.
 
-    Where they have it `shared`, it is the one that is named, else the first.
+    Where they have it `shares_device`, it is the one that is named, else the first.
 
     Raises:
         UsageProblem: one device is named for several ranks, or there is none for this rank.
@@ -269,7 +271,7 @@ def bound_device(device: torch.device, world: World, *, shared: bool = False) ->
         raise UsageProblem(f"device mps: one rank only, not {world.size}; allowed: cpu, cuda, xpu")
     if device.type not in {"cuda", "xpu"}:
         return device
-    if shared:
+    if shares_device:
         return torch.device(device.type, device.index or 0)
     devices = getattr(torch, device.type).device_count()
     if world.local_rank >= devices:
@@ -289,23 +291,24 @@ def bound_device(device: torch.device, world: World, *, shared: bool = False) ->
 
 
 def _leave(group: dist.ProcessGroup | None) -> None:
-    """Destroy `group`, unless the benchmark itself has."""
+    """Destroy `group`, unless the benchmark has done so."""
     with suppress(ValueError):
         dist.destroy_process_group(group)
 
 
 def _check_existing(world: World) -> None:
-    found = (dist.get_rank(), dist.get_world_size())
-    if found != (world.rank, world.size):
+    existing = (dist.get_rank(), dist.get_world_size())
+    if existing != (world.rank, world.size):
         raise UsageProblem(
-            f"the default process group that exists already says rank {found[0]} of {found[1]}, "
+            f"the default process group that exists already says rank {existing[0]} of "
+            f"{existing[1]}, "
             f"the environment says rank {world.rank} of {world.size}; start the ranks with torchrun"
         )
 
 
 @contextmanager
-def _gloo_on_loopback(world: World) -> Iterator[None]:
-    """Keep gloo's ports off the network where all ranks are on this host, unless set otherwise."""
+def _bind_gloo_to_loopback(world: World) -> Iterator[None]:
+    """Bind gloo to the loopback interface if all ranks are on this host, unless configured."""
     variable = "GLOO_SOCKET_IFNAME"
     if variable in os.environ or not (world.size == 1 or on_loopback()):
         yield

@@ -1,4 +1,4 @@
-"""The report of one rank of several on one benchmark: at most 64 KiB, however long it measured.
+"""Report of one rank on one benchmark, limited to 64 KiB.
 
 As JSON its series of numbers are base64 of little-endian 8-byte values, exact to the last bit.
 Samples are condensed so that those of all ranks still belong together: what is kept is chosen by
@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from gpubench_plugin.environment import stored
 from gpubench_plugin.flags import CONDENSED
-from gpubench_plugin.records import Json, RankTimes, Samples, Work, tells_quantile
+from gpubench_plugin.records import Json, RankTimes, Samples, Work, has_quantile
 
 T = TypeVar("T", int, float)
 
@@ -30,8 +30,8 @@ WARMUPS: Final = 256
 """The most that is kept of each; as text of 8-byte numbers, 56 KiB in all."""
 
 
-def condensed(samples: Samples) -> Samples:
-    """`samples` within the limits; flagged ``condensed`` where they were not.
+def condense(samples: Samples) -> Samples:
+    """Shrink `samples` to the size limits, flagged ``condensed`` if anything was dropped.
 
     Too many durations become the medians of their rounds, each of which then stands for all calls
     of its round; still too many are thinned out evenly. Neighbouring blocks, and groups of the
@@ -39,17 +39,17 @@ def condensed(samples: Samples) -> Samples:
     worth no flag: no metric looks at its groups. A sketch is left out, since of several no maximum
     can be taken value by value: the medians of rounds beside it stand for the durations.
     """
-    kept = replace(
+    reduced = replace(
         _with_fewer_durations(samples),
-        block_s=tuple(map(fsum, _merged(samples.block_s, BLOCKS))),
-        block_calls=tuple(map(sum, _merged(samples.block_calls, BLOCKS))),
-        warmup_s=tuple(map(fsum, _merged(samples.warmup_s, WARMUPS))),
+        block_s=tuple(map(fsum, _groups(samples.block_s, BLOCKS))),
+        block_calls=tuple(map(sum, _groups(samples.block_calls, BLOCKS))),
+        warmup_s=tuple(map(fsum, _groups(samples.warmup_s, WARMUPS))),
         sketch=None,
     )
-    timed = (kept.durations_s, kept.block_s)
-    if samples.sketch is None and timed == (samples.durations_s, samples.block_s):
-        return kept
-    return kept.flagged(CONDENSED)
+    time_arrays = (reduced.durations_s, reduced.block_s)
+    if samples.sketch is None and time_arrays == (samples.durations_s, samples.block_s):
+        return reduced
+    return reduced.flagged(CONDENSED)
 
 
 def _with_fewer_durations(samples: Samples) -> Samples:
@@ -69,8 +69,8 @@ def _with_fewer_durations(samples: Samples) -> Samples:
     return replace(samples, durations_s=durations_s, reduced_from=samples.timing)
 
 
-def _merged(values: Sequence[T], limit: int) -> Iterator[Sequence[T]]:
-    """`values` in order, in at most `limit` groups of nearly equal size."""
+def _groups(values: Sequence[T], limit: int) -> Iterator[Sequence[T]]:
+    """Consecutive `values` in at most `limit` groups of nearly equal size."""
     count, groups = len(values), min(len(values), limit)
     for at in range(groups):
         yield values[at * count // groups : (at + 1) * count // groups]
@@ -80,7 +80,7 @@ LIMIT_BYTES: Final = 64 * 1024
 """More than the JSON text of any report."""
 
 _PACKED: Final = {"durations_s": "d", "block_s": "d", "block_calls": "q", "warmup_s": "d"}
-"""The series of `Samples`, and their types as :mod:`struct` has them."""
+"""The series of `HistorySamples`, and their types as :mod:`struct` has them."""
 
 # With the samples' 56 KiB these leave room for the rest.
 _FLAGS_BYTES: Final = 2048
@@ -91,8 +91,8 @@ _LONGEST_HOST: Final = 64
 _FRACTIONS: Final = (0.05, 0.95, 0.99)
 
 
-class Calls(NamedTuple):
-    """How often a rank called the step, and what it timed: equal on all ranks, or no result.
+class CallCounts(NamedTuple):
+    """Call counts of a rank, which must be equal on all ranks.
 
     Counted before anything was condensed.
     """
@@ -106,8 +106,8 @@ class Calls(NamedTuple):
     warmup_calls: int
 
     @classmethod
-    def of(cls, samples: Samples) -> Calls:
-        """Those of a rank's `samples`."""
+    def of(cls, samples: Samples) -> CallCounts:
+        """Counts of a rank's `samples`."""
         return cls(
             timer=samples.timer,
             calls_per_duration=samples.timing.calls_per_duration,
@@ -121,10 +121,10 @@ class Calls(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RankReport:
-    """One rank's times in a few numbers, its calls, its condensed samples, its work and facts."""
+    """A rank's time statistics, call counts, condensed samples, work and facts."""
 
     times: RankTimes
-    calls: Calls
+    calls: CallCounts
     samples: Samples
     work: Work
     facts: Mapping[str, float]
@@ -133,25 +133,25 @@ class RankReport:
     def of(
         cls, samples: Samples, work: Work, facts: Mapping[str, float], *, rank: int, host: str
     ) -> RankReport:
-        """The report of `rank` on `host`.
+        """Build the report of `rank` on `host`.
 
         Flags and facts beyond what there is room for are left out, and long flags cut; where
         anything was reduced the samples have the flag ``condensed``.
         """
-        flags = tuple(_fitting((flag[:_LONGEST_FLAG] for flag in samples.flags), _FLAGS_BYTES))
-        fitting = dict(_fitting(facts.items(), _FACTS_BYTES))
-        sent = condensed(replace(samples, flags=flags))
-        whole = (flags, fitting) == (samples.flags, facts)
+        flags = tuple(_within_limit((flag[:_LONGEST_FLAG] for flag in samples.flags), _FLAGS_BYTES))
+        fitting_facts = dict(_within_limit(facts.items(), _FACTS_BYTES))
+        condensed_samples = condense(replace(samples, flags=flags))
+        is_complete = (flags, fitting_facts) == (samples.flags, facts)
         return cls(
             times=_times(samples, rank, host[:_LONGEST_HOST]),
-            calls=Calls.of(samples),
-            samples=sent if whole else sent.flagged(CONDENSED),
+            calls=CallCounts.of(samples),
+            samples=condensed_samples if is_complete else condensed_samples.flagged(CONDENSED),
             work=work,
-            facts=fitting,
+            facts=fitting_facts,
         )
 
     def to_json(self) -> Json:
-        """A dictionary of JSON values."""
+        """Serialize to JSON values."""
         return {
             "times": asdict(self.times),
             "calls": list(self.calls),
@@ -162,20 +162,20 @@ class RankReport:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RankReport:
-        """The report written by :meth:`to_json`."""
+        """Deserialize the output of :meth:`to_json`."""
         return cls(
             times=RankTimes(**data["times"]),
-            calls=Calls(*data["calls"]),
+            calls=CallCounts(*data["calls"]),
             samples=_unpacked(data["samples"]),
             work=Work(**data["work"]),
             facts=data["facts"],
         )
 
 
-def _fitting(parts: Iterable[Any], limit: int) -> Iterator[Any]:
-    """The first of `parts`, as many as take less than `limit` bytes as JSON."""
+def _within_limit(items: Iterable[Any], limit: int) -> Iterator[Any]:
+    """Leading `items` that fit into `limit` bytes of JSON."""
     size = 0
-    for part in parts:
+    for part in items:
         size += len(json.dumps(part)) + 2
         if size > limit:
             return
@@ -183,37 +183,37 @@ def _fitting(parts: Iterable[Any], limit: int) -> Iterator[Any]:
 
 
 def _times(samples: Samples, rank: int, host: str) -> RankTimes:
-    ordered = sorted(samples.durations_s)
-    if not ordered or not math.isfinite(sum(ordered)):
-        ordered = [math.nan]  # what cannot be ordered has no quantiles
-    rounds = samples.rounds_s if math.isfinite(ordered[0]) else ()
-    p5_s, p95_s, p99_s = _quantiles(samples, ordered)
+    sorted_durations = sorted(samples.durations_s)
+    if not sorted_durations or not math.isfinite(sum(sorted_durations)):
+        sorted_durations = [math.nan]  # what cannot be ordered has no quantiles
+    rounds = samples.rounds_s if math.isfinite(sorted_durations[0]) else ()
+    p5_s, p95_s, p99_s = _quantiles(samples, sorted_durations)
     return RankTimes(
         rank=rank,
         host=host,
         count=samples.timing.durations,
-        min_s=ordered[0] if samples.sketch is None else samples.sketch.least,
+        min_s=sorted_durations[0] if samples.sketch is None else samples.sketch.least,
         p5_s=p5_s,
-        median_s=median(rounds or ordered),
+        median_s=median(rounds or sorted_durations),
         p95_s=p95_s,
         p99_s=p99_s,
-        max_s=ordered[-1] if samples.sketch is None else samples.sketch.most,
+        max_s=sorted_durations[-1] if samples.sketch is None else samples.sketch.most,
         total_s=math.fsum(samples.block_s),
     )
 
 
-def _quantiles(samples: Samples, ordered: Sequence[float]) -> list[float | None]:
+def _quantiles(samples: Samples, sorted_durations: Sequence[float]) -> list[float | None]:
     import numpy as np
 
     if samples.sketch is None:
-        quantiles = np.quantile(ordered, _FRACTIONS).tolist()
+        quantiles = np.quantile(sorted_durations, _FRACTIONS).tolist()
     elif samples.sketch.kll:
         quantiles = samples.sketch.quantiles(_FRACTIONS)
     else:
         return [None] * len(_FRACTIONS)
     count = samples.timing.durations
     return [
-        value if tells_quantile(count, fraction) else None
+        value if has_quantile(count, fraction) else None
         for value, fraction in zip(quantiles, _FRACTIONS, strict=True)
     ]
 
@@ -229,6 +229,6 @@ def _packed(samples: Samples) -> Json:
 def _unpacked(data: Mapping[str, Any]) -> Samples:
     fields = dict(data)
     for name, kind in _PACKED.items():
-        packed = b64decode(data[name])
-        fields[name] = struct.unpack(f"<{len(packed) // 8}{kind}", packed)
+        encoded = b64decode(data[name])
+        fields[name] = struct.unpack(f"<{len(encoded) // 8}{kind}", encoded)
     return stored.restored(Samples, fields, "the samples of a rank")

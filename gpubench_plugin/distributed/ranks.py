@@ -1,4 +1,4 @@
-"""This process as one rank of a session: its world, and the process group while it is needed."""
+"""This process as a rank: its world, and the process group on demand."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ OPERATIONS: Final = 1000
 """More control messages than one benchmark exchanges; each begins with a number of its own."""
 
 
-class Ranks:
-    """The world from torchrun's environment, and one process group kept for the session."""
+class RankSession:
+    """The world from torchrun's environment, with one process group per session."""
 
     def __init__(self, environment: Mapping[str, str]):
         self.world = World.from_environment(environment)
@@ -29,35 +29,39 @@ class Ranks:
         self._operation = 1
 
     @property
-    def started(self) -> int | None:
-        """The number of ranks if several have been started; else the world is still to be made."""
+    def started_world_size(self) -> int | None:
+        """Number of ranks if several were started; else None."""
         return None if self.world.size == 1 else self.world.size
 
     def process_group(
-        self, backend: str, device: torch.device, *, shared: bool = False
+        self, backend: str, device: torch.device, *, shares_device: bool = False
     ) -> ProcessGroup:
-        """The group with that backend; another backend than before closes the earlier group.
+        """Return the group with that backend, replacing one with another backend.
 
-        With `shared`, all ranks of this host are on that one device.
+        With `shares_device`, all ranks of this host are on that one device.
         """
         from gpubench_plugin.distributed.process_group import ProcessGroup, backend_for
 
-        wanted = backend_for(device, backend, shared=shared)
-        key = wanted, device, shared
+        backend_name = backend_for(device, backend, shares_device=shares_device)
+        key = backend_name, device, shares_device
         # Of several ranks all must replace it together: see `is_sound`.
-        lost = self.world.size == 1 and self._group is not None and not self._group.is_joined
-        if self._group is None or self._group.key != key or lost:
+        was_destroyed = (
+            self.world.size == 1 and self._group is not None and not self._group.is_joined
+        )
+        if self._group is None or self._group.key != key or was_destroyed:
             self.close()
-            self._group = ProcessGroup(self.world, device=device, backend=wanted, shared=shared)
-            self._group.control.skip_to(self._operation)
+            self._group = ProcessGroup(
+                self.world, device=device, backend=backend_name, shares_device=shares_device
+            )
+            self._group.control.resynchronize(self._operation)
         return self._group
 
-    def is_sound(self, within_s: float) -> bool:
-        """Whether the ranks still exchange what they should, if they have joined a group."""
-        return self._group is None or self._group.is_sound(within_s)
+    def is_healthy(self, timeout_s: float) -> bool:
+        """Whether the ranks can still communicate, if they joined a group."""
+        return self._group is None or self._group.is_healthy(timeout_s)
 
     def renew(self) -> bool:
-        """Replace the group there is by a fresh one; whether that could be done.
+        """Replace the current group by a fresh one; return whether that succeeded.
 
         Every rank must call it, or its exchange with the others fails.
         """
@@ -65,29 +69,29 @@ class Ranks:
             return True
         if not self._group.is_replaceable:
             return False
-        backend, device, shared = self._group.key
+        backend, device, shares_device = self._group.key
         self.close()
-        self.process_group(backend, device, shared=shared)
+        self.process_group(backend, device, shares_device=shares_device)
         return True
 
     @property
     def group(self) -> ProcessGroup:
-        """The group that was last asked for."""
+        """The current group."""
         if self._group is None:
             raise RuntimeError("no process group was joined")
         return self._group
 
-    def meet(self, number: int) -> None:
-        """Before the test with that number: the ranks agree on where their control messages are."""
+    def resynchronize(self, number: int) -> None:
+        """Before test `number`: resynchronize control messages."""
         self._operation = number * OPERATIONS
         if self._group is not None:
-            self._group.control.skip_to(self._operation)
+            self._group.control.resynchronize(self._operation)
 
-    def arrive(self, number: int, place: str) -> None:
-        """After the test with that number: who still waits for this rank in it waits in vain."""
+    def announce(self, number: int, location: str) -> None:
+        """Mark test `number` as finished on this rank, so that peers stop waiting for it."""
         if self._group is not None:
-            self._group.control.skip_to((number + 1) * OPERATIONS - 1)
-            self._group.control.arrive(place)
+            self._group.control.resynchronize((number + 1) * OPERATIONS - 1)
+            self._group.control.announce(location)
 
     def leave(self) -> None:
         """Wait until every rank is about to leave, then close the group.

@@ -1,4 +1,4 @@
-"""Where the ranks meet: the key-value store that torchrun, or else rank zero, keeps for them."""
+"""Rendezvous store of the ranks, hosted by torchrun or by rank zero."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def store_for(world: World) -> Store:
-    """The store of `world`, the same for the life of this process.
+    """The store of `world`, one per process.
 
     A world of one gets a store in memory, without any port.
 
@@ -32,7 +32,7 @@ def store_for(world: World) -> Store:
 
 
 def on_loopback() -> bool:
-    """Whether the ranks meet over the loopback interface, so that all are on this host."""
+    """Whether the rendezvous is on the loopback interface, so all ranks are on this host."""
     address = os.environ.get("MASTER_ADDR", "localhost")
     return address in {"localhost", "::1"} or address.startswith("127.")
 
@@ -42,7 +42,7 @@ def _shared_store(world: World) -> Store:
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
         if world.is_root and on_loopback() and not _is_hosted():
-            return _hosted(_listening(port), port, world.size)
+            return _serve_store(_listening_socket(port), port, world.size)
         store: Store = next(rendezvous("env://", world.rank, world.size))[0]
     except (OSError, dist.DistError) as error:
         message = f"MASTER_ADDR={address} MASTER_PORT={port}: the ranks cannot meet there: {error}"
@@ -51,12 +51,12 @@ def _shared_store(world: World) -> Store:
 
 
 def _is_hosted() -> bool:
-    """Whether somebody hosts the store: torchrun, or a default group that exists already."""
+    """Whether torchrun or an existing default group hosts the store."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or dist.is_initialized()
 
 
-def _listening(port: int) -> int:
-    """The descriptor of a socket that only this host can reach, inherited or made now."""
+def _listening_socket(port: int) -> int:
+    """Loopback-only listening socket, inherited or created; its descriptor."""
     if inherited := os.environ.get(LISTENER):
         return int(inherited)
     family = socket.AF_INET6 if os.environ["MASTER_ADDR"] == "::1" else socket.AF_INET
@@ -67,9 +67,9 @@ def _listening(port: int) -> int:
         return listener.detach()
 
 
-def _hosted(listener: int, port: int, size: int) -> Store:
-    """A store behind `listener`; what torch opens itself listens on every interface."""
-    hosted: Store = dist.TCPStore(  # type: ignore[attr-defined] # torch does not declare it
+def _serve_store(listener: int, port: int, size: int) -> Store:
+    """TCPStore on `listener`, since torch itself would listen on every interface."""
+    store: Store = dist.TCPStore(  # type: ignore[attr-defined] # torch does not declare it
         os.environ["MASTER_ADDR"],
         port,
         size,
@@ -77,4 +77,4 @@ def _hosted(listener: int, port: int, size: int) -> Store:
         master_listen_fd=listener,
         use_libuv=False,
     )
-    return hosted
+    return store

@@ -1,4 +1,4 @@
-"""The world as torchrun's environment describes it, and how many CPU threads a rank computes with.
+"""The world from torchrun's environment, and CPU threads per rank.
 
 Imports no torch.
 """
@@ -22,7 +22,7 @@ _MASTER: Final = ("MASTER_ADDR", "MASTER_PORT")
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """A rank's place: its `rank` of `size`, and its `local_rank` of `local_size` on its host.
+    """`rank` of `size`, and `local_rank` of `local_size` on this host.
 
     Source of the variables: https://docs.pytorch.org/docs/stable/elastic/run.html
     """
@@ -34,12 +34,12 @@ class World:
 
     @property
     def is_root(self) -> bool:
-        """Whether this is rank zero, which alone decides, writes and prints."""
+        """Whether this is rank zero, which decides, writes and prints."""
         return self.rank == 0
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> World:
-        """The world that torchrun set up; a world of one where it set up none.
+        """The world set up by torchrun, else a world of one.
 
         ``LOCAL_WORLD_SIZE``, which some other launchers leave out, is then taken to be
         ``WORLD_SIZE``: all ranks on one host.
@@ -50,16 +50,16 @@ class World:
         if not any(name in environment for name in _REQUIRED):
             return cls()
         _require(environment, _REQUIRED)
-        size = _number(environment, "WORLD_SIZE", least=1)
+        size = _number(environment, "WORLD_SIZE", minimum=1)
         local_size = size
         if "LOCAL_WORLD_SIZE" in environment:
-            local_size = _number(environment, "LOCAL_WORLD_SIZE", least=1, below=size + 1)
+            local_size = _number(environment, "LOCAL_WORLD_SIZE", minimum=1, upper_bound=size + 1)
         if size > 1:
             _require(environment, _MASTER)
-            _number(environment, "MASTER_PORT", least=1, below=2**16)
+            _number(environment, "MASTER_PORT", minimum=1, upper_bound=2**16)
         return cls(
-            rank=_number(environment, "RANK", below=size),
-            local_rank=_number(environment, "LOCAL_RANK", below=local_size),
+            rank=_number(environment, "RANK", upper_bound=size),
+            local_rank=_number(environment, "LOCAL_RANK", upper_bound=local_size),
             size=size,
             local_size=local_size,
         )
@@ -68,28 +68,28 @@ class World:
 def _require(environment: Mapping[str, str], names: tuple[str, ...]) -> None:
     missing = [name for name in names if not environment.get(name)]
     if missing:
-        found = ", ".join(
+        present = ", ".join(
             f"{name}={environment[name]}"
             for name in (*_REQUIRED, *_MASTER)
             if environment.get(name)
         )
         raise UsageProblem(
-            f"environment variable {missing[0]} is not set beside {found}; start the ranks with "
+            f"environment variable {missing[0]} is not set beside {present}; start the ranks with "
             "torchrun, which sets all of them, or unset the others to run one rank"
         )
 
 
 def _number(
-    environment: Mapping[str, str], name: str, *, least: int = 0, below: int | None = None
+    environment: Mapping[str, str], name: str, *, minimum: int = 0, upper_bound: int | None = None
 ) -> int:
     text = environment[name]
-    allowed = f"{least} or more" if below is None else f"{least} to {below - 1}"
+    allowed = f"{minimum} or more" if upper_bound is None else f"{minimum} to {upper_bound - 1}"
     if not (text.isascii() and text.isdecimal()):
         raise UsageProblem(
             f"environment variable {name}={text!r}: not a number; allowed: {allowed}"
         )
     number = int(text)
-    if number < least or (below is not None and number >= below):
+    if number < minimum or (upper_bound is not None and number >= upper_bound):
         raise UsageProblem(f"environment variable {name}={text}; allowed: {allowed}")
     return number
 
@@ -97,7 +97,7 @@ def _number(
 def threads_per_rank(
     local_ranks: int, *, configured: int | None = None, cores: int | None = None
 ) -> int:
-    """The number `configured`, else this rank's share of the host's `cores`, at least one.
+    """`configured` threads, else this rank's share of the host's `cores`, at least one.
 
     `cores` defaults to those that this process may run on, which containers and ``taskset``
     restrict.

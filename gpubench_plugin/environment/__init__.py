@@ -1,32 +1,32 @@
-"""What a run finds on its machine: devices, hardware, code, processes, files."""
+"""Environment of a run: devices, hardware, code, processes, files."""
 
 from typing import TYPE_CHECKING
 
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.environment.code import Arrivals, digests, file_fingerprint
+    from gpubench_plugin.environment.code import LoadedFiles, digests, file_fingerprint
     from gpubench_plugin.environment.collection import collect
-    from gpubench_plugin.environment.devices import Device, synchronize, timed_s, too_few
+    from gpubench_plugin.environment.devices import Device, synchronize, timed_s, too_few_reason
     from gpubench_plugin.environment.files import open_to_write, sync_folder, write
     from gpubench_plugin.environment.fingerprints import (
         ABSENT,
-        described,
+        change_text,
         differences,
         fingerprint,
         fingerprint_of,
         flat,
+        informative_facts,
+        is_recent_fact,
         machine_facts,
-        recorded_lately,
-        told_facts,
     )
     from gpubench_plugin.environment.git import OF_HOOKS, commit_facts, run_git
     from gpubench_plugin.environment.hardware import cpu_facts, memory_bytes, usable_cores
     from gpubench_plugin.environment.helper_threads import (
         HelperThread,
-        idents_here,
-        idents_noted,
-        note_in,
+        helper_idents,
+        record_in,
+        recorded_idents,
         without_helpers,
     )
     from gpubench_plugin.environment.instrumentation import (
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.environment.json_files import MALFORMED, not_written, text
     from gpubench_plugin.environment.locks import KernelLock, locked
-    from gpubench_plugin.environment.process_identity import ProcessIdentity, place
+    from gpubench_plugin.environment.process_identity import ProcessIdentity, namespace_id
     from gpubench_plugin.environment.redaction import (
         HIDDEN,
-        names_a_secret,
-        passwords_in,
+        find_passwords,
+        is_secret_name,
         recorded_variables,
-        redacted,
+        redact,
         redacted_command,
     )
     from gpubench_plugin.environment.spreadsheet import Cell, csv_text
-    from gpubench_plugin.environment.waking_clock import WakingClock, is_stopped, nap_s
+    from gpubench_plugin.environment.waking_clock import TimeoutClock, is_stopped, poll_interval_s
     from gpubench_plugin.environment.words import (
         MOST_DIGITS,
         Scale,

@@ -1,11 +1,11 @@
-"""Which code a run measures: the project's files that its benchmarks come from, by their contents.
+"""Code fingerprint: content hashes of the project files that benchmarks load.
 
 When a run begins these are the test modules, the ``conftest.py`` files above them, every module
 that is loaded from the project, and what any of them imports from there, inside of functions too.
 Import statements and literal names of modules are found in the text, as no test has run yet. What a
-benchmark loads beyond these, by a computed name say, is known once it has run: :class:`Arrivals`.
-The project is the root folder and, where that lies in a git repository, the whole of it. Unknown
-stay files that are read as data.
+benchmark loads beyond these, by a computed name say, is known once it has run:
+:class:`LoadedFiles`. The project is the root folder and, where that lies in a git repository, the
+whole of it. Unknown stay files that are read as data.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _AROUND_DOT: Final = re.compile(rb"\s*\.\s*")
 
 
 def file_fingerprint(file: Path) -> bytes:
-    """What tells the contents of `file` from others; of a large one, size and time."""
+    """Content hash of `file`; for a large one, size and mtime."""
     try:
-        found = file.lstat()
+        status = file.lstat()
         if file.is_symlink():
             return os.fsencode(file.readlink())
-        if found.st_size <= _LARGEST_READ and file.is_file():
+        if status.st_size <= _LARGEST_READ and file.is_file():
             return sha256(file.read_bytes()).digest()
     except OSError:
         return b"unreadable"
-    return f"{found.st_size} {found.st_mtime_ns}".encode()
+    return f"{status.st_size} {status.st_mtime_ns}".encode()
 
 
 def digests(rootdir: Path, node_ids: Iterable[str]) -> dict[str, str]:
@@ -67,57 +67,61 @@ def digests(rootdir: Path, node_ids: Iterable[str]) -> dict[str, str]:
     return _digests(rootdir, _with_imported({*_sources(rootdir, node_ids), *loaded}, rootdir))
 
 
-def united(loaded: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """The digests of all files in `loaded`; what has two of them is as no file will ever be."""
-    found: dict[str, str] = {}
+def merge_digests(loaded: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Merge the hashes in `loaded`; conflicting ones never match any file."""
+    digests_by_name: dict[str, str] = {}
     for files in loaded:
         for name, digest in files.items():
-            found[name] = digest if found.get(name, digest) == digest else "several"
-    return found
+            digests_by_name[name] = (
+                digest if digests_by_name.get(name, digest) == digest else "several"
+            )
+    return digests_by_name
 
 
-class Arrivals:
-    """The project's files that come to be loaded into this process from now on."""
+class LoadedFiles:
+    """Tracks project files loaded into this process from now on."""
 
     def __init__(self, rootdir: Path):
         self._rootdir = rootdir
-        self._known = set(sys.modules)
-        self._count = len(self._known)
+        self._known_modules = set(sys.modules)
+        self._count = len(self._known_modules)
 
-    def look(self) -> dict[str, str]:
-        """Those since the last look, as of :func:`digests`; without new modules it costs nothing.
+    def newly_loaded(self) -> dict[str, str]:
+        """Files loaded since the last call, as :func:`digests`; cheap without new modules.
 
         A module that takes the place of one that was removed goes unseen.
         """
         if len(sys.modules) == self._count:
             return {}
-        new = sys.modules.keys() - self._known
-        self._known |= new
+        new = sys.modules.keys() - self._known_modules
+        self._known_modules |= new
         self._count = len(sys.modules)
         return _digests(self._rootdir, _loaded(self._rootdir, new))
 
 
-def changes(rootdir: Path, node_ids: Iterable[str], before: Mapping[str, str]) -> list[str]:
-    """The files that are not as `before`, in words; new ones only as far as `node_ids` need them.
+def changes(rootdir: Path, node_ids: Iterable[str], recorded: Mapping[str, str]) -> list[str]:
+    """Files that differ from `recorded`, as text; new ones only if `node_ids` need them.
 
     What else happens to be loaded now may be due to other tests that are collected beside them.
     """
-    said = {
+    state_by_name = {
         name: "changed" if os.path.lexists(_path(rootdir, name)) else "gone"
-        for name, digest in before.items()
+        for name, digest in recorded.items()
         if _digest(_path(rootdir, name)) != digest
     }
-    needed = _with_imported(set(_sources(rootdir, node_ids)), rootdir)
-    said |= dict.fromkeys((n for n in _named(rootdir, needed) if n not in before), "new")
-    return [f"{name} ({word})" for name, word in sorted(said.items())]
+    needed_files = _with_imported(set(_sources(rootdir, node_ids)), rootdir)
+    state_by_name |= dict.fromkeys(
+        (n for n in _relative_names(rootdir, needed_files) if n not in recorded), "new"
+    )
+    return [f"{name} ({state})" for name, state in sorted(state_by_name.items())]
 
 
 def _digests(rootdir: Path, files: Iterable[Path]) -> dict[str, str]:
-    return {name: _digest(_path(rootdir, name)) for name in _named(rootdir, files)}
+    return {name: _digest(_path(rootdir, name)) for name in _relative_names(rootdir, files)}
 
 
 def _path(rootdir: Path, name: str) -> Path:
-    """The file of that name; above `rootdir` by its name alone, as if that were no link."""
+    """Path of the named file; names above `rootdir` are resolved lexically."""
     return Path(os.path.normpath(rootdir / name))
 
 
@@ -125,25 +129,25 @@ def _digest(file: Path) -> str:
     return sha256(file_fingerprint(Path(os.path.realpath(file)))).hexdigest()[:16]
 
 
-def _named(rootdir: Path, files: Iterable[Path]) -> list[str]:
+def _relative_names(rootdir: Path, files: Iterable[Path]) -> list[str]:
     return sorted({Path(os.path.relpath(file, rootdir)).as_posix() for file in files})
 
 
 def _sources(rootdir: Path, node_ids: Iterable[str]) -> Iterator[Path]:
-    """The test modules with the benchmarks `node_ids`, and the conftests they stand under."""
-    top = Path(_roots(rootdir)[-1])
+    """Test modules of the benchmarks `node_ids`, and their conftests."""
+    top_folder = Path(_roots(rootdir)[-1])
     for name in dict.fromkeys(node_id.partition("::")[0] for node_id in node_ids):
         module = _path(rootdir, name)
         yield module
         for folder in module.parents:
-            if folder in rootdir.parents or not folder.is_relative_to(top):
+            if folder in rootdir.parents or not folder.is_relative_to(top_folder):
                 break  # pytest looks for none up there
             if (conftest := folder / "conftest.py").is_file():
                 yield conftest
 
 
 def _loaded(rootdir: Path, names: Iterable[str]) -> Iterator[Path]:
-    """The project's files among those of the modules `names`."""
+    """Project files among the modules `names`."""
     for module in [sys.modules.get(name) for name in names]:
         # Not by `getattr`: some modules load others when they are asked.
         file = getattr(module, "__dict__", {}).get("__file__")
@@ -152,7 +156,7 @@ def _loaded(rootdir: Path, names: Iterable[str]) -> Iterator[Path]:
 
 
 def _is_own(file: str, rootdir: Path) -> bool:
-    """Whether it is the project's: below one of its roots, neither installed there nor hidden."""
+    """Whether the file belongs to the project: below a root, not installed or hidden."""
     if ".." in file:  # ``pythonpath = ..`` in an ini file
         file = os.path.normpath(file) + os.sep * file.endswith(os.sep)
     # Of most modules none; pathlib takes 20 times as long to tell.
@@ -169,45 +173,47 @@ def _is_own(file: str, rootdir: Path) -> bool:
 
 @cache
 def _roots(rootdir: Path) -> tuple[str, ...]:
-    """What the project's paths begin with: `rootdir` and, above, the top of its git repository."""
-    top = next((f for f in (rootdir, *rootdir.parents) if (f / ".git").exists()), rootdir)
-    return tuple(dict.fromkeys((_prefix(rootdir), _prefix(top))))
+    """Path prefixes of the project: `rootdir` and the root of its git repository."""
+    repository_root = next(
+        (f for f in (rootdir, *rootdir.parents) if (f / ".git").exists()), rootdir
+    )
+    return tuple(dict.fromkeys((_prefix(rootdir), _prefix(repository_root))))
 
 
 def _prefix(folder: object) -> str:
-    """What the path of everything in `folder` begins with."""
+    """Path prefix of everything in `folder`."""
     return f"{str(folder).rstrip(os.sep)}{os.sep}"
 
 
 @cache
 def _environments(root: str) -> tuple[str, ...]:
-    """This Python's own folders, where they lie below `root`."""
+    """Folders of this Python installation below `root`."""
     prefixes = {_prefix(prefix) for prefix in (sys.prefix, sys.base_prefix)}
     return tuple(p for p in prefixes if p.startswith(root) and p != root)
 
 
 def _with_imported(files: set[Path], rootdir: Path) -> set[Path]:
-    """The `files`, and whatever they import from below `rootdir`, and so on."""
+    """The `files` and their transitive imports below `rootdir`."""
     modules = _Modules(rootdir)
-    found, ahead = set(files), list(files)
-    while ahead:
-        file = ahead.pop()
+    reached, queue = set(files), list(files)
+    while queue:
+        file = queue.pop()
         if file.suffix == ".py":
-            new = modules.imported_by(file) - found
-            found |= new
-            ahead += new
-    return found
+            new = modules.imported_by(file) - reached
+            reached |= new
+            queue += new
+    return reached
 
 
 class _Modules:
-    """Finds the files of modules without importing any; each is looked for once."""
+    """Resolves module names to files without importing, with a cache."""
 
     def __init__(self, rootdir: Path):
         self._rootdir = rootdir
         self._resolve = cache(self._resolved)
 
     def imported_by(self, file: Path) -> set[Path]:
-        """The project's files behind the import statements in `file`."""
+        """Project files imported by `file`."""
         try:
             text = file.read_bytes()
         except OSError:
@@ -215,64 +221,64 @@ class _Modules:
         return {
             path
             for name in _imports(text.removeprefix(BOM_UTF8))
-            for path in self._resolve(*_steps(name, file))[0]
+            for path in self._resolve(*_split_name(name, file))[0]
         }
 
     def _resolved(
         self, parts: tuple[str, ...], start: tuple[str, ...] | None
     ) -> tuple[frozenset[Path], tuple[str, ...] | None]:
-        """The project's files on the way to a module, and where its submodules are.
+        """Project files on the path to a module, and the search locations of its submodules.
 
         The module is named by its `parts`, from the folder `start` or, if None, from ``sys.path``;
         the last part may be another name than a module's. Without places nothing is below it.
         """
         if not parts:
             return self._own([] if start is None else [f"{start[0]}/__init__.py"]), start
-        files, places = self._resolve(parts[:-1], start)
-        if places == () or (spec := _spec(parts[-1], places)) is None:
+        files, search_paths = self._resolve(parts[:-1], start)
+        if search_paths == () or (spec := _spec(parts[-1], search_paths)) is None:
             return files, ()
         if spec.has_location and spec.origin is not None:
             files |= self._own([spec.origin])
-        below = tuple(spec.submodule_search_locations or ())
-        own = any(_is_own(_prefix(place), self._rootdir) for place in below)
-        return files, below if own else ()
+        locations = tuple(spec.submodule_search_locations or ())
+        is_own = any(_is_own(_prefix(place), self._rootdir) for place in locations)
+        return files, locations if is_own else ()
 
     def _own(self, files: list[str]) -> frozenset[Path]:
-        own = (Path(file) for file in files if _is_own(file, self._rootdir))
-        return frozenset(file for file in own if file.is_file())
+        own_paths = (Path(file) for file in files if _is_own(file, self._rootdir))
+        return frozenset(file for file in own_paths if file.is_file())
 
 
-def _spec(name: str, places: tuple[str, ...] | None) -> ModuleSpec | None:
+def _spec(name: str, search_paths: tuple[str, ...] | None) -> ModuleSpec | None:
     try:
-        if places is None:
+        if search_paths is None:
             return importlib.util.find_spec(name)
-        return PathFinder.find_spec(name, places)
+        return PathFinder.find_spec(name, search_paths)
     except (ImportError, AttributeError, ValueError):  # of ``__main__``, for example
         return None
 
 
 def _imports(text: bytes) -> Iterator[str]:
-    """The modules that the source `text` names, and what it imports from them, by dot names."""
+    """Dotted names imported by the source `text`."""
     for statement in _IMPORT.finditer(text):
         package, names, modules = (part or b"" for part in statement.groups())
-        yield from _listed(modules)
+        yield from _imported_names(modules)
         if package:
             head = b"".join(_IGNORED.sub(b" ", package).split()).decode("utf-8", "replace")
             dot = "" if head.endswith(".") else "."
-            yield from (f"{head}{dot}{name}" for name in _listed(names))
+            yield from (f"{head}{dot}{name}" for name in _imported_names(names))
     for call in _NAMED.finditer(text):
         yield call[2].decode("utf-8", "replace")
 
 
-def _steps(name: str, file: Path) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """The parts of a dot name that `file` imports, and from which folder; None: any."""
+def _split_name(name: str, file: Path) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """Parts of a dotted name imported by `file`, and its start package; None for absolute."""
     dots = len(name) - len(name.lstrip("."))
     start = (str(file.parents[dots - 1]),) if 0 < dots <= len(file.parents) else None
     return tuple(part for part in name.split(".") if part), start
 
 
-def _listed(names: bytes) -> list[str]:
-    """The names in an import statement, less what they are called there."""
-    plain = _AROUND_DOT.sub(b".", _IGNORED.sub(b" ", names)).decode("utf-8", "replace")
-    words = (part.split() for part in plain.strip("() \t\r\n").split(","))
-    return [parts[0] for parts in words if parts]
+def _imported_names(names: bytes) -> list[str]:
+    """Names in an import statement without their aliases."""
+    cleaned = _AROUND_DOT.sub(b".", _IGNORED.sub(b" ", names)).decode("utf-8", "replace")
+    clauses = (part.split() for part in cleaned.strip("() \t\r\n").split(","))
+    return [parts[0] for parts in clauses if parts]

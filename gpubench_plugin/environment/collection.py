@@ -1,4 +1,4 @@
-"""Where a run was measured: ``system.json``."""
+"""Collection of ``system.json``: where a run was measured."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ def collect(
     rootdir: Path,
     *,
     environ: Mapping[str, str] = os.environ,
-    more: Mapping[str, Any] | None = None,
+    extra_facts: Mapping[str, Any] | None = None,
 ) -> Json:
-    """The facts of ``system.json``, as JSON values and without secrets; unknown ones are None.
+    """Facts of ``system.json`` as JSON values without secrets; unknown ones are None.
 
     Torch is asked only if it is imported already, and CUDA is not initialised. `rootdir` lies in
-    the repository that is measured; `more` has the facts of other plugins, which replace ours.
+    the repository that is measured; `extra_facts` has the facts of other plugins, which replace
+    ours.
     """
     facts = {
         "schema_version": SCHEMA_VERSION,
@@ -71,8 +72,8 @@ def collect(
         "git": commit_facts(rootdir),
         "environment_variables": recorded_variables(environ),
     }
-    plain: Json = json_files.plain({**facts, **(more or {})})
-    return plain
+    json_facts: Json = json_files.jsonable({**facts, **(extra_facts or {})})
+    return json_facts
 
 
 def _platform() -> Json:
@@ -85,17 +86,17 @@ def _platform() -> Json:
 
 
 def _packages() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _torch(torch: ModuleType | None) -> Json | None:
-    """Versions torch was built with, and its threads. Asking for them starts no CUDA context."""
+    """Build versions and thread counts of torch, without creating a CUDA context."""
     if torch is None:
         return None
     return {
@@ -103,16 +104,16 @@ def _torch(torch: ModuleType | None) -> Json | None:
         "git_commit": torch.version.git_version,
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
-        "cudnn": _told(torch.backends.cudnn.version),
-        "nccl": _told(lambda: ".".join(map(str, torch.cuda.nccl.version()))),
+        "cudnn": _or_none(torch.backends.cudnn.version),
+        "nccl": _or_none(lambda: ".".join(map(str, torch.cuda.nccl.version()))),
         "threads": torch.get_num_threads(),
         "interop_threads": torch.get_num_interop_threads(),
     }
 
 
-def _told(ask: Callable[[], Any]) -> Any:
-    """What `ask` returns, or None: a library built without it, or broken, ends no run."""
+def _or_none(query: Callable[[], Any]) -> Any:
+    """Call `query`; None if the library fails or lacks the feature."""
     try:
-        return ask()
+        return query()
     except (AttributeError, ImportError, OSError, RuntimeError):
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.errors import UsageProblem, invalid_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,15 +23,15 @@ TYPES: Final = ("cuda", "mps", "xpu", "cpu")
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One device: its torch name, its model's name and its own memory in GiB (a CPU: None).
+    """A device: torch name, model name, and own memory in GiB (None for a CPU).
 
-    `most_ranks` is how many ranks can have one of its kind each on this host (a CPU: None, any).
+    `device_count` is how many ranks can have one of its kind each on this host (a CPU: None, any).
     """
 
     torch_name: str
     model: str
     memory_gib: float | None
-    most_ranks: int | None = None
+    device_count: int | None = None
 
     @property
     def type(self) -> str:
@@ -40,20 +40,20 @@ class Device:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that can mean no device, without importing torch.
+    """Refuse an invalid device name without importing torch.
 
     Raises:
         UsageProblem: naming what is allowed.
     """
     kind, colon, index = name.partition(":")
     if kind not in TYPES and name != "auto":
-        raise not_one_of("--device", name, ("auto", *TYPES))
+        raise invalid_choice("--device", name, ("auto", *TYPES))
     if colon and not index.isdecimal():
         raise UsageProblem(f"--device={name}: the index must be a number, e.g. {kind}:0")
 
 
 def find(name: str, *, local_rank: int = 0) -> Device:
-    """The device that `name` means for this rank.
+    """Resolve `name` for this rank.
 
     ``auto`` is the best type there is; a type without an index means the local rank's device.
 
@@ -69,12 +69,16 @@ def find(name: str, *, local_rank: int = 0) -> Device:
         kind, _, index = name.partition(":")
     count = _count(kind)
     if not count:
-        there = ", ".join(t for t in TYPES if _count(t))
-        raise UsageProblem(f"--device={name}: torch {torch.__version__} finds none; there: {there}")
+        available = ", ".join(t for t in TYPES if _count(t))
+        raise UsageProblem(
+            f"--device={name}: torch {torch.__version__} finds none; there: {available}"
+        )
     number = int(index) if index else local_rank if kind in {"cuda", "xpu"} else 0
     if number >= count:
-        last = f"{kind}:{count - 1}"
-        raise UsageProblem(f"--device={name}: no {kind}:{number} for this rank; the last is {last}")
+        last_device = f"{kind}:{count - 1}"
+        raise UsageProblem(
+            f"--device={name}: no {kind}:{number} for this rank; the last is {last_device}"
+        )
     return _describe(kind, number)
 
 
@@ -96,29 +100,29 @@ def _describe(kind: str, number: int) -> Device:
         return host()
     if kind == "mps":
         memory = torch.mps.recommended_max_memory() / 2**30
-        return Device(torch_name="mps", model=cpu_model(), memory_gib=memory, most_ranks=1)
+        return Device(torch_name="mps", model=cpu_model(), memory_gib=memory, device_count=1)
     properties = getattr(torch, kind).get_device_properties(number)
     return Device(
         torch_name=f"{kind}:{number}",
         model=properties.name,
         memory_gib=properties.total_memory / 2**30,
-        most_ranks=_count(kind),
+        device_count=_count(kind),
     )
 
 
-def too_few(device: Device, ranks: int, *, shared: bool) -> str:
-    """Why `ranks` of a host cannot have what they need of the kind of `device`, or nothing.
+def too_few_reason(device: Device, ranks: int, *, shares_device: bool) -> str:
+    """Why the host has too few devices for `ranks`; empty if it has enough.
 
-    Each needs one of its own, unless one is `shared` by all of them.
+    Each needs one of its own, unless one is `shares_device` by all of them.
     """
-    if shared:
+    if shares_device:
         shareable = device.type in {"cuda", "xpu"}
-        need = f"distributed.share_device: is for cuda and xpu; on {device.type} leave it out"
-        return "" if shareable else need
-    if device.most_ranks is None or ranks <= device.most_ranks:
+        message = f"distributed.share_device: is for cuda and xpu; on {device.type} leave it out"
+        return "" if shareable else message
+    if device.device_count is None or ranks <= device.device_count:
         return ""
     return (
-        f"{ranks} ranks need a {device.type} device each, here: {device.most_ranks}; "
+        f"{ranks} ranks need a {device.type} device each, here: {device.device_count}; "
         "--distributed.share_device=true puts them on one"
     )
 
@@ -141,15 +145,17 @@ def timed_s(step: Callable[[], object], device: torch.device) -> float:
 
 
 def host() -> Device:
-    """The CPU; torch is not asked."""
+    """The CPU, without importing torch."""
     return Device(torch_name="cpu", model=cpu_model(), memory_gib=None)
 
 
-def cpu_model(described: Path = CPU_FILE) -> str:
-    """The processor's model name as the kernel has `described` it, or what the platform says."""
-    lines = text_of(described).splitlines()
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
+def cpu_model(cpuinfo: Path = CPU_FILE) -> str:
+    """Processor model name from the kernel or the platform module."""
+    lines = text_of(cpuinfo).splitlines()
+    model_names = (
+        line.partition(":")[2].strip() for line in lines if line.startswith("model name")
+    )
+    return next(model_names, platform.processor() or platform.machine())
 
 
 def text_of(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Regular files, whatever may stand in their place: read in bounds, written whole and durably.
+"""Safe access to regular files: bounded reads, atomic and durable writes.
 
 A pipe would block the process that opens it, a device may act on it, a sparse file of a few bytes
 on the disk fills the memory, and a symbolic link leads what is written out of the folder of
@@ -37,7 +37,7 @@ _KINDS: Final = (
 
 
 def read(path: Path, *, limit: int) -> bytes:
-    """What the regular file at `path` holds, of at most `limit` bytes; links are followed.
+    """Read the regular file at `path` of at most `limit` bytes, following links.
 
     Raises:
         FileNotFoundError: there is none.
@@ -52,8 +52,8 @@ def read(path: Path, *, limit: int) -> bytes:
             require_regular(path, status)
             _require_within(path, status.st_size, limit)
             data = file.read(status.st_size + 1) or b""
-            while more := file.read(max(len(data), 1)):  # one that grows, or tells no size
-                data += more
+            while chunk := file.read(max(len(data), 1)):  # one that grows, or tells no size
+                data += chunk
                 _require_within(path, len(data), limit)
             return data
     except FileNotFoundError:
@@ -65,19 +65,19 @@ def read(path: Path, *, limit: int) -> bytes:
 
 
 def open_to_write(path: Path, *, append: bool = False) -> int:
-    """A descriptor of `path`, a regular file that is made where there is none, to write to.
+    """Open a regular file for writing, creating it if missing; return the descriptor.
 
     What was in it goes unless `append` is set. Neither `path` nor its folder may be a link.
     Raises OSError where it is one, no regular file, or cannot be opened.
     """
-    for place, what in ((path.parent, "its folder"), (path, "it")):
-        if place.is_symlink():
-            raise OSError(errno.ELOOP, f"{what} is a symbolic link, which is not followed")
+    for target, label in ((path.parent, "its folder"), (path, "it")):
+        if target.is_symlink():
+            raise OSError(errno.ELOOP, f"{label} is a symbolic link, which is not followed")
     if os.path.lexists(path):
-        _require_ours(path.lstat())  # opening a device may already act on it
+        _require_own_file(path.lstat())  # opening a device may already act on it
     descriptor = os.open(path, _WRITE | (os.O_APPEND if append else 0), _ORDINARY_MODE)
     try:
-        _require_ours(os.fstat(descriptor))
+        _require_own_file(os.fstat(descriptor))
         os.set_blocking(descriptor, True)
         if not append:
             os.ftruncate(descriptor, 0)
@@ -93,7 +93,7 @@ def require_regular(path: Path, status: os.stat_result) -> None:
         raise BrokenFile(f"{path} is {_kind(status)}")
 
 
-def _require_ours(status: os.stat_result) -> None:
+def _require_own_file(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, f"it is {_kind(status)}")
 
@@ -119,7 +119,7 @@ locked where a file system keeps locks to a host."""
 
 
 def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Write `path` with what `fill` puts into the file it is given; raises what the system says.
+    """Write `path` atomically with `fill`; raises OSError.
 
     What stood at `path` is replaced at once, or is as it was: so for a symbolic link, which is not
     followed.
@@ -129,9 +129,9 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     as it lives, so that a later writer into the same folder knows which of them will never be
     renamed, and removes those.
     """
-    for left in abandoned(path.parent):
+    for leftover in abandoned(path.parent):
         with suppress(OSError):  # somebody else removed it
-            left.unlink()
+            leftover.unlink()
     temporary = path.with_name(f".{path.name}.gpubench-{secrets.token_hex(4)}.tmp")
     try:
         # The mode of an ordinary new file: tempfile's 0600 would hide results from colleagues.
@@ -150,7 +150,7 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` durable: a file's own fsync does not cover its name."""
+    """Sync directory entries: fsync of a file does not cover its name."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -159,7 +159,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def abandoned(folder: Path) -> list[Path]:
-    """The temporary files in `folder` that this user's writers left who are gone."""
+    """Temporary files in `folder` left by this user's dead writers."""
     try:
         paths = [path for path in folder.iterdir() if is_temporary(path.name)]
     except OSError:  # it is gone, or closed to us
@@ -168,7 +168,7 @@ def abandoned(folder: Path) -> list[Path]:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file that is called so is a temporary one of :func:`write`."""
+    """Whether `name` is a temporary file of :func:`write`."""
     return _TEMPORARY.fullmatch(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Fingerprints: the facts of ``system.json`` that make numbers comparable, and their differences.
+"""Fingerprints: the facts of ``system.json`` that make numbers comparable.
 
 :func:`machine_facts` are those by which two runs are compared, :func:`fingerprint` those by which a
 run may be resumed.
@@ -17,40 +17,38 @@ ABSENT = object()
 
 
 def flat(facts: object, prefix: str = "") -> dict[str, Any]:
-    """The values of nested mappings by dot key, of their lists by number: ``gpu.devices.0.name``.
+    """Flatten nested mappings and lists to dot keys: ``gpu.devices.0.name``.
 
     A list of plain values stays one value.
     """
-    found: dict[str, Any] = {}
-    _flatten(facts, prefix, found)
-    return found
+    flattened: dict[str, Any] = {}
+    _flatten(facts, prefix, flattened)
+    return flattened
 
 
-def _flatten(facts: object, prefix: str, found: dict[str, Any]) -> None:
+def _flatten(facts: object, prefix: str, flattened: dict[str, Any]) -> None:
     if facts is None or isinstance(facts, str | int | float):  # most are; others cost more to tell
-        found[prefix] = facts
+        flattened[prefix] = facts
         return
     if isinstance(facts, list) and any(isinstance(fact, Mapping) for fact in facts):
         facts = {str(number): fact for number, fact in enumerate(facts)}
     if isinstance(facts, Mapping):
         for name, fact in facts.items():
-            _flatten(fact, f"{prefix}.{name}" if prefix else str(name), found)
+            _flatten(fact, f"{prefix}.{name}" if prefix else str(name), flattened)
     else:
-        found[prefix] = facts
+        flattened[prefix] = facts
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Of two flat records, each differing key with both its values, in the order of the keys."""
-    pairs = {
-        key: (before.get(key, ABSENT), now.get(key, ABSENT)) for key in sorted({*before, *now})
-    }
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Differing keys of two flat records, with both values, sorted."""
+    pairs = {key: (old.get(key, ABSENT), new.get(key, ABSENT)) for key in sorted({*old, *new})}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def described(pair: tuple[Any, Any]) -> str:
-    """Both values in words."""
-    before, now = ("absent" if value is ABSENT else json.dumps(value) for value in pair)
-    return f"{before} in the run, {now} now"
+def change_text(pair: tuple[Any, Any]) -> str:
+    """Both values as text."""
+    old, new = ("absent" if value is ABSENT else json.dumps(value) for value in pair)
+    return f"{old} in the run, {new} now"
 
 
 _MACHINE: Final = re.compile(
@@ -90,32 +88,32 @@ _MINOR: Final = re.compile(r"(\d+\.\d+)\..*")
 
 
 def machine_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts by dot key that make two runs incomparable where they differ; unknown left out.
+    """Facts by dot key that make two runs incomparable if they differ, without unknown ones.
 
     They are hardware, its clocks as far as somebody has set them, driver, the versions that compute
     and measure, and the variables that set threads, precision and memory of the libraries. The code
     under test is not among them, since it is what a comparison is about; nor are names of machines
     that are alike otherwise. Of Python's version the patch level does not count. Of what is
-    :func:`recorded_lately` unknown facts are not left out: that tells them from unrecorded ones.
+    :func:`is_recent_fact` unknown facts are not left out: that tells them from unrecorded ones.
     """
     facts = {
         key: fact
         for key, fact in flat(environment).items()
         # An empty variable, LD_PRELOAD for example, is as good as none.
-        if _MACHINE.fullmatch(key) and (fact not in (None, "") or recorded_lately(key))
+        if _MACHINE.fullmatch(key) and (fact not in (None, "") or is_recent_fact(key))
     }
     if "python.version" in facts:
         facts["python.version"] = _MINOR.sub(r"\1", str(facts["python.version"]))
     return facts
 
 
-def recorded_lately(key: str) -> bool:
-    """Whether records of earlier versions lack that fact, of which they therefore tell nothing."""
+def is_recent_fact(key: str) -> bool:
+    """Whether earlier versions did not record that fact."""
     return _LATELY.fullmatch(key) is not None
 
 
-def told_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Other facts by dot key that are worth saying where they differ."""
+def informative_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Informative facts by dot key that do not affect comparability."""
     return {
         key: fact
         for key, fact in flat(environment).items()
@@ -124,13 +122,15 @@ def told_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fingerprint_of(machine: Mapping[str, Any], settings: Mapping[str, Any], timer: str) -> str:
-    """One text for a machine, a benchmark's settings and its clock: equal if comparable.
+    """Hash of machine, settings and clock: equal if comparable.
 
     It is the same as the one that earlier versions have stored: facts that they did not compare are
     no part of it, so that of equal ones some are not comparable.
     """
-    known = {key: fact for key, fact in machine.items() if not _NOT_IN_FINGERPRINTS.fullmatch(key)}
-    text = json.dumps([known, dict(settings), timer], sort_keys=True, default=str)
+    relevant = {
+        key: fact for key, fact in machine.items() if not _NOT_IN_FINGERPRINTS.fullmatch(key)
+    }
+    text = json.dumps([relevant, dict(settings), timer], sort_keys=True, default=str)
     return sha256(text.encode()).hexdigest()[:24]
 
 
@@ -157,7 +157,7 @@ _LEFT_OUT: Final = re.compile(
 
 
 def fingerprint(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The known facts of an `environment` by dot key that make its numbers comparable.
+    """Known facts of an `environment`, by dot key, that make its numbers comparable.
 
     Kept are the hardware, the software and the code that can change a number. Left out are the
     names of things that are alike otherwise (host, GPU, branch), what a launcher sets anew for each

@@ -1,4 +1,4 @@
-"""Which commit was measured."""
+"""Git facts: the measured commit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.environment.redaction import redacted
+from gpubench_plugin.environment.redaction import redact
 from gpubench_plugin.records import Json
 
 _TIMEOUT_S: Final = 10.0
@@ -29,7 +29,7 @@ _BRANCH_VARIABLES: Final = ("GITHUB_REF_NAME", "CI_COMMIT_BRANCH")
 
 
 def commit_facts(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Json | None:
-    """Commit, branch, uncommitted changes and remote of the repository `folder` is in.
+    """Commit, branch, uncommitted changes and remote of the repository of `folder`.
 
     None without git or a repository; a single fact git cannot give is None. `changes` tells one
     set of uncommitted changes from another: the beginning of the SHA-256 of their diff. The remote
@@ -45,7 +45,7 @@ def commit_facts(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Js
         "branch": _git(folder, "branch", "--show-current") or _branch_in_ci(environ),
         "dirty": None if changes is None else bool(changes),
         "changes": _digest(folder) if changes else None,
-        "remote": remote and redacted(remote),
+        "remote": remote and redact(remote),
     }
 
 

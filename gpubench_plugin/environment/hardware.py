@@ -1,4 +1,4 @@
-"""The hardware of this machine: its GPUs as their driver describes them, processor and memory.
+"""Hardware facts: GPUs, processor and memory.
 
 CUDA is never initialised: a process that did could not fork any more, and CUDA's memory would be
 part of every measurement. NVML (through ``pynvml``, if it is installed) and the driver's files
@@ -24,7 +24,7 @@ _MILLIWATTS_PER_WATT: Final = 1000
 
 
 def gpu_facts() -> Json | None:
-    """The driver's version and each GPU's facts; None where there is no driver.
+    """Driver version and facts of each GPU; None without a driver.
 
     They are name, UUID, memory, the enforced power limit in watts, the clocks in MHz that
     applications are to run at (graphics, memory; ``nvidia-smi -ac`` sets them), and whether the GPU
@@ -34,7 +34,7 @@ def gpu_facts() -> Json | None:
     known is None. Nothing volatile (present clocks, temperature, free memory) is among them. NVML
     can set the range that ``nvidia-smi -lgc`` locks clocks to, and cannot be asked for it.
     """
-    return _from_nvml() or _from_files(DRIVER_FILES)
+    return _from_nvml() or _from_proc(DRIVER_FILES)
 
 
 def _from_nvml() -> Json | None:
@@ -61,11 +61,11 @@ def _from_handle(nvml: Any, handle: Any) -> Json:
         "name": _text(nvml.nvmlDeviceGetName(handle)),
         "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
         "memory_bytes": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-        "power_limit_w": _told(
+        "power_limit_w": _or_none(
             nvml, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / _MILLIWATTS_PER_WATT
         ),
-        "applications_clocks_mhz": _told(nvml, lambda: _applications_clocks(nvml, handle)),
-        "mig": _told(nvml, lambda: bool(nvml.nvmlDeviceGetMigMode(handle)[0])),
+        "applications_clocks_mhz": _or_none(nvml, lambda: _applications_clocks(nvml, handle)),
+        "mig": _or_none(nvml, lambda: bool(nvml.nvmlDeviceGetMigMode(handle)[0])),
     }
 
 
@@ -74,25 +74,25 @@ def _applications_clocks(nvml: Any, handle: Any) -> list[int]:
     return [int(nvml.nvmlDeviceGetApplicationsClock(handle, kind)) for kind in kinds]
 
 
-def _told(nvml: Any, ask: Callable[[], Any]) -> Any:
-    """What `ask` returns, or None where this kind of GPU does not know it."""
+def _or_none(nvml: Any, query: Callable[[], Any]) -> Any:
+    """Call `query`; None if this GPU does not support the query."""
     try:
-        return ask()
+        return query()
     except nvml.NVMLError:
         return None
 
 
 def _text(value: str | bytes) -> str:
-    """Old versions of pynvml give bytes."""
+    """Decode text: old versions of pynvml return bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _from_files(folder: Path) -> Json | None:
-    """The same from ``version`` and ``gpus/*/information``, which tell name and UUID only."""
+def _from_proc(folder: Path) -> Json | None:
+    """The same from ``/proc``: ``version`` and ``gpus/*/information`` (name and UUID only)."""
     try:
         version = (folder / "version").read_text(encoding="utf-8", errors="replace")
         files = sorted((folder / "gpus").glob("*/information"))
-        described = [file.read_text(encoding="utf-8", errors="replace") for file in files]
+        contents = [file.read_text(encoding="utf-8", errors="replace") for file in files]
     except OSError:
         return None
     number = re.search(r"Kernel Module[^\n]*?\s(\d+(\.\d+)+)\s", version)
@@ -101,14 +101,14 @@ def _from_files(folder: Path) -> Json | None:
         "driver": number and number[1],
         "devices": [
             {"name": _field(text, "Model"), "uuid": _field(text, "GPU UUID"), **unknown}
-            for text in described
+            for text in contents
         ],
     }
 
 
 def _field(text: str, name: str) -> str | None:
-    found = re.search(rf"^{name}:\s*(\S.*?)\s*$", text, re.MULTILINE)
-    return found and found[1]
+    match = re.search(rf"^{name}:\s*(\S.*?)\s*$", text, re.MULTILINE)
+    return match and match[1]
 
 
 QUOTA_FILE: Final = Path("/sys/fs/cgroup/cpu.max")
@@ -125,15 +125,15 @@ Sources: https://docs.kernel.org/admin-guide/pm/cpufreq.html and …/intel_pstat
 def cpu_facts(
     cpu_file: Path = CPU_FILE, quota_file: Path = QUOTA_FILE, cpu_folder: Path = CPU_FOLDER
 ) -> Json:
-    """Model, cores, how many of them this process may use, and how their clocks are governed.
+    """CPU model, cores, usable cores, and frequency governor.
 
     `quota_cores` is the share a container may use, which no count of cores shows. `governor` is
     that of the usable cores, or all of theirs, in the order of names; `boost` says whether clocks
     above the base clock are allowed. What is not known is None.
     """
-    described = text_of(cpu_file)
+    cpuinfo = text_of(cpu_file)
     cores = set(
-        re.findall(r"^physical id\s*:\s*(\d+)$.*?^core id\s*:\s*(\d+)$", described, re.M | re.S)
+        re.findall(r"^physical id\s*:\s*(\d+)$.*?^core id\s*:\s*(\d+)$", cpuinfo, re.M | re.S)
     )
     return {
         "model": cpu_model(cpu_file),
@@ -154,15 +154,15 @@ def _governor(folder: Path) -> str | None:
 
 
 def _boost(folder: Path) -> bool | None:
-    """The switch of the kernel, or of Intel's driver, which states the opposite."""
-    for file, on in (("cpufreq/boost", "1"), ("intel_pstate/no_turbo", "0")):
+    """Turbo state from the kernel's switch, or the inverse of Intel's driver switch."""
+    for file, enabled_value in (("cpufreq/boost", "1"), ("intel_pstate/no_turbo", "0")):
         if (switch := text_of(folder / file).strip()) in {"0", "1"}:
-            return switch == on
+            return switch == enabled_value
     return None
 
 
 def memory_bytes() -> int | None:
-    """The machine's main memory, if the system tells."""
+    """Main memory of the machine, if known."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):

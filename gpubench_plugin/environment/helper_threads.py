@@ -1,4 +1,4 @@
-"""Threads of our own that wait beside a benchmark; a report of where a process hangs omits them.
+"""Helper threads of the plugin, which hang reports omit.
 
 faulthandler names a thread by its identity alone, so each of them says which one it has, and when
 it ends: the system gives the number to another thread then.
@@ -21,13 +21,13 @@ _descriptors: list[int] = []
 
 
 class HelperThread(threading.Thread):
-    """A daemon thread that calls `target` and is known as a helper until it ends."""
+    """A daemon thread registered as a helper while it runs."""
 
     def __init__(self, name: str, target: Callable[..., object], *arguments: Any):
         super().__init__(name=name, target=target, args=arguments, daemon=True)
 
     def run(self) -> None:
-        """What the new thread does."""
+        """Run the target and unregister."""
         ident = threading.get_ident()
         _idents.add(ident)
         _note(ident, "begins")
@@ -38,28 +38,28 @@ class HelperThread(threading.Thread):
             _idents.discard(ident)
 
 
-def note_in(descriptor: int) -> None:
-    """From now on, write into the open file which threads are helpers, beside what it is for."""
+def record_in(descriptor: int) -> None:
+    """Record helper threads in the open stack file from now on."""
     _descriptors.append(descriptor)
     for ident in tuple(_idents):
         _note(ident, "begins")
 
 
-def idents_here() -> frozenset[int]:
-    """The identities of the helpers of this process."""
+def helper_idents() -> frozenset[int]:
+    """Thread ids of the running helpers in this process."""
     return frozenset(_idents)
 
 
-def idents_noted(text: str) -> frozenset[int]:
-    """The identities of the helpers that were not over at the end of such a file's `text`."""
+def recorded_idents(text: str) -> frozenset[int]:
+    """Ids of helpers still running at the end of a stack file's `text`."""
     running: set[int] = set()
-    for ident, what in _NOTE.findall(text):
-        (running.add if what == "begins" else running.discard)(int(ident, 16))
+    for ident, event in _NOTE.findall(text):
+        (running.add if event == "begins" else running.discard)(int(ident, 16))
     return frozenset(running)
 
 
 def without_helpers(stacks: str, idents: frozenset[int]) -> str:
-    """The `stacks` that faulthandler wrote, less the notes and the threads with those `idents`."""
+    """Remove the notes and the helper threads from faulthandler's `stacks`."""
     threads = _NOTE.sub("", stacks).strip().split("\n\n")
     return "\n\n".join(thread for thread in threads if _ident(thread) not in idents)
 
@@ -69,7 +69,7 @@ def _ident(thread: str) -> int | None:
     return int(head[1], 16) if head else None
 
 
-def _note(ident: int, what: str) -> None:
+def _note(ident: int, event: str) -> None:
     for descriptor in _descriptors:
         with suppress(OSError):  # a full disk: the report then shows the helper, too
-            os.write(descriptor, f"helper thread {ident:#x} {what}\n".encode())
+            os.write(descriptor, f"helper thread {ident:#x} {event}\n".encode())

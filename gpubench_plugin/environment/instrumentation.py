@@ -1,4 +1,4 @@
-"""What makes this interpreter run code at another speed than a plain one, and is on record."""
+"""Interpreter settings that change execution speed, for the record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _USUAL_ALLOCATORS: Final = frozenset({"", "default", "pymalloc"})
 
 
 def interpreter_facts(environ: Mapping[str, str] = os.environ) -> Json:
-    """What is not as usual, by name; nothing of a plain interpreter.
+    """Unusual interpreter settings by name; empty for a plain interpreter.
 
     ``optimize``: the level of ``-O``, which leaves assertions out. ``dev_mode``: ``-X dev``.
     ``malloc``: the allocator of ``PYTHONMALLOC``. ``tracemalloc``: every allocation is traced.
@@ -32,13 +32,13 @@ def interpreter_facts(environ: Mapping[str, str] = os.environ) -> Json:
 
 
 def is_instrumented(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether one of the facts deserves the flag: all but an allocator that checks nothing."""
+    """Whether a setting requires the flag: all but a non-checking allocator."""
     facts = interpreter_facts(environ)
     return bool(facts.keys() - {"malloc"}) or facts.get("malloc", "").endswith("debug")
 
 
 def interpreter_options() -> list[str]:
-    """The options by which another Python becomes like this one, as far as its speed goes."""
+    """Command line options that give another Python the same speed settings."""
     options = ["-O"] * sys.flags.optimize
     for name in ("dev", "tracemalloc"):
         if value := sys._xoptions.get(name):

@@ -1,4 +1,4 @@
-"""JSON files: read from anywhere with a clear message for each fault, written whole or not at all.
+"""JSON files: validated reads with precise errors, atomic writes.
 
 What is written is JSON as in RFC 8259: no NaN, no infinity, no lone surrogate, keys are strings.
 """
@@ -50,22 +50,22 @@ _DIGITS_OF_FLOATS: Final = 308
 
 
 def load(path: Path, *, limit: int = LIMIT_BYTES) -> Any:
-    """What the JSON file at `path` holds; see :func:`parsed`.
+    """Load the JSON file at `path`; see :func:`parse`.
 
     Raises:
         UsageProblem: there is no such file.
-        BrokenFile: it is no regular file, larger than `limit` bytes, or as for :func:`parsed`.
+        BrokenFile: it is no regular file, larger than `limit` bytes, or as for :func:`parse`.
         ResultsError: the operating system does not let it be read.
     """
     try:
         data = files.read(path, limit=limit)
     except FileNotFoundError:
-        raise UsageProblem(f"{path}: no such file{_beside(path)}") from None
-    return parsed(data, str(path))
+        raise UsageProblem(f"{path}: no such file{_nearest_hint(path)}") from None
+    return parse(data, str(path))
 
 
-def parsed(data: bytes, where: str) -> Any:
-    """What `data` says in JSON, which messages call `where`.
+def parse(data: bytes, label: str) -> Any:
+    """Parse JSON `data`, called `label` in messages.
 
     NaN and infinities, which are no JSON, are floats; so are whole numbers that no float reaches.
 
@@ -74,28 +74,28 @@ def parsed(data: bytes, where: str) -> Any:
             large for the memory.
     """
     if not data.strip():
-        raise BrokenFile(f"{where} is empty")
+        raise BrokenFile(f"{label} is empty")
     try:
         text = data.decode(json.detect_encoding(data), "surrogatepass")
         if _depth(text.encode("utf-8", "surrogatepass")) > MAX_DEPTH:
-            raise _nested(where)
-        return json.loads(text, parse_int=_whole)
+            raise _nested(label)
+        return json.loads(text, parse_int=_parse_integer)
     except json.JSONDecodeError as error:
-        raise BrokenFile(f"{where} {_why(error)}") from None
+        raise BrokenFile(f"{label} {_syntax_error(error)}") from None
     except ValueError:  # of the text's encoding
-        raise BrokenFile(f"{where} is not JSON: it is no text") from None
+        raise BrokenFile(f"{label} is not JSON: it is no text") from None
     except RecursionError:
-        raise _nested(where) from None
+        raise _nested(label) from None
     except MemoryError:
-        raise BrokenFile(f"{where} does not fit into memory") from None
+        raise BrokenFile(f"{label} does not fit into memory") from None
 
 
-def _whole(digits: str) -> float:
+def _parse_integer(digits: str) -> float:
     return int(digits) if len(digits) <= _DIGITS_OF_FLOATS else float(digits)
 
 
 def _depth(data: bytes) -> int:
-    """How deep `data` in UTF-8 is nested at most: what is never closed may be open all at once.
+    """Upper bound of the nesting depth of UTF-8 `data`.
 
     Of what stands between texts only the brackets are kept; each turn removes the innermost pairs.
     It takes no recursion, and a fifth of the time of parsing.
@@ -104,19 +104,19 @@ def _depth(data: bytes) -> int:
         return MAX_DEPTH
     brackets, depth = _TEXT.sub(b"", data).translate(_BRACKETS, _NO_BRACKETS), 0
     while brackets and depth <= MAX_DEPTH:
-        left = brackets.replace(b"[]", b"")
-        if len(left) == len(brackets):
+        remaining = brackets.replace(b"[]", b"")
+        if len(remaining) == len(brackets):
             return depth + brackets.count(b"[")
-        brackets, depth = left, depth + 1
+        brackets, depth = remaining, depth + 1
     return depth
 
 
-def _nested(where: str) -> BrokenFile:
-    return BrokenFile(f"{where} is nested too deeply, more than {MAX_DEPTH} levels")
+def _nested(label: str) -> BrokenFile:
+    return BrokenFile(f"{label} is nested too deeply, more than {MAX_DEPTH} levels")
 
 
-def _beside(path: Path) -> str:
-    """The name nearest to the missing one, in its folder."""
+def _nearest_hint(path: Path) -> str:
+    """Suggestion of the nearest file name in the folder."""
     try:
         names = [entry.name for entry in path.parent.iterdir()]
     except OSError:
@@ -124,7 +124,7 @@ def _beside(path: Path) -> str:
     return nearest(path.name, names)
 
 
-def _why(error: json.JSONDecodeError) -> str:
+def _syntax_error(error: json.JSONDecodeError) -> str:
     at_end = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
     if at_end and error.doc.lstrip()[:1] in {"{", "["}:
         return f"was cut off: the JSON ends in the middle, at line {error.lineno}"
@@ -132,53 +132,55 @@ def _why(error: json.JSONDecodeError) -> str:
 
 
 def text(value: object, *, indent: int | None = None) -> str:
-    """`value` as ASCII JSON text; see :func:`plain` for what becomes of other types."""
-    return json.dumps(plain(value), indent=indent, allow_nan=False)
+    """Serialize `value` as ASCII JSON; see :func:`jsonable` for other types."""
+    return json.dumps(jsonable(value), indent=indent, allow_nan=False)
 
 
-def plain(value: object, *, lost: dict[str, str] | None = None, pointer: str = "") -> Any:
-    """`value` in JSON's own types.
+def jsonable(value: object, *, dropped: dict[str, str] | None = None, pointer: str = "") -> Any:
+    """Convert `value` to JSON types.
 
     Tuples and sets become lists, arrays and scalars of other libraries Python's own, all else
-    its text. A number that is not finite becomes null: JSON has no word for it. Where `lost` is
+    its text. A number that is not finite becomes null: JSON has no word for it. Where `dropped` is
     given, it receives the JSON pointer (RFC 6901) of each such number and ``nan``, ``inf`` or
     ``-inf``.
     """
-    if callable(own := getattr(value, "tolist", None)):
-        value = own()
+    if callable(tolist := getattr(value, "tolist", None)):
+        value = tolist()
     if isinstance(value, Mapping):
         return {
-            well_formed(str(k)): plain(v, lost=lost, pointer=f"{pointer}/{_escaped(str(k))}")
+            escape_surrogates(str(k)): jsonable(
+                v, dropped=dropped, pointer=f"{pointer}/{_escaped(str(k))}"
+            )
             for k, v in value.items()
         }
     if isinstance(value, AbstractSet):
         value = sorted(value, key=str)
     if isinstance(value, list | tuple):
-        return [plain(v, lost=lost, pointer=f"{pointer}/{i}") for i, v in enumerate(value)]
+        return [jsonable(v, dropped=dropped, pointer=f"{pointer}/{i}") for i, v in enumerate(value)]
     if isinstance(value, float):
-        return _finite(value, lost, pointer)
-    return value if value is None or isinstance(value, int) else well_formed(str(value))
+        return _finite(value, dropped, pointer)
+    return value if value is None or isinstance(value, int) else escape_surrogates(str(value))
 
 
-def well_formed(string: str) -> str:
-    """`string` with lone surrogates, as in a file name that is not UTF-8, written as escapes."""
+def escape_surrogates(string: str) -> str:
+    """`string` with lone surrogates (as in non-UTF-8 file names) escaped."""
     return string.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _finite(number: float, lost: dict[str, str] | None, pointer: str) -> float | None:
+def _finite(number: float, dropped: dict[str, str] | None, pointer: str) -> float | None:
     if math.isfinite(number):
         return number
-    if lost is not None:
-        lost[pointer] = str(number)
+    if dropped is not None:
+        dropped[pointer] = str(number)
     return None
 
 
 def _escaped(key: str) -> str:
-    return well_formed(key).replace("~", "~0").replace("/", "~1")
+    return escape_surrogates(key).replace("~", "~0").replace("/", "~1")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` in UTF-8 to `path`, durably; a symbolic link there is replaced, not followed.
+    """Write UTF-8 `text` to `path` durably, replacing a symbolic link there.
 
     Raises:
         ResultsError: it could not be written; what stood at `path` before is intact.
@@ -200,7 +202,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove the file `path`, durably; where there is none, do nothing.
+    """Remove the file at `path` durably, if it exists.
 
     Raises:
         ResultsError: it could not be removed.
@@ -213,6 +215,6 @@ def remove(path: Path) -> None:
 
 
 def not_written(path: Path, error: OSError) -> ResultsError:
-    """The error for a result that the operating system did not take."""
+    """ResultsError for a write that the operating system refused."""
     reason = error.strerror or str(error)
     return ResultsError(f"{path} was not written: {reason}; what was written before is intact")

@@ -1,4 +1,4 @@
-"""Locks of the kernel (flock), each held by one process and by none of its children.
+"""Kernel file locks (flock), held by one process and not inherited by children.
 
 A lock of that kind belongs to the open file, which a forked child shares: it would live on in the
 child when its owner is dead. So every child that is forked through Python, a worker of a
@@ -21,7 +21,7 @@ from gpubench_plugin.errors import ResultsError
 
 
 class KernelLock:
-    """An open file, `descriptor`, and the lock that this process holds on it once it was taken.
+    """An open file, `descriptor`, and this process's lock on it once taken.
 
     The kernel lets go with the process, however that ends. In a forked child, and once it was
     closed, the descriptor is -1. Raises OSError where the file cannot be opened.
@@ -32,8 +32,8 @@ class KernelLock:
         _OPEN.add(self)
         self.descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
 
-    def take(self, *, shared: bool = False, wait: bool = False) -> None:
-        """Take the lock alone, or with others who share it.
+    def acquire(self, *, shared: bool = False, wait: bool = False) -> None:
+        """Acquire the lock, exclusive or `shared`.
 
         Raises:
             BlockingIOError: another process holds it, and this is not to `wait`.
@@ -43,12 +43,12 @@ class KernelLock:
         fcntl.flock(self.descriptor, kind if wait else kind | fcntl.LOCK_NB)
 
     def release(self) -> None:
-        """Let go of the lock and keep the file open; raises OSError."""
+        """Release the lock but keep the file open; raises OSError."""
         if self.descriptor >= 0:
             fcntl.flock(self.descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Let go of both; a second time does nothing."""
+        """Release the lock and close the file; idempotent."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -74,7 +74,7 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold `folder` alone while a small file in it is read, changed and written again.
+    """Hold an exclusive lock on `folder` while a small file in it is updated.
 
     Others wait for as long as this lasts. The lock is the kernel's and on the folder itself: it
     goes with the process, and leaves no file behind. A file system without locks offers none.
@@ -88,5 +88,5 @@ def locked(folder: Path) -> Iterator[None]:
         raise ResultsError(f"{folder} cannot be opened: {error.strerror}") from error
     with lock:
         with suppress(OSError):
-            lock.take(wait=True)
+            lock.acquire(wait=True)
         yield

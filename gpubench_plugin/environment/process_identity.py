@@ -1,4 +1,4 @@
-"""Which process this is, written down so that a later one can tell whether it is gone for certain.
+"""Process identity that a later process can check for liveness.
 
 Process ids mean something only within one boot of one kernel and one namespace of process ids, so
 nothing is ever concluded about a process of another host, another container or an earlier boot.
@@ -22,7 +22,7 @@ STATE, _START_TIME = 0, 19
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessIdentity:
-    """A process of the user `uid` on `host`; `place` is as :func:`place` tells it.
+    """A process of user `uid` on `host`; for `place` see :func:`namespace_id`.
 
     `started` is in clock ticks after the boot: no other process of that `place` has the same `pid`
     and the same start.
@@ -35,20 +35,24 @@ class ProcessIdentity:
     started: int
 
     @classmethod
-    def of_this_process(cls) -> Self | None:
-        """The identity of the process that asks; None where the system does not tell."""
-        here, pid = place(), os.getpid()
+    def current(cls) -> Self | None:
+        """Identity of the current process; None if the system does not provide it."""
+        namespace, pid = namespace_id(), os.getpid()
         fields = stat_fields(pid)
-        if here is None or fields is None:
+        if namespace is None or fields is None:
             return None
-        started = int(fields[_START_TIME])
+        start_time = int(fields[_START_TIME])
         return cls(
-            uid=os.geteuid(), host=socket.gethostname(), place=here, pid=pid, started=started
+            uid=os.geteuid(),
+            host=socket.gethostname(),
+            place=namespace,
+            pid=pid,
+            started=start_time,
         )
 
     @classmethod
     def from_json(cls, data: Json) -> Self:
-        """The identity that :func:`dataclasses.asdict` gave.
+        """Deserialize the output of :func:`dataclasses.asdict`.
 
         Raises:
             KeyError, TypeError, ValueError: it is not as it was written.
@@ -62,9 +66,9 @@ class ProcessIdentity:
         return cls(**numbers, **texts)
 
     def is_gone(self) -> bool:
-        """Whether it has ended for certain; False where that cannot be told from here."""
-        here = type(self).of_this_process()
-        if here is None or (self.uid, self.host, self.place) != (here.uid, here.host, here.place):
+        """Whether the process has certainly ended; False if unknown."""
+        now = type(self).current()
+        if now is None or (self.uid, self.host, self.place) != (now.uid, now.host, now.place):
             return False
         try:
             os.kill(self.pid, 0)
@@ -78,8 +82,8 @@ class ProcessIdentity:
         )
 
 
-def place() -> str | None:
-    """This boot of the kernel and this process's namespaces of process ids and of clocks.
+def namespace_id() -> str | None:
+    """Boot id of the kernel, and this process's pid and time namespaces.
 
     Two processes with the same place see each other's process ids and start times. None where the
     system does not tell.

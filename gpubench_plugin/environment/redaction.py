@@ -1,4 +1,4 @@
-"""What must not be recorded: secrets in variables, arguments and URLs.
+"""Redaction of secrets in variables, arguments and URLs.
 
 A false alarm hides a harmless word, an oversight publishes a password; so where in doubt, a value
 counts as a secret.
@@ -41,61 +41,63 @@ _KNOWN_TOKEN: Final = re.compile(
 
 
 def recorded_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that may be recorded: on the list of names, and without any secret."""
+    """Environment variables that may be recorded: allow-listed and without secrets."""
     return {
         name: value
         for name, value in sorted(environ.items())
         if _RECORDED.fullmatch(name)
-        and (name in _HARMLESS or not names_a_secret(name))
-        and redacted(value) == value
+        and (name in _HARMLESS or not is_secret_name(name))
+        and redact(value) == value
     }
 
 
-def names_a_secret(name: str) -> bool:
-    """Whether a variable, option or key called `name` is likely to hold a secret."""
-    words = re.split(r"[^a-z0-9]+", name.lower())
-    return _surely_secret(name) or any(_AMBIGUOUS.search(word) for word in words)
+def is_secret_name(name: str) -> bool:
+    """Whether a variable, option or key named `name` probably holds a secret."""
+    parts = re.split(r"[^a-z0-9]+", name.lower())
+    return _is_certain_secret(name) or any(_AMBIGUOUS.search(part) for part in parts)
 
 
-def redacted(text: str) -> str:
-    """`text` without the credentials of URLs and without tokens of well-known services."""
+def redact(text: str) -> str:
+    """Remove URL credentials and tokens of well-known services from `text`."""
     text = _URL_CREDENTIALS.sub(f"{HIDDEN}@", text)
-    text = _URL_PARAMETER.sub(lambda m: f"{m[1]}={HIDDEN}" if names_a_secret(m[1]) else m[0], text)
+    text = _URL_PARAMETER.sub(lambda m: f"{m[1]}={HIDDEN}" if is_secret_name(m[1]) else m[0], text)
     return _KNOWN_TOKEN.sub(HIDDEN, text)
 
 
-def passwords_in(texts: Iterable[str]) -> set[str]:
-    """The passwords of the URLs in `texts`, as written and decoded."""
-    found = {match[1] for text in texts for match in _URL_PASSWORD.finditer(text)}
-    return found | {unquote(password) for password in found}
+def find_passwords(texts: Iterable[str]) -> set[str]:
+    """Passwords in the URLs of `texts`, as written and decoded."""
+    encoded = {match[1] for text in texts for match in _URL_PASSWORD.finditer(text)}
+    return encoded | {unquote(password) for password in encoded}
 
 
 def redacted_command(arguments: Iterable[str]) -> tuple[str, ...]:
-    """The arguments of a command with every secret replaced by ``***``.
+    """Command arguments with every secret replaced by ``***``.
 
     Secrets are known by the option or key that names them (``--api-key=…``, ``--api-key …``,
     ``--set data.token=…``), by being part of a URL or by their form. A plain number after an
     ambiguous name stays: ``--model.num_key_value_heads=8`` is none.
     """
-    shown: list[str] = []
-    awaited = False
+    redacted_arguments: list[str] = []
+    value_is_secret = False
     for argument in arguments:
-        hide = awaited and not argument.startswith("-")
-        shown.append(HIDDEN if hide else _redacted_argument(argument))
-        awaited = argument.startswith("-") and "=" not in argument and names_a_secret(argument)
-    return tuple(shown)
+        hide = value_is_secret and not argument.startswith("-")
+        redacted_arguments.append(HIDDEN if hide else _redacted_argument(argument))
+        value_is_secret = (
+            argument.startswith("-") and "=" not in argument and is_secret_name(argument)
+        )
+    return tuple(redacted_arguments)
 
 
 def _redacted_argument(argument: str) -> str:
-    """`argument` up to the first of its keys that names a secret; ``--set=data.token=…`` has 2."""
-    for equals in re.finditer("=", argument):
-        name, value = argument[: equals.start()], argument[equals.end() :]
+    """`argument`, cut at the first key that names a secret; ``--set=data.token=…`` has two keys."""
+    for separator in re.finditer("=", argument):
+        name, value = argument[: separator.start()], argument[separator.end() :]
         key = name.rpartition("=")[2]
-        ambiguous = names_a_secret(key) and not _NUMBER.fullmatch(value)
-        if "://" not in name and value and (ambiguous or _surely_secret(key)):
-            return f"{redacted(name)}={HIDDEN}"
-    return redacted(argument)
+        ambiguous = is_secret_name(key) and not _NUMBER.fullmatch(value)
+        if "://" not in name and value and (ambiguous or _is_certain_secret(key)):
+            return f"{redact(name)}={HIDDEN}"
+    return redact(argument)
 
 
-def _surely_secret(name: str) -> bool:
+def _is_certain_secret(name: str) -> bool:
     return bool(_SURE.search(re.sub(r"[^a-z0-9]", "", name.lower())))

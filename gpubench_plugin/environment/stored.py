@@ -61,7 +61,7 @@ class Format:
             BrokenFile: it is no JSON object, or states no version that is read.
         """
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        return self.checked(json_files.parsed(data, where), where)
+        return self.checked(json_files.parse(data, where), where)
 
     def checked(self, fields: object, where: str) -> Json:
         """The `fields`, if they are an object of a version that is read; raises BrokenFile."""

@@ -1,4 +1,4 @@
-"""Time that counts against a limit: that in which whoever is limited could run.
+"""Clock for timeouts that does not count time while the guarded process is suspended.
 
 ``CLOCK_MONOTONIC`` goes on while a process is stopped (SIGSTOP, Ctrl-Z, a debugger) or frozen (the
 cgroup's freezer), and nothing in the system counts how long it was. So whoever waits looks at the
@@ -25,12 +25,12 @@ _ONE_LOOK_S: Final = 0.01
 """Looks nearer to each other are one: a look at other processes costs some 20 µs for each."""
 
 
-class WakingClock:
-    """Seconds in which this process could run and nobody that it waits for was stopped.
+class TimeoutClock:
+    """Seconds in which this process ran and none of its peers was stopped.
 
-    To be read at least every :func:`nap_s` of what is left. A process on a busy machine, which
-    wakes up late again and again, does count: one nap for each. From any thread. `stopped` says
-    whether somebody who is waited for is stopped now; `now` is in seconds and never goes back.
+    To be read at least every :func:`poll_interval_s` of what is left. A process on a busy machine,
+    which wakes up late again and again, does count: one nap for each. From any thread. `stopped`
+    says whether somebody who is waited for is stopped now; `now` is in seconds and never goes back.
     """
 
     def __init__(
@@ -42,44 +42,47 @@ class WakingClock:
         self._stopped = stopped
         self._now = now
         self._lock = threading.Lock()
-        self._last = now()
-        self._longest = _LONGEST_NAP_S
+        self._last_reading = now()
+        self._max_step_s = _LONGEST_NAP_S
         self._awake = 0.0
         self._waited_for_stopped = 0.0
 
     def now(self) -> float:
-        """Seconds since the clock was made."""
+        """Seconds since the clock was created."""
         with self._lock:
-            return self._look()
+            return self._update()
 
-    def left(self, until: float) -> float:
-        """Seconds until this clock shows `until`, at least zero."""
+    def remaining(self, until: float) -> float:
+        """Seconds until this clock reaches `until`, at least zero."""
         with self._lock:
-            left = max(0.0, until - self._look())
-            self._longest = _nap_s(left)
-            return left
+            remaining = max(0.0, until - self._update())
+            self._max_step_s = _nap_s(remaining)
+            return remaining
 
-    def _look(self) -> float:
-        now = self._now()
-        if now - self._last >= _ONE_LOOK_S:
-            passed, self._last = min(now - self._last, self._longest), now
+    def _update(self) -> float:
+        current = self._now()
+        if current - self._last_reading >= _ONE_LOOK_S:
+            elapsed, self._last_reading = (
+                min(current - self._last_reading, self._max_step_s),
+                current,
+            )
             if self._waited_for_stopped < LONGEST_STOP_S and self._stopped():
-                self._waited_for_stopped += passed
+                self._waited_for_stopped += elapsed
             else:
-                self._awake += passed
+                self._awake += elapsed
         return self._awake
 
 
-def nap_s(left: float) -> float:
-    """How long to wait at most before the next look where so many seconds are left."""
-    return min(left, _nap_s(left))
+def poll_interval_s(remaining_s: float) -> float:
+    """Longest sleep before the next check, given the seconds left."""
+    return min(remaining_s, _nap_s(remaining_s))
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal or a debugger keeps the process from running (Linux; elsewhere never)."""
+    """Whether the process is stopped by a signal or debugger (Linux; elsewhere False)."""
     fields = stat_fields(pid)
     return fields is not None and fields[STATE] in {"T", "t"}
 
 
-def _nap_s(left: float) -> float:
-    return max(_SHORTEST_NAP_S, min(_LONGEST_NAP_S, left / _NAPS))
+def _nap_s(remaining_s: float) -> float:
+    return max(_SHORTEST_NAP_S, min(_LONGEST_NAP_S, remaining_s / _NAPS))

@@ -19,8 +19,8 @@ _COMMIT_DIGITS: Final = 9
 
 def listed(texts: Sequence[str], most: int = 5, separator: str = ", ") -> str:
     """The first of the `texts`, and how many more there are: ``a, b and 3 more``."""
-    more = len(texts) - most
-    rest = f"{separator.strip(', ')} and {more} more" if more > 0 else ""
+    hidden_count = len(texts) - most
+    rest = f"{separator.strip(', ')} and {hidden_count} more" if hidden_count > 0 else ""
     return separator.join(texts[:most]) + rest
 
 
@@ -40,12 +40,12 @@ def short_commit(commit: str | None) -> str:
 
 
 def significant(value: float, digits: int = MOST_DIGITS) -> str:
-    """`value` in plain decimals with `digits` significant ones: 0.01234, 1.234, 1234, 12345."""
+    """`value` in plain decimals with `digits` significant digits: 0.01234, 1.234, 1234, 12345."""
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f}"
-    rounded = float(f"{value:.{digits - 1}e}")
-    decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
-    return f"{rounded if decimals >= 0 else value:.{max(decimals, 0)}f}"
+    rounded_value = float(f"{value:.{digits - 1}e}")
+    decimals = digits - 1 - math.floor(math.log10(abs(rounded_value)))
+    return f"{rounded_value if decimals >= 0 else value:.{max(decimals, 0)}f}"
 
 
 def scaled(value: float, scales: Sequence[Scale], digits: int = MOST_DIGITS) -> str:
@@ -60,5 +60,5 @@ def scaled(value: float, scales: Sequence[Scale], digits: int = MOST_DIGITS) -> 
 
 
 def byte_size(value: float, digits: int = MOST_DIGITS) -> str:
-    """An amount of memory in binary units: ``912.4 MiB``, ``17 B``."""
+    """Format bytes in binary units: ``912.4 MiB``, ``17 B``."""
     return f"{value:.0f} B" if abs(value) < 1024 else scaled(value, _BINARY, digits)

@@ -1,4 +1,4 @@
-"""The three ways to run: in this process, in a gang of our own, under torchrun."""
+"""Launchers: in this process, in a gang of worker processes, or under torchrun."""
 
 from typing import TYPE_CHECKING
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
         state_of,
         update_context,
     )
-    from gpubench_plugin.launchers.deadlines import Deadline, Patience
+    from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
     from gpubench_plugin.launchers.in_process import (
         InProcess,
         RunsBenchmarks,
         has_debugger,
     )
-    from gpubench_plugin.launchers.outcome import Ending, Verdict, judge, named
-    from gpubench_plugin.launchers.output import GANG, Output, Valve, is_secondary
+    from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge, ranks_text
+    from gpubench_plugin.launchers.output import GANG, DeferredStream, LogForwarder, is_secondary
     from gpubench_plugin.launchers.report_payload import Notes
     from gpubench_plugin.launchers.scratch import (
         TOKEN,
         ScratchFolder,
-        abandoned,
+        leftovers,
         private_folder,
     )
     from gpubench_plugin.launchers.signals import (
-        Interruption,
-        Notice,
-        Termination,
-        deferred,
-        ended_by_signals,
-        unheard,
+        ExitRequest,
+        ExitWatcher,
+        SignalInterrupt,
+        exit_on_signals,
+        signals_deferred,
+        signals_ignored,
     )
     from gpubench_plugin.launchers.watchdog import Watchdog
 

@@ -16,7 +16,7 @@ from gpubench_plugin.launchers.report_payload import Notes
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import Case, Settings
-    from gpubench_plugin.distributed import Ranks
+    from gpubench_plugin.distributed import RankSession
     from gpubench_plugin.results import BenchmarkFixture, Metadata, RunDirectory
 
 
@@ -36,7 +36,7 @@ class RunContext:
     """
 
     settings: Settings
-    ranks: Ranks
+    ranks: RankSession
     run: RunDirectory | None = None
     ranks_folder: Path | None = None
     resumed: Collection[str] = ()

@@ -1,4 +1,4 @@
-"""How long the ranks of one benchmark are waited for."""
+"""Timeouts of the ranks of one benchmark."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
-    """Seconds: for the whole benchmark, and for the others once a rank has passed or has not."""
+class Timeouts:
+    """Timeouts in seconds: for the benchmark, and for the other ranks once one has ended."""
 
     timeout_s: float
     failure_grace_s: float
     divergence_s: float
 
     @classmethod
-    def with_case(cls, case: Case, default_s: float) -> Self:
-        """The patience with `case`, which may take `default_s` unless it says otherwise."""
+    def of_case(cls, case: Case, default_s: float) -> Self:
+        """Timeouts of `case`, with `default_s` unless it states its own."""
         distributed = case.configuration.distributed
         return cls(
             timeout_s=case.timeout_s(default_s),
@@ -29,43 +29,43 @@ class Patience:
 
 
 class Deadline:
-    """When the ranks that have not ended are given up, and what is then said of them.
+    """Deadline of the ranks that have not ended, and the message used on expiry.
 
     `now`, here and below, is what a
     :class:`~gpubench_plugin.environment.waking_clock.WakingClock` shows.
     """
 
-    def __init__(self, patience: Patience, now: float):
-        self._patience = patience
-        self.at = now + patience.timeout_s
-        self.why = f"did not end within {patience.timeout_s:g} s (measure.timeout_s)"
+    def __init__(self, timeouts: Timeouts, now: float):
+        self._timeouts = timeouts
+        self.at = now + timeouts.timeout_s
+        self.message = f"did not end within {timeouts.timeout_s:g} s (measure.timeout_s)"
 
     def rank_ended(self, now: float, *, passed: bool, skipped: bool = False) -> None:
-        """A rank has come to its end: the others have a grace, the shorter if it did not pass."""
+        """Shorten the deadline after a rank has ended; more so if it did not pass."""
         if passed:
-            self._hasten(now, self._patience.divergence_s, "passed", "divergence_s")
+            self._shorten(now, self._timeouts.divergence_s, "passed", "divergence_s")
         else:
             event = "skipped" if skipped else "failed"
-            self._hasten(now, self._patience.failure_grace_s, event, "failure_grace_s")
+            self._shorten(now, self._timeouts.failure_grace_s, event, "failure_grace_s")
 
-    def _hasten(self, now: float, grace_s: float, event: str, key: str) -> None:
+    def _shorten(self, now: float, grace_s: float, event: str, key: str) -> None:
         if now + grace_s < self.at:
             self.at = now + grace_s
-            self.why = (
+            self.message = (
                 f"did not end within {grace_s:g} s after another rank {event} (distributed.{key})"
             )
 
 
-class Muster:
-    """When the ranks that have not come to a gang are given up, and what is then said of them."""
+class JoinDeadline:
+    """Deadline for ranks to join a gang, and the message used on expiry."""
 
-    def __init__(self, patience: Patience, now: float):
-        self._grace_s = patience.divergence_s
-        self.at = now + patience.timeout_s
-        self.why = f"within {patience.timeout_s:g} s (gpubench_timeout_s)"
+    def __init__(self, timeouts: Timeouts, now: float):
+        self._grace_s = timeouts.divergence_s
+        self.at = now + timeouts.timeout_s
+        self.message = f"within {timeouts.timeout_s:g} s (gpubench_timeout_s)"
 
-    def rank_came(self, now: float) -> None:
-        """A rank is ready: the others, on the same host, should not take much longer."""
+    def rank_joined(self, now: float) -> None:
+        """Shorten the deadline once a rank has joined."""
         if now + self._grace_s < self.at:
             self.at = now + self._grace_s
-            self.why = f"within {self._grace_s:g} s of another (distributed.divergence_s)"
+            self.message = f"within {self._grace_s:g} s of another (distributed.divergence_s)"

@@ -1,4 +1,4 @@
-"""The end of a pytest session whose main thread cannot bring it about: it hangs, or must stop.
+"""Forced exit of a pytest session whose main thread hangs or must stop.
 
 Everything is written and printed as at an ordinary end, but no fixture is torn down: that could
 wait for the same thing as the main thread does.
@@ -15,40 +15,40 @@ from typing import Final, NoReturn
 
 import pytest
 
-from gpubench_plugin.errors import text_of
+from gpubench_plugin.errors import error_text
 
 LONGEST_S: Final = 20.0
 """torchrun gives its ranks 30 s after it has asked them to end."""
 
 
-def end_session(
+def force_exit(
     session: pytest.Session,
     reports: Iterable[pytest.TestReport],
     *,
-    why: str,
+    message: str,
     code: int,
-    within_s: float = LONGEST_S,
-    written: Callable[[], object] = lambda: None,
+    timeout_s: float = LONGEST_S,
+    on_written: Callable[[], object] = lambda: None,
 ) -> NoReturn:
-    """Log `reports`, let everybody write what there is, say `why`, and end this process.
+    """Log `reports`, flush all results, print `message`, and exit the process.
 
-    From any thread. `code` is the session's and the process' exit code; `written` is called when
-    all is written. After `within_s` seconds the process ends, whatever has been written by then.
+    From any thread. `code` is the session's and the process' exit code; `on_written` is called when
+    all is written. After `timeout_s` seconds the process ends, whatever has been written by then.
     """
-    limit = threading.Timer(within_s, os._exit, (code,))
+    limit = threading.Timer(timeout_s, os._exit, (code,))
     limit.daemon = True
     limit.start()
     try:
-        _finish(session, reports, why, code)
-        written()
+        _finish_session(session, reports, message, code)
+        on_written()
     except BaseException as error:  # there is nobody left who could handle it
-        _say(f"gpubench: the session's end failed: {type(error).__name__}: {text_of(error)}")
+        _print(f"gpubench: the session's end failed: {type(error).__name__}: {error_text(error)}")
     finally:
         os._exit(code)
 
 
-def _finish(
-    session: pytest.Session, reports: Iterable[pytest.TestReport], why: str, code: int
+def _finish_session(
+    session: pytest.Session, reports: Iterable[pytest.TestReport], message: str, code: int
 ) -> None:
     manager = session.config.pluginmanager
     capture = manager.get_plugin("capturemanager")
@@ -59,17 +59,17 @@ def _finish(
     session.exitstatus = code
     if code == pytest.ExitCode.INTERRUPTED:
         with pytest.raises(KeyboardInterrupt) as interruption:
-            raise KeyboardInterrupt(why)
+            raise KeyboardInterrupt(message)
         session.config.hook.pytest_keyboard_interrupt(excinfo=interruption)
     else:
-        session.shouldfail = why
+        session.shouldfail = message
     # pytest's runner would tear down the fixtures.
     finish = manager.subset_hook_caller("pytest_sessionfinish", [manager.get_plugin("runner")])
     finish(session=session, exitstatus=code)
-    _say(f"gpubench: {why}")
+    _print(f"gpubench: {message}")
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

@@ -11,17 +11,17 @@ from typing import Any, Final
 
 import pytest
 
-from gpubench_plugin.environment import Arrivals
+from gpubench_plugin.environment import LoadedFiles
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers import report_payload, reports, stacks
 from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
-from gpubench_plugin.launchers.deadlines import Deadline, Patience
-from gpubench_plugin.launchers.exit import end_session
-from gpubench_plugin.launchers.outcome import Ending, judge
+from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
+from gpubench_plugin.launchers.exit import force_exit
+from gpubench_plugin.launchers.outcome import RankOutcome, judge
 from gpubench_plugin.launchers.report_payload import Notes
-from gpubench_plugin.launchers.signals import Interruption
+from gpubench_plugin.launchers.signals import SignalInterrupt
 from gpubench_plugin.launchers.watchdog import Watchdog
-from gpubench_plugin.results import forget_last, free, pytest_benchmark
+from gpubench_plugin.results import clear_last_exception, pytest_benchmark, release_frames
 
 _DEVICE_FIXTURE: Final = "torch_device"
 
@@ -50,7 +50,7 @@ class RunsBenchmarks:
             UsageProblem: the ranks cannot run them together.
         """
         # What has been collected below the rootdir is loaded by now, and known to the run.
-        self._arrivals = Arrivals(self._config.rootpath)
+        self._arrivals = LoadedFiles(self._config.rootpath)
         resumed = self._context.resumed
         if items := [item for item in session.items if item.nodeid in resumed]:
             session.items[:] = [item for item in session.items if item.nodeid not in resumed]
@@ -62,14 +62,16 @@ class RunsBenchmarks:
 
     @pytest.hookimpl(tryfirst=True, specname="pytest_runtestloop")
     def pytest_count_resumed(self, session: pytest.Session) -> None:
-        """A run that has everything is not one for which nothing was collected (exit code 5)."""
+        """Avoid exit code 5 for a resumed run with nothing left to do."""
         session.testscollected = session.testscollected or len(self._context.resumed)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Skip a benchmark that does not run on this many ranks."""
+        """Skip a benchmark that does not support this world size."""
         state = state_of(item)
-        if state is not None and (refusal := state.case.refusal(self._context.ranks.world.size)):
+        if state is not None and (
+            refusal := state.case.skip_reason(self._context.ranks.world.size)
+        ):
             raise refusal
         self._before_fixtures = state is not None
 
@@ -77,7 +79,7 @@ class RunsBenchmarks:
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
     ) -> None:
-        """Prepare the device of a benchmark before any fixture of its own builds something.
+        """Prepare the device before any fixture of the benchmark is built.
 
         Whatever their order in the test: seeds hold, and their tensors are the benchmark's.
         """
@@ -92,17 +94,17 @@ class RunsBenchmarks:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Attach the benchmark's notes to its report; a failed one is not saved as good."""
+        """Attach the benchmark's notes to its report; failed ones are not stored as results."""
         report = yield
         if (state := state_of(item)) is not None:
-            files = self._arrivals.look()
+            files = self._arrivals.newly_loaded()
             events = [{"event": "code", "files": files}] if files else []
             report_payload.attach(report, call, state.notes, events)
             if report.when == "teardown":
                 state.notes = Notes()  # the report has the samples
             if call.excinfo is not None and isinstance(call.excinfo.value, UsageProblem):
                 report.longrepr = f"{item.nodeid}: {call.excinfo.value}"  # no traceback of ours
-            keep_out_failed(item, report)
+            exclude_failed(item, report)
             if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
                 self._errors.append(call.excinfo.value)
         return report
@@ -116,7 +118,7 @@ class RunsBenchmarks:
         handled = yield
         errors, self._errors = self._errors, []
         if errors:
-            free(errors)
+            release_frames(errors)
         return handled
 
     def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
@@ -126,12 +128,12 @@ class RunsBenchmarks:
 
     @pytest.hookimpl(specname="pytest_sessionfinish")
     def pytest_unfreeze(self) -> None:
-        """Leave the process as it was: what follows is not ours."""
+        """Restore the process's state."""
         self._collections.restore()
 
 
-def keep_out_failed(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Keep a benchmark that did not pass out of the files of pytest-benchmark."""
+def exclude_failed(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Keep failed benchmarks out of pytest-benchmark's files."""
     state = state_of(item)
     if not report.passed and state is not None and state.carrier is not None:
         pytest_benchmark.mark_failed(state.carrier)
@@ -142,7 +144,7 @@ def has_debugger(config: pytest.Config) -> bool:
     return bool(config.getoption("usepdb") or config.getoption("trace"))
 
 
-class InProcess(RunsBenchmarks, Interruption):
+class InProcess(RunsBenchmarks, SignalInterrupt):
     """Runs benchmarks in the process that the user started.
 
     One that hangs ends the session: the process cannot be rid of it otherwise.
@@ -160,12 +162,12 @@ class InProcess(RunsBenchmarks, Interruption):
 
     @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_protocol")
     def pytest_guard_benchmark(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Give a benchmark its time, and no more."""
+        """Run a benchmark with a timeout."""
         state = state_of(item)
         unguarded = self._running is not None or has_debugger(self._config)
         if unguarded or state is None or not self._is_run_here(state):
             return (yield)
-        patience = Patience.with_case(state.case, self._context.settings.timeout_s)
+        patience = Timeouts.of_case(state.case, self._context.settings.timeout_s)
         self._running = item, Deadline(patience, 0.0)
         try:
             with self._watchdog.guarding(patience.timeout_s):
@@ -174,17 +176,20 @@ class InProcess(RunsBenchmarks, Interruption):
             self._running = None
 
     def pytest_enter_pdb(self) -> None:
-        """Whoever debugs has all the time."""
-        self._watchdog.leave_alone()
+        """Disable the timeout in the debugger."""
+        self._watchdog.cancel()
 
     def _end(self) -> None:
         assert self._running is not None
         item, deadline = self._running
-        endings = [Ending(rank=0, state="stuck", told=deadline.why, stack=stacks.here())]
-        end_session(
+        endings = [
+            RankOutcome(rank=0, state="stuck", details=deadline.message, stack=stacks.dump_own())
+        ]
+        force_exit(
             item.session,
-            reports.merged(item, endings, judge(endings)),
-            why=f"{item.name} {deadline.why}; it ran in this process, so the session ends with it. "
+            reports.merge_reports(item, endings, judge(endings)),
+            message=f"{item.name} {deadline.message}; it ran in this process, so the session ends "
+            "with it. "
             "With --isolate every benchmark has processes of its own, and the session goes on",
             code=pytest.ExitCode.TESTS_FAILED,
         )
@@ -196,7 +201,7 @@ replaces is larger."""
 
 
 class GcFreezer:
-    """Leaves what is there before a benchmark out of garbage collections.
+    """Excludes long-lived objects from garbage collection (``gc.freeze``).
 
     There are several around every benchmark: without torch and the reports of all benchmarks so far
     each takes a fraction of a millisecond, however many benchmarks came before.
@@ -220,7 +225,7 @@ class GcFreezer:
     def freeze(self, file: Path) -> None:
         """Leave out what is there before a benchmark of `file`: nothing of a single test is."""
         self._notice_others()
-        forget_last()  # else the variables of a test that failed would be left out, too
+        clear_last_exception()  # else the variables of a test that failed would be left out, too
         gc.collect()
         held = _held_bytes()
         anew = self._look_through_all or file != self._file
@@ -248,7 +253,7 @@ class GcFreezer:
             gc.unfreeze()
 
     def _notice_others(self) -> None:
-        """See whether anybody has frozen what was made since we did: our mark is gone then."""
+        """Detect whether anyone else froze objects after us, by a marker object."""
         if self._mark is None:
             self._shared = gc.get_freeze_count() > 0
         elif not self._shared:
@@ -256,7 +261,7 @@ class GcFreezer:
 
 
 def _held_bytes() -> int:
-    """What this process holds: of the host's memory, of which Linux tells, and of a GPU's."""
+    """Memory held by this process: host (Linux only) and GPU."""
     torch = sys.modules.get("torch")
     of_device = torch.cuda.memory_allocated() if torch and torch.cuda.is_initialized() else 0
     try:

@@ -1,4 +1,4 @@
-"""One verdict from what became of a benchmark on every rank.
+"""One verdict from the outcomes of a benchmark on all ranks.
 
 In this order, since the first is the cause of those after it:
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
-    """What became of one benchmark on one rank.
+class RankOutcome:
+    """Outcome of one benchmark on one rank.
 
-    `told` says how its process ended, why it was given up, or why it does not know the benchmark.
-    `stack` is where it was when it was given up, `output` what it had written outside of tests,
-    `exit` why the test asked to end the whole session, if it did, with `exit_code`.
+    `details` says how its process ended, why it was given up, or why it does not know the
+    benchmark. `stack` is where it was when it was given up, `output` what it had written outside of
+    tests, `exit` why the test asked to end the whole session, if it did, with `exit_code`.
     """
 
     rank: int
     state: Literal["ended", "died", "stuck", "absent"]
     reports: tuple[pytest.TestReport, ...] = ()
-    told: str = ""
+    details: str = ""
     stack: str = ""
     output: str = ""
     warnings: tuple[Json, ...] = ()
@@ -48,12 +48,12 @@ class Ending:
 
     @property
     def passed(self) -> bool:
-        """Whether the rank came to the end without anything to say against going on."""
+        """Whether the rank finished without a failure or an exit request."""
         return self.state == "ended" and self.failed is None and self.exit is None
 
     @property
-    def unharmed(self) -> bool:
-        """Whether the rank came to the end without any failure, not even an expected one."""
+    def is_clean(self) -> bool:
+        """Whether the rank finished without any failure, not even an expected one."""
         return self.state == "ended" and not any(
             report.failed or hasattr(report, "wasxfail") for report in self.reports
         )
@@ -65,7 +65,7 @@ class Ending:
 
     @property
     def outcome(self) -> str:
-        """``passed``, or the kind of the first report that is not a pass."""
+        """``passed``, or the outcome of the first report that is not a pass."""
         if self.failed is None:
             return "passed"
         kind: str = report_payload.read(self.failed).get("outcome", self.failed.outcome)
@@ -73,17 +73,17 @@ class Ending:
 
     @property
     def skipped(self) -> bool:
-        """Whether the rank did not run it, and nothing is wrong with that."""
+        """Whether the rank skipped the test."""
         return self.outcome in ("skipped", "unsupported")
 
     @property
     def reason(self) -> str:
-        """Why it did not pass."""
+        """Reason for not passing."""
         return "" if self.failed is None else report_payload.read(self.failed).get("reason", "")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class JointVerdict:
     """What is said of all ranks together: an outcome and why, or nothing, since they `agree`."""
 
     outcome: Outcome | None = None
@@ -95,84 +95,92 @@ class Verdict:
         return self.outcome is None
 
 
-def judge(endings: Sequence[Ending]) -> Verdict:
-    """The verdict over the `endings` of all ranks."""
-    for kind in (_crashed, _out_of_memory, _absent, _stuck, _different):
-        if verdict := kind(endings):
+def judge(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict:
+    """Judge the outcomes of all ranks."""
+    for kind in (_judge_crash, _out_of_memory, _judge_absent, _judge_hang, _judge_mismatch):
+        if verdict := kind(rank_outcomes):
             return verdict
-    return Verdict()
+    return JointVerdict()
 
 
-def _crashed(endings: Sequence[Ending]) -> Verdict | None:
-    dead = _in_state(endings, "died")
-    if not dead:
+def _judge_crash(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
+    crashed = _in_state(rank_outcomes, "died")
+    if not crashed:
         return None
-    said = "; ".join(f"{_ranks([ending])} {ending.told}" for ending in dead)
-    return Verdict(outcome="crashed", reason=said)
+    details = "; ".join(f"{_ranks([outcome])} {outcome.details}" for outcome in crashed)
+    return JointVerdict(outcome="crashed", reason=details)
 
 
-def _out_of_memory(endings: Sequence[Ending]) -> Verdict | None:
-    out = [ending for ending in endings if ending.outcome == "oom"]
-    if not out or len(out) == len(endings):
+def _out_of_memory(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
+    oom_ranks = [outcome for outcome in rank_outcomes if outcome.outcome == "oom"]
+    if not oom_ranks or len(oom_ranks) == len(rank_outcomes):
         return None
-    return Verdict(outcome="oom", reason=f"{_ranks(out)}: {out[0].reason}")
+    return JointVerdict(outcome="oom", reason=f"{_ranks(oom_ranks)}: {oom_ranks[0].reason}")
 
 
-def _absent(endings: Sequence[Ending]) -> Verdict | None:
-    absent = _in_state(endings, "absent")
-    if not absent:
+def _judge_absent(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
+    absent_ranks = _in_state(rank_outcomes, "absent")
+    if not absent_ranks:
         return None
-    reason = f"{_ranks(absent)} did not collect it"
-    told = "; ".join(dict.fromkeys(ending.told for ending in absent if ending.told))
-    return Verdict(outcome="mismatched_ranks", reason=f"{reason}: {told}" if told else reason)
+    reason = f"{_ranks(absent_ranks)} did not collect it"
+    details = "; ".join(
+        dict.fromkeys(outcome.details for outcome in absent_ranks if outcome.details)
+    )
+    return JointVerdict(
+        outcome="mismatched_ranks", reason=f"{reason}: {details}" if details else reason
+    )
 
 
-def _stuck(endings: Sequence[Ending]) -> Verdict | None:
-    stuck = _in_state(endings, "stuck")
-    if not stuck:
+def _judge_hang(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
+    stuck_ranks = _in_state(rank_outcomes, "stuck")
+    if not stuck_ranks:
         return None
-    left = f"{_ranks(stuck)} {stuck[0].told}"
-    skipped = [ending for ending in endings if ending.skipped]
-    failed = [ending for ending in endings if ending.failed is not None and not ending.skipped]
-    if failed:
-        said = f"{_ranks(failed[:1])}: {failed[0].reason}; then {left}"
-        return Verdict(outcome="failed", reason=said)
+    message = f"{_ranks(stuck_ranks)} {stuck_ranks[0].details}"
+    skipped = [outcome for outcome in rank_outcomes if outcome.skipped]
+    failed_ranks = [
+        outcome for outcome in rank_outcomes if outcome.failed is not None and not outcome.skipped
+    ]
+    if failed_ranks:
+        details = f"{_ranks(failed_ranks[:1])}: {failed_ranks[0].reason}; then {message}"
+        return JointVerdict(outcome="failed", reason=details)
     if skipped:
-        said = f"{_ranks(skipped)} {skipped[0].outcome} ({skipped[0].reason}); then {left}"
-        return Verdict(outcome="mismatched_ranks", reason=said)
-    ended = _in_state(endings, "ended")
-    passed = f"; {_ranks(ended)} had passed" if ended else ""
-    return Verdict(outcome="hang", reason=f"{left}{passed}")
+        details = f"{_ranks(skipped)} {skipped[0].outcome} ({skipped[0].reason}); then {message}"
+        return JointVerdict(outcome="mismatched_ranks", reason=details)
+    ended_ranks = _in_state(rank_outcomes, "ended")
+    passed_note = f"; {_ranks(ended_ranks)} had passed" if ended_ranks else ""
+    return JointVerdict(outcome="hang", reason=f"{message}{passed_note}")
 
 
-def _different(endings: Sequence[Ending]) -> Verdict | None:
-    outcomes = list(dict.fromkeys(ending.outcome for ending in endings))
+def _judge_mismatch(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
+    outcomes = list(dict.fromkeys(rank_outcome.outcome for rank_outcome in rank_outcomes))
     if len(outcomes) == 1:
         return None
     parts = []
     for outcome in outcomes:
-        alike = [ending for ending in endings if ending.outcome == outcome]
-        why = f" ({alike[0].reason})" if alike[0].reason else ""
-        parts.append(f"{_ranks(alike)} {outcome}{why}")
+        same_outcome = [
+            rank_outcome for rank_outcome in rank_outcomes if rank_outcome.outcome == outcome
+        ]
+        cause = f" ({same_outcome[0].reason})" if same_outcome[0].reason else ""
+        parts.append(f"{_ranks(same_outcome)} {outcome}{cause}")
     reason = f"the ranks ended differently: {'; '.join(parts)}"
-    return Verdict(outcome="mismatched_ranks", reason=reason)
+    return JointVerdict(outcome="mismatched_ranks", reason=reason)
 
 
-def _in_state(endings: Sequence[Ending], state: str) -> list[Ending]:
+def _in_state(endings: Sequence[RankOutcome], state: str) -> list[RankOutcome]:
     return [ending for ending in endings if ending.state == state]
 
 
-def _ranks(endings: Sequence[Ending]) -> str:
-    return named([ending.rank for ending in endings])
+def _ranks(rank_outcomes: Sequence[RankOutcome]) -> str:
+    return ranks_text([outcome.rank for outcome in rank_outcomes])
 
 
-def named(ranks: Collection[int]) -> str:
-    """``rank 3``, or ``ranks 0-2, 5``: a gang may have many."""
+def ranks_text(ranks: Collection[int]) -> str:
+    """Format ranks: ``rank 3``, or ``ranks 0-2, 5``."""
     runs: list[list[int]] = []
     for number in sorted(ranks):
         if runs and number == runs[-1][-1] + 1:
             runs[-1].append(number)
         else:
             runs.append([number])
-    listed = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-    return f"rank{'s' * (len(ranks) > 1)} {listed}"
+    ranges = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return f"rank{'s' * (len(ranks) > 1)} {ranges}"

@@ -1,4 +1,4 @@
-"""The output of ranks: held back under torchrun, shown with the rank before each line in a gang."""
+"""Rank output: deferred under torchrun, forwarded with a rank prefix in a gang."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ GANG: Final = "GPUBENCH_GANG"
 
 
 def is_secondary(environment: Mapping[str, str]) -> bool:
-    """Whether torchrun started this process as another rank than zero."""
+    """Whether torchrun started this process as a rank other than zero."""
     return environment.get("RANK", "0") != "0" and environment.get("WORLD_SIZE", "1") != "1"
 
 
-class Valve(io.TextIOBase):
-    """A text stream that holds what is written to it until it is given a target.
+class DeferredStream(io.TextIOBase):
+    """Text stream that buffers writes until it gets a target.
 
     Under torchrun rank zero alone prints. Whether a session has benchmarks is known only after
     collection, so the output of the other ranks is held back until then: a session without
@@ -27,53 +27,53 @@ class Valve(io.TextIOBase):
 
     def __init__(self, terminal: TextIO):
         self.terminal = terminal
-        self._held: deque[str] = deque()
+        self._buffer: deque[str] = deque()
         self._target: TextIO | None = None
 
     def release(self, target: TextIO | None = None) -> None:
-        """Write what was held, and from now on everything, to `target` or to the terminal."""
+        """Flush the buffer to `target` or the terminal, and write through from now on."""
         self._target = target or self.terminal
-        self._target.writelines(self._held)
+        self._target.writelines(self._buffer)
         self._target.flush()
-        self._held.clear()
+        self._buffer.clear()
 
-    def close_for_good(self) -> None:
-        """Forget what was held, and whatever is written from now on."""
+    def discard(self) -> None:
+        """Discard the buffer and all later writes."""
         self._target = None
-        self._held = deque(maxlen=0)
+        self._buffer = deque(maxlen=0)
 
     def write(self, text: str) -> int:
-        """Hold or pass on `text`."""
+        """Buffer or pass on `text`."""
         if self._target is None:
-            self._held.append(text)
+            self._buffer.append(text)
         else:
             self._target.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush the target, if there is one yet."""
+        """Flush the target, if set."""
         if self._target is not None:
             self._target.flush()
 
     def isatty(self) -> bool:
-        """As the terminal."""
+        """As for the terminal."""
         return self.terminal.isatty()
 
     def fileno(self) -> int:
-        """As the terminal."""
+        """As for the terminal."""
         return self.terminal.fileno()
 
     @property
     def encoding(self) -> str:  # type: ignore[override] # read-only here
-        """As the terminal."""
+        """As for the terminal."""
         return self.terminal.encoding
 
 
 _PAUSE_S: Final = 0.1
 
 
-class Output:
-    """Follows the logs of a gang and passes on whole lines to `write`.
+class LogForwarder:
+    """Follows a gang's logs and passes complete lines to `write`.
 
     So the user sees on the terminal what the ranks print while they run, each line with its rank.
     """
@@ -81,35 +81,35 @@ class Output:
     def __init__(self, write: Callable[[str], object]):
         self._write = write
         self._logs: Mapping[int, Path] = {}
-        self._read: dict[int, int] = {}
+        self._offsets: dict[int, int] = {}
 
-    def follow(self, logs: Mapping[int, Path], beginnings: Mapping[int, int]) -> None:
-        """From now on follow these `logs`, by rank, from the byte where each rank begins."""
+    def follow(self, logs: Mapping[int, Path], offsets: Mapping[int, int]) -> None:
+        """Start following `logs` by rank from the given byte offsets."""
         self._logs = logs
-        self._read = dict(beginnings)
+        self._offsets = dict(offsets)
 
     def __call__(self) -> float:
-        """Pass on what is new; the seconds after which it is worth asking again."""
+        """Pass on new lines; return the seconds until the next poll."""
         for rank, log in self._logs.items():
-            for line in self._fresh(rank, log):
+            for line in self._new_lines(rank, log):
                 self._write(f"[rank {rank}] {line}\n")
         return _PAUSE_S
 
     def finish(self) -> None:
-        """Pass on what is left, also a last line without an end; then follow nothing."""
+        """Pass on the rest, including an unterminated last line, and stop following."""
         self()
         for rank, log in self._logs.items():
-            if rest := _text(log, self._read[rank]):
-                self._write(f"[rank {rank}] {rest.decode(errors='replace')}\n")
+            if remaining := _read_from(log, self._offsets[rank]):
+                self._write(f"[rank {rank}] {remaining.decode(errors='replace')}\n")
         self._logs = {}
 
-    def _fresh(self, rank: int, log: Path) -> list[str]:
-        whole, newline, _ = _text(log, self._read[rank]).rpartition(b"\n")
-        self._read[rank] += len(whole) + len(newline)
-        return whole.decode(errors="replace").splitlines() if newline else []
+    def _new_lines(self, rank: int, log: Path) -> list[str]:
+        complete, newline, _ = _read_from(log, self._offsets[rank]).rpartition(b"\n")
+        self._offsets[rank] += len(complete) + len(newline)
+        return complete.decode(errors="replace").splitlines() if newline else []
 
 
-def _text(log: Path, since: int) -> bytes:
+def _read_from(log: Path, offset: int) -> bytes:
     with log.open("rb") as file:
-        file.seek(since)
+        file.seek(offset)
         return file.read()

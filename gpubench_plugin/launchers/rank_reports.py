@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import pytest
 
-from gpubench_plugin.errors import text_of
+from gpubench_plugin.errors import error_text
 from gpubench_plugin.launchers import report_payload
-from gpubench_plugin.launchers.outcome import Ending
+from gpubench_plugin.launchers.outcome import RankOutcome
 from gpubench_plugin.records import Json
 
 LIMIT_BYTES: Final = 64 * 1024
@@ -61,9 +61,9 @@ def encode(
     return message
 
 
-def decode(config: pytest.Config, rank: int, message: Json) -> Ending:
+def decode(config: pytest.Config, rank: int, message: Json) -> RankOutcome:
     """What became of a benchmark on `rank`, from what :func:`encode` wrote there."""
-    return Ending(
+    return RankOutcome(
         rank=rank,
         state="ended",
         reports=tuple(_report_from_json(config, data) for data in message["reports"]),
@@ -75,7 +75,7 @@ def decode(config: pytest.Config, rank: int, message: Json) -> Ending:
 
 def exit_to_json(error: BaseException) -> Json:
     """That the test asked to end the whole session, and why; to be added to what is encoded."""
-    reason = text_of(error)[: report_payload.LONGEST_REASON] or type(error).__name__
+    reason = error_text(error)[: report_payload.LONGEST_REASON] or type(error).__name__
     return {"exit": reason, "exit_code": getattr(error, "returncode", None)}
 
 
@@ -121,7 +121,7 @@ def _report_from_json(config: pytest.Config, data: Json) -> pytest.TestReport:
 def warning_to_json(
     message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
 ) -> Json:
-    """A warning as ``pytest_warning_recorded`` tells it."""
+    """Serialize a warning from ``pytest_warning_recorded``."""
     return {
         "category": message.category.__name__,
         "text": str(message.message),
@@ -134,7 +134,7 @@ def warning_to_json(
 
 
 def warning_from_json(data: Json, ranks: str) -> dict[str, Any]:
-    """The arguments of ``pytest_warning_recorded`` for a warning of those `ranks`.
+    """Arguments of ``pytest_warning_recorded`` for a warning of those `ranks`.
 
     A category that is not one of Python's own becomes a plain warning that names it.
     """
@@ -152,35 +152,38 @@ def warning_from_json(data: Json, ranks: str) -> dict[str, Any]:
     }
 
 
-def _first(warnings: Sequence[Json], longest: int) -> list[Json]:
-    shown = [{**one, "text": _cut(one["text"], longest)} for one in warnings[:_MOST_WARNINGS]]
-    if left_out := len(warnings) - len(shown):
-        shown.append({**warnings[-1], "text": f"{left_out} more warnings are left out"})
-    return shown
+def _first(warnings: Sequence[Json], max_text: int) -> list[Json]:
+    kept_warnings = [
+        {**warning, "text": _cut(warning["text"], max_text)}
+        for warning in warnings[:_MOST_WARNINGS]
+    ]
+    if omitted := len(warnings) - len(kept_warnings):
+        kept_warnings.append({**warnings[-1], "text": f"{omitted} more warnings are left out"})
+    return kept_warnings
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON values, what JSON knows nothing of as text."""
+    """Convert `value` to JSON types, others to text."""
     try:
         return json.loads(json.dumps(value, default=str))
     except (TypeError, ValueError, RecursionError):  # a key that is no text, a circle
         return repr(value)
 
 
-def _short(value: Any, longest: int) -> Any:
-    """`value` as JSON values, or the end of its text where that is too long."""
+def _short(value: Any, max_text: int) -> Any:
+    """`value` as JSON, or the tail of its text if too long."""
     if isinstance(value, str):
-        return _cut(value, longest)
-    plain = _plain(value)
-    text = plain if isinstance(plain, str) else json.dumps(plain)
-    return plain if len(text) <= longest else _cut(text, longest)
+        return _cut(value, max_text)
+    json_value = _plain(value)
+    text = json_value if isinstance(json_value, str) else json.dumps(json_value)
+    return json_value if len(text) <= max_text else _cut(text, max_text)
 
 
-def _cut(value: Any, longest: int) -> Any:
-    """`value` with every text in it cut to its end."""
-    if isinstance(value, str) and len(value) > longest:
-        left_out = len(value) - longest
-        return f"[{left_out} characters left out]\n{value[left_out:]}"
+def _cut(value: Any, max_text: int) -> Any:
+    """Truncate every text in `value` to its tail."""
+    if isinstance(value, str) and len(value) > max_text:
+        omitted = len(value) - max_text
+        return f"[{omitted} characters left out]\n{value[omitted:]}"
     if isinstance(value, list | tuple):
-        return [_cut(part, longest) for part in value]
+        return [_cut(part, max_text) for part in value]
     return value

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.environment import stored
 from gpubench_plugin.records import Json, Measurement, Outcome
-from gpubench_plugin.results.outcomes import kind_of
+from gpubench_plugin.results.outcomes import outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class Notes:
     """Data of a running benchmark for its report: journal events, then the measurement."""
 
     measurement: Measurement | None = None
-    not_measured: str = ""
+    error_reason: str = ""
     events: list[Json] = field(default_factory=list)
 
     def log(self, event: Mapping[str, object]) -> None:
@@ -41,9 +41,9 @@ class Notes:
 
     def raised(self, error: BaseException) -> None:
         """Record that calling ``gpubench`` raised, since the test may catch the exception."""
-        if not self.not_measured:
-            _, reason = kind_of(error)
-            self.not_measured = f"gpubench raised {reason[:LONGEST_REASON]}; the test caught it"
+        if not self.error_reason:
+            _, reason = outcome_of(error)
+            self.error_reason = f"gpubench raised {reason[:LONGEST_REASON]}; the test caught it"
 
 
 def attach(
@@ -56,7 +56,7 @@ def attach(
     payload: Json = {"events": list(events)} if events else {}
     if report.when == "call":
         payload["events"] = [*events, *notes.events]
-        payload["not_measured"] = notes.not_measured
+        payload["not_measured"] = notes.error_reason
         if notes.measurement is not None:
             payload["measurement"] = notes.measurement
     if not report.passed:
@@ -140,16 +140,16 @@ def measurement_of(case: Case, payloads: Sequence[Json]) -> Measurement:
         # What all ranks agreed on at the end outranks what this one saw first.
         mismatched = (one for one in failures if one["outcome"] == "mismatched_ranks")
         failure = next(mismatched, failures[0])
-        return case.record(failure["outcome"], failure["reason"])
+        return case.unmeasured(failure["outcome"], failure["reason"])
     for payload in payloads:
         if "measurement" in payload:
             measurement: Measurement = payload["measurement"]
             return measurement
     reasons = [payload["not_measured"] for payload in payloads if payload.get("not_measured")]
-    return case.record("not_measured", *(reasons or ["the test did not call gpubench"]))
+    return case.unmeasured("not_measured", *(reasons or ["the test did not call gpubench"]))
 
 
 def _kind(call: pytest.CallInfo[Any], report: pytest.TestReport) -> tuple[Outcome, str]:
     if call.excinfo is None:  # a test that passed and should not have
         return "failed", report.longreprtext
-    return kind_of(call.excinfo.value, skipped=report.skipped)
+    return outcome_of(call.excinfo.value, skipped=report.skipped)

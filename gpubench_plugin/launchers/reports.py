@@ -1,4 +1,4 @@
-"""The reports of all ranks as the reports of one test, which pytest then logs as its own."""
+"""Merging of the ranks' reports into the reports of one test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpubench_plugin.launchers import report_payload
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gpubench_plugin.launchers.outcome import Ending, Verdict
+    from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
     from gpubench_plugin.records import Json, Outcome
 
 Section = tuple[str, str]
@@ -20,20 +20,23 @@ Phase = Literal["setup", "call", "teardown"]
 PhaseOutcome = Literal["passed", "failed", "skipped"]
 
 
-def merged(
-    item: pytest.Item, endings: Sequence[Ending], verdict: Verdict
+def merge_reports(
+    item: pytest.Item, outcomes: Sequence[RankOutcome], verdict: JointVerdict
 ) -> list[pytest.TestReport]:
-    """The reports to log for `item`: one per phase, with every rank's output as sections."""
+    """Merge into one report per phase, with every rank's output as sections."""
     if not verdict.agree:
-        return _overruled(item, endings, verdict)
-    first = next((e for e in endings if e.failed is not None), endings[0])
-    for report in first.reports:
-        alike = [[r for r in e.reports if r.when == report.when] for e in endings]
-        report.sections = [*_captured(endings, alike), *_tracebacks(endings, first.rank)]
-        report.duration = max(r.duration for part in alike for r in part)
-    if first is not endings[0]:
-        report_payload.add_events(first.reports[-1], _code_of_root(endings))
-    return list(first.reports)
+        return _replacement_reports(item, outcomes, verdict)
+    first_failed = next((e for e in outcomes if e.failed is not None), outcomes[0])
+    for report in first_failed.reports:
+        same_phase = [[r for r in e.reports if r.when == report.when] for e in outcomes]
+        report.sections = [
+            *_captured(outcomes, same_phase),
+            *_tracebacks(outcomes, first_failed.rank),
+        ]
+        report.duration = max(r.duration for part in same_phase for r in part)
+    if first_failed is not outcomes[0]:
+        report_payload.add_events(first_failed.reports[-1], _code_of_root(outcomes))
+    return list(first_failed.reports)
 
 
 def outcomes_of(reports: Sequence[pytest.TestReport]) -> list[list[str]]:
@@ -48,16 +51,16 @@ def alike(
     return [_report(item, when, outcome, "as on rank 0") for when, outcome in outcomes]
 
 
-def refused(item: pytest.Item, refusal: BaseException) -> list[pytest.TestReport]:
-    """The reports of an `item` that no rank was asked to run."""
-    setup = _report(item, "setup", "skipped", f"Skipped: {refusal}")
-    kind: Outcome = "unsupported" if isinstance(refusal, Unsupported) else "skipped"
-    report_payload.set_outcome(setup, kind, str(refusal))
+def skip_reports(item: pytest.Item, skip: BaseException) -> list[pytest.TestReport]:
+    """Skip reports of an `item` that no rank was asked to run."""
+    setup = _report(item, "setup", "skipped", f"Skipped: {skip}")
+    kind: Outcome = "unsupported" if isinstance(skip, Unsupported) else "skipped"
+    report_payload.set_outcome(setup, kind, str(skip))
     return [setup, _report(item, "teardown", "passed")]
 
 
-def unstarted(item: pytest.Item, error: GangError) -> list[pytest.TestReport]:
-    """The reports of an `item` whose gang did not come about."""
+def start_error_reports(item: pytest.Item, error: GangError) -> list[pytest.TestReport]:
+    """Error reports of an `item` whose gang could not be started."""
     call = _report(item, "call", "failed")
     call.sections = [
         *((f"Stack of rank {rank}", stack) for rank, stack in error.stacks.items()),
@@ -68,40 +71,40 @@ def unstarted(item: pytest.Item, error: GangError) -> list[pytest.TestReport]:
     return [_report(item, "setup", "passed"), call, _report(item, "teardown", "passed")]
 
 
-def _overruled(
-    item: pytest.Item, endings: Sequence[Ending], verdict: Verdict
+def _replacement_reports(
+    item: pytest.Item, outcomes: Sequence[RankOutcome], verdict: JointVerdict
 ) -> list[pytest.TestReport]:
     assert verdict.outcome is not None
     call = _report(item, "call", "failed", verdict.reason)
-    call.duration = max((sum(r.duration for r in e.reports) for e in endings), default=0.0)
+    call.duration = max((sum(r.duration for r in e.reports) for e in outcomes), default=0.0)
     call.sections = [
-        *_tracebacks(endings),
-        *_named(endings, "Stack", "stack"),
-        *_named(endings, "Output", "output"),
-        *_captured(endings, [ending.reports[-1:] for ending in endings]),
+        *_tracebacks(outcomes),
+        *_sections(outcomes, "Stack", "stack"),
+        *_sections(outcomes, "Output", "output"),
+        *_captured(outcomes, [outcome.reports[-1:] for outcome in outcomes]),
     ]
-    events = [*_code_of_root(endings), *(_event(ending) for ending in endings)]
+    events = [*_code_of_root(outcomes), *(_event(outcome) for outcome in outcomes)]
     report_payload.override(call, verdict.outcome, verdict.reason, events)
     return [_report(item, "setup", "passed"), call, _report(item, "teardown", "passed")]
 
 
-def _code_of_root(endings: Sequence[Ending]) -> list[Json]:
-    """What rank zero has loaded: under torchrun it lives on, and tells of it only once."""
-    told = (report_payload.read(report) for report in endings[0].reports)
-    events = (event for part in told for event in part.get("events", ()))
+def _code_of_root(outcomes: Sequence[RankOutcome]) -> list[Json]:
+    """Code events of rank zero, which under torchrun reports them only once."""
+    records = (report_payload.read(report) for report in outcomes[0].reports)
+    events = (event for part in records for event in part.get("events", ()))
     return [event for event in events if event["event"] == "code"]
 
 
-def _event(ending: Ending) -> Json:
-    """What became of one rank, for the journal: the terminal scrolls away."""
+def _event(outcome: RankOutcome) -> Json:
+    """Journal event with the outcome of one rank."""
     return {
         "event": "rank_ended",
-        "rank": ending.rank,
-        "state": ending.state,
-        "outcome": ending.outcome if ending.state == "ended" else None,
-        "reason": ending.reason or ending.told,
-        "stack": ending.stack,
-        "output": ending.output,
+        "rank": outcome.rank,
+        "state": outcome.state,
+        "outcome": outcome.outcome if outcome.state == "ended" else None,
+        "reason": outcome.reason or outcome.details,
+        "stack": outcome.stack,
+        "output": outcome.output,
     }
 
 
@@ -120,22 +123,24 @@ def _report(
 
 
 def _captured(
-    endings: Sequence[Ending], reports: Iterable[Sequence[pytest.TestReport]]
+    outcomes: Sequence[RankOutcome], reports: Iterable[Sequence[pytest.TestReport]]
 ) -> Iterator[Section]:
-    """What every rank captured up to its `reports`; of a single rank under pytest's own titles."""
-    for ending, of_rank in zip(endings, reports, strict=True):
-        suffix = f" [rank {ending.rank}]" if len(endings) > 1 else ""
+    """Captured output of each rank up to its `reports`; for one rank under pytest's titles."""
+    for outcome, of_rank in zip(outcomes, reports, strict=True):
+        suffix = f" [rank {outcome.rank}]" if len(outcomes) > 1 else ""
         for report in of_rank:
             yield from ((f"{name}{suffix}", text) for name, text in report.sections)
 
 
-def _tracebacks(endings: Sequence[Ending], but: int | None = None) -> Iterator[Section]:
-    for ending in endings:
-        if ending.failed is not None and ending.failed.failed and ending.rank != but:
-            yield f"Traceback of rank {ending.rank}", ending.failed.longreprtext
+def _tracebacks(
+    outcomes: Sequence[RankOutcome], excluded_rank: int | None = None
+) -> Iterator[Section]:
+    for outcome in outcomes:
+        if outcome.failed is not None and outcome.failed.failed and outcome.rank != excluded_rank:
+            yield f"Traceback of rank {outcome.rank}", outcome.failed.longreprtext
 
 
-def _named(endings: Sequence[Ending], title: str, attribute: str) -> Iterator[Section]:
-    for ending in endings:
-        if text := getattr(ending, attribute):
-            yield f"{title} of rank {ending.rank}", text
+def _sections(outcomes: Sequence[RankOutcome], title: str, attribute: str) -> Iterator[Section]:
+    for outcome in outcomes:
+        if text := getattr(outcome, attribute):
+            yield f"{title} of rank {outcome.rank}", text

@@ -1,4 +1,4 @@
-"""Temporary folders with a token, by which those of killed processes are recognised and removed.
+"""Temporary folders with a token file, so that those of killed processes can be removed.
 
 A folder is made new, for its user only, directly in the folder for temporary files, and a token is
 written whole into it: where it is and which process made it. What another process left is removed
@@ -34,21 +34,21 @@ _FORMAT: Final = stored.Format(what="token", newest=1, limit=1 << 16)
 
 @dataclass(frozen=True, kw_only=True)
 class ScratchFolder:
-    """A folder of ours at `path`; `facts` are what its maker wrote into the token besides."""
+    """A temporary folder at `path`; `facts` are extra data in its token."""
 
     path: Path
     facts: Mapping[str, Any]
 
     @classmethod
     def make(cls, parent: Path, prefix: str, facts: Mapping[str, Any] = {}) -> Self:
-        """A new one in `parent`, whose name begins with `prefix`.
+        """Create one in `parent` with a `prefix`.
 
         Raises:
             OSError, ResultsError: it cannot be made, or its token not be written; nothing is left.
         """
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=os.path.realpath(parent)))  # mode 0700
         try:
-            owner = ProcessIdentity.of_this_process()
+            owner = ProcessIdentity.current()
             token = {
                 "schema_version": _FORMAT.newest,
                 "folder": str(path),
@@ -62,7 +62,7 @@ class ScratchFolder:
         return cls(path=path, facts=facts)
 
     def clear(self) -> None:
-        """Remove all that is in it but its token."""
+        """Remove everything in it except the token."""
         with suppress(OSError):
             for entry in list(os.scandir(self.path)):
                 if entry.name == TOKEN:
@@ -73,7 +73,7 @@ class ScratchFolder:
                     Path(entry.path).unlink(missing_ok=True)
 
     def remove(self) -> bool:
-        """Remove it with all that is in it; a second time does nothing; whether it is gone.
+        """Remove it with its contents; idempotent; returns whether it is gone.
 
         The token goes last: a removal that is cut off is finished at a later start.
         """
@@ -85,18 +85,18 @@ class ScratchFolder:
         return not self.path.exists()
 
 
-def abandoned(parent: Path, prefix: str) -> list[ScratchFolder]:
-    """The folders in `parent` whose names begin with `prefix` and whose makers are gone."""
+def leftovers(parent: Path, prefix: str) -> list[ScratchFolder]:
+    """Folders in `parent` with that prefix whose creators are dead."""
     try:
         paths = sorted(Path(os.path.realpath(parent)).iterdir())
     except OSError:
         return []
-    left = (_abandoned(path) for path in paths if path.name.startswith(prefix))
-    return [folder for folder in left if folder is not None]
+    candidates = (_abandoned(path) for path in paths if path.name.startswith(prefix))
+    return [folder for folder in candidates if folder is not None]
 
 
 def _abandoned(path: Path) -> ScratchFolder | None:
-    """The folder at `path` if nobody will remove it any more."""
+    """The folder at `path` if its creator is dead."""
     try:
         if not _is_private(path) or (path / TOKEN).is_symlink():
             return None
@@ -106,20 +106,20 @@ def _abandoned(path: Path) -> ScratchFolder | None:
         facts, owner = dict(token["facts"]), ProcessIdentity.from_json(token["owner"])
     except (OSError, GpubenchError, KeyError, TypeError, ValueError):
         return None
-    if not owner.is_gone() or _is_inhabited(path):
+    if not owner.is_gone() or _is_in_use(path):
         return None
     return ScratchFolder(path=path, facts=facts)
 
 
 def _is_private(path: Path) -> bool:
-    """Whether it is made as ours are; a link to one is not."""
+    """Whether it has our permissions and is no link."""
     status = path.lstat()
     is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
     return is_ours and status.st_mode & 0o777 == 0o700
 
 
-def _is_inhabited(path: Path) -> bool:
-    """Whether a process works in it: a launch whose parent was killed, or a shell."""
+def _is_in_use(path: Path) -> bool:
+    """Whether any process uses it as its working directory."""
     for link in Path("/proc").glob("[0-9]*/cwd"):
         with suppress(OSError):
             if link.readlink().is_relative_to(path):
@@ -134,7 +134,7 @@ _LONGEST_PARENT: Final = 64
 
 
 def private_folder() -> ScratchFolder:
-    """The folder that the processes of a gang share: for this user only, and not left behind.
+    """Private folder shared by the processes of a gang, removed at the end.
 
     It is made in the folder for temporary files, or in ``/tmp`` where that path is too long. Those
     that killed sessions left there are removed, which the run's log says.
@@ -145,7 +145,7 @@ def private_folder() -> ScratchFolder:
     parent = Path(os.path.realpath(tempfile.gettempdir()))
     if len(os.fsencode(parent)) > _LONGEST_PARENT:
         parent = Path("/tmp")
-    for left in abandoned(parent, _PREFIX):
+    for left in leftovers(parent, _PREFIX):
         if left.remove():
             _LOGGER.info("removed %s, which a killed session had left", left.path)
     try:

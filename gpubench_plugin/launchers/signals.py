@@ -1,4 +1,4 @@
-"""Signal handling: SIGINT, SIGTERM, SIGHUP, and the deaths of a parent or of other ranks."""
+"""Signal handling: SIGINT, SIGTERM, SIGHUP, and deaths of the parent or of other ranks."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from typing import Any, Final, NoReturn
 import pytest
 
 from gpubench_plugin.environment import HelperThread
-from gpubench_plugin.launchers.watchdog import or_die
+from gpubench_plugin.launchers.watchdog import call_or_exit
 
 GRACE_S: Final = 1.0
 """How long the main thread may take to notice Ctrl-C before it is taken to be deep in C."""
-FAREWELL_S: Final = 20.0
+EXIT_GRACE_S: Final = 20.0
 """How long it may then take to end: torchrun waits 30 s before it kills."""
-ORPHAN_S: Final = 1.5
+ORPHAN_GRACE_S: Final = 1.5
 """The same when the process that started this one is gone: nobody waits any more."""
 _CALL: Final = object()
 _STOPS: Final = (signal.SIGTERM, signal.SIGHUP)
@@ -40,8 +40,8 @@ _SETTLE_S: Final = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Notice:
-    """Why this process may have to end: a signal, the deaths of others, or because one called.
+class ExitRequest:
+    """Reason for this process to exit: a signal, deaths of others, or an alert.
 
     `deaths` holds wait statuses by name; that of one which somebody else has reaped is None.
     `orphaned`: the process that started this one is gone.
@@ -49,47 +49,47 @@ class Notice:
 
     signal: signal.Signals | None = None
     deaths: Mapping[int, int | None] = field(default_factory=dict)
-    called: bool = False
+    alerted: bool = False
     orphaned: bool = False
 
 
-class Termination:
-    """Calls `end` from a thread of its own when this process may have to end.
+class ExitWatcher:
+    """Calls `end` from its own thread when this process may have to exit.
 
     Python runs a signal's handler in the main thread, and only between two of its instructions: not
     while it waits in a collective. So a second thread listens beside it, blocked in the kernel.
 
     That is on SIGTERM or SIGHUP, on a Ctrl-C that the main thread does not notice, on the death of
-    one of the processes given to :meth:`watch`, and when :meth:`answer` gets something to read. The
-    main thread stands still from these signals on; what else is told, `end` may leave at that. An
-    error in `end` ends the process. A signal that is ignored, as ``nohup`` has it, stays so.
-    To be made in the main thread. :meth:`close` puts the handlers back.
+    one of the processes given to :meth:`watch`, and when :meth:`accept_alerts` gets something to
+    read. The main thread stands still from these signals on; what else is told, `end` may leave at
+    that. An error in `end` ends the process. A signal that is ignored, as ``nohup`` has it, stays
+    so. To be made in the main thread. :meth:`close` puts the handlers back.
     """
 
     def __init__(
         self,
-        end: Callable[[Notice], None],
+        end: Callable[[ExitRequest], None],
         *,
         signals: Sequence[signal.Signals] = _ENDING,
     ):
         self._end = end
         self._parent = os.getppid()
-        self._finishing = False
-        self._noticed = threading.Event()
+        self._is_finishing = False
+        self._handled = threading.Event()
         self._deaths: dict[int, int | None] = {}
-        self._called = False
+        self._was_alerted = False
         self._selector = selectors.DefaultSelector()
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._write, False)
-        self._selector.register(self._read, selectors.EVENT_READ)
-        heard = [n for n in signals if signal.getsignal(n) is not signal.SIG_IGN]
-        self._previous = {number: signal.signal(number, self._handle) for number in heard}
-        self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        self._thread = HelperThread("gpubench-termination", or_die, self._listen)
+        self._read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._write_fd, False)
+        self._selector.register(self._read_fd, selectors.EVENT_READ)
+        handled_signals = [n for n in signals if signal.getsignal(n) is not signal.SIG_IGN]
+        self._previous = {number: signal.signal(number, self._handle) for number in handled_signals}
+        self._previous_wakeup = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        self._thread = HelperThread("gpubench-termination", call_or_exit, self._listen)
         self._thread.start()
 
     def watch(self, processes: Mapping[int, int]) -> None:
-        """Notice the deaths of `processes` too, pid by name (Linux 5.3 or newer; else nothing)."""
+        """Also watch for the deaths of `processes`, pid by name (Linux 5.3 or newer)."""
         if not hasattr(os, "pidfd_open"):
             return
         for name, pid in processes.items():
@@ -103,39 +103,39 @@ class Termination:
             else:
                 self._selector.register(descriptor, selectors.EVENT_READ, (name, pid))
 
-    def answer(self, pipe: Path) -> None:
-        """Let others call through `pipe`, a named one."""
+    def accept_alerts(self, pipe: Path) -> None:
+        """Accept alerts from other processes through the named `pipe`."""
         # Open for writing, too: so it has no end when a caller goes.
         descriptor = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         self._selector.register(descriptor, selectors.EVENT_READ, _CALL)
 
     def finish(self) -> None:
-        """From now on the main thread ends the session itself; it has some seconds once asked."""
-        self._finishing = True
+        """Let the main thread end the session from now on; exits after a grace period."""
+        self._is_finishing = True
 
-    def hold(self) -> None:
-        """Have the main thread stand still as soon as it comes back to Python."""
+    def block_main_thread(self) -> None:
+        """Block the main thread as soon as it runs Python code again."""
         os.kill(os.getpid(), signal.SIGTERM)
 
     def close(self) -> None:
-        """Listen no longer. In the main thread; a second time does nothing."""
-        if self._read < 0:
+        """Stop listening; call in the main thread; idempotent."""
+        if self._read_fd < 0:
             return
         for number, handler in self._previous.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(self._wakeup)
-        os.close(self._write)  # the end of its pipe ends the thread
+        signal.set_wakeup_fd(self._previous_wakeup)
+        os.close(self._write_fd)  # the end of its pipe ends the thread
         self._thread.join()
         for key in list(self._selector.get_map().values()):
             os.close(key.fd)
         self._selector.close()
-        self._read = -1
+        self._read_fd = -1
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """In the main thread, at once or when it comes back from C."""
+        """Signal handler in the main thread, possibly delayed by native code."""
         __tracebackhide__ = True  # pytest is to show what was interrupted
-        self._noticed.set()
-        if number in _STOPS and not self._finishing:
+        self._handled.set()
+        if number in _STOPS and not self._is_finishing:
             threading.Event().wait()  # the other thread ends the process
         previous = self._previous[signal.Signals(number)]
         if number == signal.SIGINT and callable(previous):
@@ -144,37 +144,37 @@ class Termination:
     def _listen(self) -> None:
         deadline: float | None = None
         while True:
-            left = None if deadline is None else max(0.0, deadline - monotonic())
-            ready = self._selector.select(left)
-            if not ready and deadline is not None:
-                self._give_up()
-            told = self._hear(ready)
-            if told is None:
+            remaining_s = None if deadline is None else max(0.0, deadline - monotonic())
+            events = self._selector.select(remaining_s)
+            if not events and deadline is not None:
+                self._exit_now()
+            signals = self._read_events(events)
+            if signals is None:
                 return
-            if self._finishing:
-                if told.intersection(_ENDING):
-                    patience = ORPHAN_S if os.getppid() != self._parent else FAREWELL_S
-                    deadline = deadline or monotonic() + patience
-            elif (asked := bool(told.intersection(_STOPS))) or self._deaths or self._called:
-                told |= self._settle(asked=asked)
-                self._end(self._notice(next((n for n in _STOPS if n in told), None)))
-                self._called, self._deaths = False, {}
-            elif signal.SIGINT in told:
-                if not self._noticed.wait(GRACE_S):
+            if self._is_finishing:
+                if signals.intersection(_ENDING):
+                    grace_s = ORPHAN_GRACE_S if os.getppid() != self._parent else EXIT_GRACE_S
+                    deadline = deadline or monotonic() + grace_s
+            elif (asked := bool(signals.intersection(_STOPS))) or self._deaths or self._was_alerted:
+                signals |= self._collect_deaths(was_requested=asked)
+                self._end(self._notice(next((n for n in _STOPS if n in signals), None)))
+                self._was_alerted, self._deaths = False, {}
+            elif signal.SIGINT in signals:
+                if not self._handled.wait(GRACE_S):
                     self._end(self._notice(signal.SIGINT))
-                deadline = monotonic() + FAREWELL_S
+                deadline = monotonic() + EXIT_GRACE_S
 
-    def _hear(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> set[int] | None:
-        """The signals that came; deaths are kept. None at the end."""
+    def _read_events(self, events: Sequence[tuple[selectors.SelectorKey, int]]) -> set[int] | None:
+        """Signals received; deaths are recorded. None at the end."""
         signals: set[int] = set()
-        for key, _ in ready:
+        for key, _ in events:
             if key.data is None:
-                data = os.read(self._read, 64)
+                data = os.read(self._read_fd, 64)
                 if not data:
                     return None
                 signals |= set(data)
             elif key.data is _CALL:
-                self._called = bool(os.read(key.fd, 64))
+                self._was_alerted = bool(os.read(key.fd, 64))
             else:
                 name, pid = key.data
                 self._deaths[name] = _exit_status(pid, key.fd)
@@ -182,39 +182,39 @@ class Termination:
                 os.close(key.fd)
         return signals
 
-    def _settle(self, *, asked: bool) -> set[int]:
-        """Hear of the other deaths that belong to the first; returned are the signals of that time.
+    def _collect_deaths(self, *, was_requested: bool) -> set[int]:
+        """Wait briefly for related deaths; return signals received meanwhile.
 
-        Whoever is `asked` to end, as all others are, does not count those that obeyed.
+        Whoever is `was_requested` to end, as all others are, does not count those that obeyed.
         """
-        first, signals = dict(self._deaths), set[int]()
-        until = monotonic() + _SETTLE_S
-        while (left := until - monotonic()) > 0:
-            signals |= self._hear(self._selector.select(left)) or set()
-        causes = first if asked else self._deaths
+        first_deaths, signals = dict(self._deaths), set[int]()
+        deadline = monotonic() + _SETTLE_S
+        while (remaining_s := deadline - monotonic()) > 0:
+            signals |= self._read_events(self._selector.select(remaining_s)) or set()
+        causes = first_deaths if was_requested else self._deaths
         self._deaths = {
             name: status
             for name, status in causes.items()
-            if status not in _STOPS or (name in first and not asked)
+            if status not in _STOPS or (name in first_deaths and not was_requested)
         }
         return signals
 
-    def _notice(self, number: signal.Signals | None) -> Notice:
-        return Notice(
+    def _notice(self, number: signal.Signals | None) -> ExitRequest:
+        return ExitRequest(
             signal=number,
             deaths=dict(self._deaths),
-            called=self._called,
+            alerted=self._was_alerted,
             orphaned=os.getppid() != self._parent,
         )
 
-    def _give_up(self) -> None:
-        if self._finishing:
+    def _exit_now(self) -> None:
+        if self._is_finishing:
             os._exit(1)
         self._end(self._notice(signal.SIGINT))
 
 
 def _exit_status(pid: int, descriptor: int) -> int | None:
-    """The wait status of a process that has ended, if the kernel still tells it.
+    """Wait status of an ended process, if still available.
 
     As long as nobody has reaped it, that is the last field of proc_pid_stat(5); after that its
     `descriptor` knows (Linux 6.15 or newer).
@@ -227,7 +227,7 @@ def _exit_status(pid: int, descriptor: int) -> int | None:
 
 
 def _status_after_reaping(descriptor: int) -> int | None:
-    """``exit_code`` of ``struct pidfd_info``, by ``PIDFD_GET_INFO`` (<linux/pidfd.h>)."""
+    """``exit_code`` of ``struct pidfd_info`` from ``PIDFD_GET_INFO`` (<linux/pidfd.h>)."""
     info = bytearray(64)
     struct.pack_into("=Q", info, 0, _PIDFD_INFO_EXIT)
     try:
@@ -246,8 +246,8 @@ _DEFAULTS: Final[dict[signal.Signals, Any]] = {
 }
 
 
-class Interruption:
-    """Ends a session on SIGTERM or SIGHUP like on Ctrl-C: everything measured is written, and once.
+class SignalInterrupt:
+    """Ends a session on SIGTERM or SIGHUP as on Ctrl-C, writing all results once.
 
     A scheduler sends the one, a terminal that is closed the other. They often come twice:
     ``timeout`` of coreutils sends its signal to the process and to its group, and people press
@@ -258,7 +258,7 @@ class Interruption:
     handler that is set already stays, and so does a signal that is ignored, as ``nohup`` has it.
     """
 
-    _asked = _ends = _finishes = False
+    _was_requested = _is_ending = _finishes = False
     _mine: Sequence[signal.Signals] = ()
 
     def handle_signals(self) -> None:
@@ -270,28 +270,30 @@ class Interruption:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """From now on pytest says why it ends, and who asks again is not heard until it has."""
-        self._ends = True
+        """Once pytest reports an interrupt, ignore further requests until it is done."""
+        self._is_ending = True
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
-        """Now results are written, and then fixtures torn down, which may hang."""
+        """Results are being written; then fixture teardown may hang."""
         self._finishes = True
         return (yield)
 
     def pytest_unconfigure(self) -> None:
-        """Put the handlers back."""
+        """Restore the handlers."""
         for number in self._mine:
             signal.signal(number, _DEFAULTS[number])
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         __tracebackhide__ = True  # pytest is to show what was interrupted
-        before, self._asked = self._asked, True
-        if self._ends and not self._finishes:
+        was_requested, self._was_requested = self._was_requested, True
+        if self._is_ending and not self._finishes:
             return
         if number == signal.SIGINT and not self._finishes:
             raise KeyboardInterrupt  # again, if a test or a debugger has caught the first
-        if number != signal.SIGINT and before and self._finishes:  # who insists is not waited for
+        if (
+            number != signal.SIGINT and was_requested and self._finishes
+        ):  # who insists is not waited for
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         pytest.exit(f"interrupted by {signal.Signals(number).name}", pytest.ExitCode.INTERRUPTED)
@@ -302,7 +304,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def die_with_parent(death: signal.Signals = signal.SIGKILL, *, parent: int | None = None) -> None:
-    """Have the kernel send `death` to this process when its parent ends (Linux; else nothing).
+    """Ask the kernel to send `death` to this process when its parent ends (Linux).
 
     `parent` is the process that is expected to be the parent; when it has ended already, this
     process gets the signal now.
@@ -318,8 +320,8 @@ def die_with_parent(death: signal.Signals = signal.SIGKILL, *, parent: int | Non
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises KeyboardInterrupt; all is cleaned up.
+def exit_on_signals() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM and SIGHUP, so that cleanup runs as on Ctrl-C.
 
     A signal that is ignored, as ``nohup`` has it, stays so.
     """
@@ -327,30 +329,30 @@ def ended_by_signals() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> NoReturn:
         sys.exit(128 + number)  # as a shell says of a signal
 
-    heard = (n for n in _STOPS if signal.getsignal(n) is not signal.SIG_IGN)
-    with _handled(end, *heard):
+    handled_signals = (n for n in _STOPS if signal.getsignal(n) is not signal.SIG_IGN)
+    with _handled(end, *handled_signals):
         yield
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """Whoever cleans up is not asked to end a second time."""
+def signals_ignored() -> Iterator[None]:
+    """Ignore further termination signals during cleanup."""
     with _handled(signal.SIG_IGN, *_ENDING):
         yield
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
-    """What comes now is heard at the end of this.
+def signals_deferred() -> Iterator[None]:
+    """Defer signals to the end of the block.
 
     An exception while a process is being started would lose it: nobody would end it then.
     """
-    came: list[int] = []
+    received: list[int] = []
     try:
-        with _handled(lambda number, _: came.append(number), *_ENDING):
+        with _handled(lambda number, _: received.append(number), *_ENDING):
             yield
     finally:
-        for number in came[:1]:
+        for number in received[:1]:
             signal.raise_signal(number)
 
 
@@ -365,5 +367,5 @@ def _handled(
     try:
         yield
     finally:
-        for number, before in previous.items():
-            signal.signal(number, before)
+        for number, previous_handler in previous.items():
+            signal.signal(number, previous_handler)

@@ -1,4 +1,4 @@
-"""Where every rank is: each writes the stacks of its threads into a file when it is asked.
+"""Stack dumps: each rank writes the stacks of its threads to a file on request.
 
 faulthandler does it in C, also while the interpreter waits inside a collective.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
-from gpubench_plugin.environment import idents_here, idents_noted, note_in, without_helpers
+from gpubench_plugin.environment import helper_idents, record_in, recorded_idents, without_helpers
 
 SIGNAL: Final = signal.SIGUSR1
 
@@ -30,49 +30,49 @@ def file_of(folder: Path, rank: int) -> Path:
     return folder / f"stack-{rank}"
 
 
-def offer(path: Path) -> None:
-    """From now on, write the stacks of this process to `path` on the signal."""
+def enable_dumps(path: Path) -> None:
+    """Dump the stacks of this process to `path` on the signal."""
     file = path.open("a", encoding="utf-8")  # kept open for the life of this process
-    note_in(file.fileno())
+    record_in(file.fileno())
     faulthandler.register(SIGNAL, file=file, all_threads=True, chain=False)
 
 
-def ask(processes: Mapping[int, int], files: Mapping[int, Path]) -> dict[int, str]:
-    """The stacks of each of the `processes`, pid by rank, in the `files` offered for them.
+def request(processes: Mapping[int, int], files: Mapping[int, Path]) -> dict[int, str]:
+    """Request and read the stacks of `processes` (pid by rank) from `files`.
 
     A rank that does not write within a second is left out.
     """
-    before = {rank: _size(files[rank]) for rank in processes}
+    old_sizes = {rank: _size(files[rank]) for rank in processes}
     for pid in processes.values():
         with suppress(ProcessLookupError):
             os.kill(pid, SIGNAL)
-    _wait_until_settled(before, files)
+    _wait_until_settled(old_sizes, files)
     stacks = {}
-    for rank, size in before.items():
+    for rank, size in old_sizes.items():
         data = _data(files[rank])
-        idents = idents_noted(data.decode(errors="replace"))
+        idents = recorded_idents(data.decode(errors="replace"))
         stacks[rank] = without_helpers(data[size:].decode(errors="replace"), idents)
     return {rank: stack for rank, stack in stacks.items() if stack}
 
 
-def here() -> str:
-    """The stacks of this process, as it stands."""
+def dump_own() -> str:
+    """Stacks of this process."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
-        return without_helpers(file.read(), idents_here())
+        return without_helpers(file.read(), helper_idents())
 
 
-def _wait_until_settled(before: Mapping[int, int], files: Mapping[int, Path]) -> None:
+def _wait_until_settled(old_sizes: Mapping[int, int], files: Mapping[int, Path]) -> None:
     deadline = monotonic() + _PATIENCE_S
-    last: dict[int, int] = {}
-    unchanged = 0
-    while unchanged < _SETTLED and monotonic() < deadline:
+    previous_sizes: dict[int, int] = {}
+    stable_polls = 0
+    while stable_polls < _SETTLED and monotonic() < deadline:
         sleep(_PAUSE_S)
-        sizes = {rank: _size(files[rank]) for rank in before}
-        complete = all(sizes[rank] > size for rank, size in before.items())
-        unchanged = unchanged + 1 if complete and sizes == last else 0
-        last = sizes
+        sizes = {rank: _size(files[rank]) for rank in old_sizes}
+        all_written = all(sizes[rank] > size for rank, size in old_sizes.items())
+        stable_polls = stable_polls + 1 if all_written and sizes == previous_sizes else 0
+        previous_sizes = sizes
 
 
 def _size(path: Path) -> int:

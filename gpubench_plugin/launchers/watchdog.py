@@ -1,4 +1,4 @@
-"""A watchdog: the timeout of a benchmark, kept by a thread that sleeps until it expires.
+"""Watchdog thread that enforces a timeout.
 
 It wakes up every five seconds at most, to tell time in which the process was stopped from time in
 which it hangs: some microseconds, in which the benchmark waits.
@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from gpubench_plugin.environment import HelperThread, WakingClock, nap_s
+from gpubench_plugin.environment import HelperThread, TimeoutClock, poll_interval_s
 
 _STDERR: Final = os.dup(2)
 """Shown even while pytest captures what tests write: this module is loaded before any test runs."""
 
 
-def or_die(function: Callable[[], object]) -> None:
-    """Call `function`; an error in it ends the process, with a traceback and the exit code 3.
+def call_or_exit(function: Callable[[], object]) -> None:
+    """Call `function`; on error print the traceback and exit with code 3.
 
     A thread that ends the process must not itself end unheard: then nothing would end it.
     """
@@ -34,39 +34,39 @@ def or_die(function: Callable[[], object]) -> None:
 
 
 class Watchdog:
-    """Calls `bark` from a thread of its own when what it guards does not end in time.
+    """Calls `on_timeout` from its own thread when the guarded block times out.
 
-    `bark` is to end the process; an error in it does so, too. Whoever comes to the end while it
-    runs waits there, so that the two do not write at the same time.
+    `on_timeout` is to end the process; an error in it does so, too. Whoever comes to the end while
+    it runs waits there, so that the two do not write at the same time.
     """
 
-    def __init__(self, bark: Callable[[], None]):
-        self._bark = bark
+    def __init__(self, on_timeout: Callable[[], None]):
+        self._on_timeout = on_timeout
         self._lock = threading.Lock()
-        self._over: threading.Event | None = None
+        self._finished: threading.Event | None = None
 
     @contextmanager
-    def guarding(self, seconds: float, clock: WakingClock | None = None) -> Iterator[None]:
-        """Whatever runs inside has that much time, by a clock of its own unless one is given."""
-        self._over = over = threading.Event()
-        clock = clock or WakingClock()
-        until = clock.now() + seconds
-        HelperThread("gpubench-watchdog", self._wait, over, clock, until).start()
+    def guarding(self, seconds: float, clock: TimeoutClock | None = None) -> Iterator[None]:
+        """Guard a block with a timeout, by the given clock or its own."""
+        self._finished = finished = threading.Event()
+        clock = clock or TimeoutClock()
+        deadline = clock.now() + seconds
+        HelperThread("gpubench-watchdog", self._wait, finished, clock, deadline).start()
         try:
             yield
         finally:
-            self.leave_alone()
+            self.cancel()
 
-    def leave_alone(self) -> None:
-        """Guard what runs no longer: it has ended, or somebody looks at it in a debugger."""
+    def cancel(self) -> None:
+        """Cancel the timeout."""
         with self._lock:
-            if self._over is not None:
-                self._over.set()
+            if self._finished is not None:
+                self._finished.set()
 
-    def _wait(self, over: threading.Event, clock: WakingClock, until: float) -> None:
-        while (left := clock.left(until)) > 0:
-            if over.wait(nap_s(left)):
+    def _wait(self, finished: threading.Event, clock: TimeoutClock, deadline: float) -> None:
+        while (remaining_s := clock.remaining(deadline)) > 0:
+            if finished.wait(poll_interval_s(remaining_s)):
                 return
         with self._lock:
-            if not over.is_set():
-                or_die(self._bark)
+            if not finished.is_set():
+                call_or_exit(self._on_timeout)

@@ -1,4 +1,4 @@
-"""The confidence interval of a median, from the order of the values and their dependence.
+"""Confidence interval of a median from order statistics, corrected for autocorrelation.
 
 No distribution is assumed. Of independent values the number below the true median is binomial with
 probability ½, so two order statistics enclose it with a known probability. Source: H. A. David
@@ -63,7 +63,7 @@ _FEWEST_SERIES: Final = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A median with the two values that enclose it, all in the unit of the values.
+    """A median with its confidence bounds, in the unit of the values.
 
     `effective_count` is the number of independent values that tell as much; None where there are
     too few to know: then the values are taken as independent unless they show otherwise.
@@ -76,29 +76,31 @@ class Interval:
 
     @property
     def half_width(self) -> float:
-        """Half the interval relative to the median: (high - low) / 2 / median."""
+        """Relative half-width: (high - low) / 2 / median."""
         return (self.high - self.low) / 2 / self.median
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Level:
-    """How the share of values below one level varies.
+    """Variation of the share of values below one level.
 
     `offset` is the level's distance from the median, as a share of all values; `spread` the
-    standard deviation of being below, relative to that at the median; `time` the number of values
+    standard deviation of being below, relative to that at the median; `tau` the number of values
     that count as one; `batches` the variances of the means of batches, each relative to that of
     independent values, with the number of batches.
     """
 
     offset: float
     spread: float
-    time: float
+    tau: float
     batches: tuple[tuple[float, int], ...]
 
     def widening(self, count: int, z: float) -> float:
-        """How many times as wide the interval is as that of `count` independent values."""
-        effective = count / self.time
-        student = math.sqrt(self.time) * expanded_t(effective - 1, z) / expanded_t(count - 1, z)
+        """Factor by which autocorrelation widens the interval of `count` values."""
+        effective_count = count / self.tau
+        student = (
+            math.sqrt(self.tau) * expanded_t(effective_count - 1, z) / expanded_t(count - 1, z)
+        )
         by_batches = (
             math.sqrt(variance) * expanded_t(batches - 1, z) / z
             for variance, batches in self.batches
@@ -106,57 +108,57 @@ class _Level:
         return self.spread * max(student, *by_batches, 0.0)
 
 
-class Dependence:
+class Autocorrelation:
     """How much `values` depend on their neighbours, in the order in which they came."""
 
     def __init__(self, values: Sequence[float]) -> None:
         self.count = len(values)
-        self._ordered = sorted(values)
+        self._sorted = sorted(values)
         self._levels: tuple[_Level, ...] = ()
         self._significant = False
-        if self.count >= _FEWEST_SERIES and self._ordered[0] < self._ordered[-1]:
-            self._significant, self._levels = _judged(values, self._ordered)
+        if self.count >= _FEWEST_SERIES and self._sorted[0] < self._sorted[-1]:
+            self._significant, self._levels = _analyse(values, self._sorted)
 
     @property
-    def strong(self) -> bool:
-        """Whether so few independent values are left that the median may be anywhere.
+    def is_strong(self) -> bool:
+        """Whether so few independent values remain that the median is unreliable.
 
         At any level: where one of two modes was seen more often, the dependence is between them.
         """
         if not self._significant:
             return False
-        return self.count / max(level.time for level in self._levels) < FEWEST_EFFECTIVE
+        return self.count / max(level.tau for level in self._levels) < FEWEST_EFFECTIVE
 
     def may_hide(self, half_width: float) -> bool:
-        """Whether values too few to judge are spread too widely for noise that is so well known.
+        """Whether too few values vary too much for so small a half-width.
 
         They are of two modes, say, between which nobody knows yet how long one lasts. `half_width`
         is relative to the median.
         """
         if not 1 <= self.count < FEWEST_TO_JUDGE:
             return False
-        low, high = (self._ordered[int(share * (self.count - 1))] for share in (0.1, 0.9))
-        return high - low > _WIDE * half_width * median(self._ordered)
+        low, high = (self._sorted[int(share * (self.count - 1))] for share in (0.1, 0.9))
+        return high - low > _WIDE * half_width * median(self._sorted)
 
     def interval(self, confidence: float) -> Interval | None:
-        """The interval that covers the median with this confidence; None: too few values for it."""
-        below, above, effective = self._reach(confidence)
-        if math.isinf(below):
+        """Confidence interval of the median; None with too few values."""
+        ranks_below, ranks_above, effective_count = self._rank_distances(confidence)
+        if math.isinf(ranks_below):
             return None
-        middle = (self.count + 1) / 2
-        low, high = math.floor(middle - below), math.ceil(middle + above)
+        middle_rank = (self.count + 1) / 2
+        low, high = math.floor(middle_rank - ranks_below), math.ceil(middle_rank + ranks_above)
         if low < 1 or high > self.count:
             return None
-        known = self.count >= FEWEST_TO_JUDGE
+        is_judgeable = self.count >= FEWEST_TO_JUDGE
         return Interval(
-            median=median(self._ordered),
-            low=self._ordered[low - 1],
-            high=self._ordered[high - 1],
-            effective_count=effective if known else None,
+            median=median(self._sorted),
+            low=self._sorted[low - 1],
+            high=self._sorted[high - 1],
+            effective_count=effective_count if is_judgeable else None,
         )
 
-    def _reach(self, confidence: float) -> tuple[float, float, float]:
-        """Ranks below and above the middle, and the number of independent values they rest on.
+    def _rank_distances(self, confidence: float) -> tuple[float, float, float]:
+        """Rank distances below and above the median, and the effective sample size.
 
         The interval holds every level for the median of which the share of values below it is no
         evidence against.
@@ -164,37 +166,39 @@ class Dependence:
         ranks = interval_ranks(self.count, confidence)
         if ranks is None:
             return math.inf, math.inf, float(self.count)
-        plain = (self.count + 1) / 2 - ranks[0]
+        independent_distance = (self.count + 1) / 2 - ranks[0]
         if not self._levels:
-            return plain, plain, float(self.count)
+            return independent_distance, independent_distance, float(self.count)
         z = NormalDist().inv_cdf((1 + confidence) / 2)
-        middle = self._levels[0]
-        below = above = plain * max(1.0, middle.widening(self.count, z))
-        longest = middle.time
+        middle_level = self._levels[0]
+        ranks_below = ranks_above = independent_distance * max(
+            1.0, middle_level.widening(self.count, z)
+        )
+        longest_time = middle_level.tau
         for level in self._levels[1:]:
             distance = abs(level.offset) * self.count
-            if plain * level.widening(self.count, z) < distance:
+            if independent_distance * level.widening(self.count, z) < distance:
                 continue
-            longest = max(longest, level.time)
+            longest_time = max(longest_time, level.tau)
             if level.offset < 0:
-                below = max(below, distance)
+                ranks_below = max(ranks_below, distance)
             else:
-                above = max(above, distance)
-        return below, above, self.count / longest
+                ranks_above = max(ranks_above, distance)
+        return ranks_below, ranks_above, self.count / longest_time
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """The interval that covers the median of the process with at least `confidence`.
+    """Interval that covers the process's median with at least `confidence`.
 
     `values` stand in the order in which they came. None where they are too few to reach it: fewer
     than six independent ones at 95 %.
     """
-    return Dependence(values).interval(confidence)
+    return Autocorrelation(values).interval(confidence)
 
 
 @lru_cache(maxsize=1024)
 def interval_ranks(count: int, confidence: float) -> tuple[int, int] | None:
-    """The ranks, counted from one, of the interval's ends among `count` ordered values.
+    """Ranks (from one) of the interval's ends among `count` sorted values.
 
     The d-th smallest and d-th largest cover the median with probability
     P(d ≤ B ≤ count - d) for a binomial B(count, ½). Starting from the middle, where the mass is,
@@ -204,53 +208,55 @@ def interval_ranks(count: int, confidence: float) -> tuple[int, int] | None:
     if low == 0:
         return None
     mass = _central_mass(count)
-    covered = mass if count % 2 == 0 else 2 * mass
-    while covered < confidence:
+    coverage = mass if count % 2 == 0 else 2 * mass
+    while coverage < confidence:
         if low == 1:
             return None
         mass *= low / (count - low + 1)
         low -= 1
-        covered += 2 * mass
+        coverage += 2 * mass
     return low, count - low + 1
 
 
-def _judged(values: Sequence[float], ordered: list[float]) -> tuple[bool, tuple[_Level, ...]]:
-    """Whether the values are plainly dependent, and how they vary about each level."""
+def _analyse(
+    values: Sequence[float], sorted_values: list[float]
+) -> tuple[bool, tuple[_Level, ...]]:
+    """Whether the values are clearly autocorrelated, and their variation at each level."""
     import numpy as np
 
-    series, steps = np.asarray(values, dtype=np.float64), np.asarray(ordered)
+    series, steps = np.asarray(values, dtype=np.float64), np.asarray(sorted_values)
     count = len(steps)
     ranks = np.searchsorted(steps, series, "left") + np.searchsorted(steps, series, "right")
-    ranks_time, ranks_follow = _autocorrelated(ranks - ranks.mean())
+    ranks_time, ranks_follow = _correlation_time(ranks - ranks.mean())
     offsets = [side * at / (_LEVELS + 1) / 2 for at in range(1, _LEVELS + 1) for side in (-1, 1)]
-    centred, time, follow = _below(series, median(ordered))
-    significant = max(follow, ranks_follow) > _SIGNIFICANT / math.sqrt(min(count, _MOST_SERIES))
-    sides = [(0.0, centred, time)]
+    indicator, tau, first_lag = _level_indicator(series, median(sorted_values))
+    significant = max(first_lag, ranks_follow) > _SIGNIFICANT / math.sqrt(min(count, _MOST_SERIES))
+    sides = [(0.0, indicator, tau)]
     for offset in offsets:
         at = int((0.5 + offset) * count)
         if 1 <= at < count - 1:
-            centred, time, _ = _below(series, ordered[at])
-            sides.append((offset, centred, time))
+            indicator, tau, _ = _level_indicator(series, sorted_values[at])
+            sides.append((offset, indicator, tau))
     return significant, tuple(
         _Level(
             offset=offset,
-            spread=min(1.0, 2 * float(centred.std())),
-            time=max(1.0, time, ranks_time),
-            batches=tuple(_batches(centred)) if significant else (),
+            spread=min(1.0, 2 * float(indicator.std())),
+            tau=max(1.0, tau, ranks_time),
+            batches=tuple(_batch_variances(indicator)) if significant else (),
         )
-        for offset, centred, time in sides
+        for offset, indicator, tau in sides
     )
 
 
-def _below(series: Any, level: float) -> tuple[Any, float, float]:
-    """For each value whether it is above `level` (½: equal), centred; its time and first lag."""
-    above = (series > level) + 0.5 * (series == level)
-    centred = above - above.mean()
-    return (centred, *_autocorrelated(centred))
+def _level_indicator(series: Any, level: float) -> tuple[Any, float, float]:
+    """Centred indicator of values above `level` (½: equal), its correlation time and first lag."""
+    indicator = (series > level) + 0.5 * (series == level)
+    centred = indicator - indicator.mean()
+    return (centred, *_correlation_time(centred))
 
 
-def _autocorrelated(centred: Any) -> tuple[float, float]:
-    """The integrated autocorrelation time of a series, at least 1, and its first autocorrelation.
+def _correlation_time(centred: Any) -> tuple[float, float]:
+    """Integrated autocorrelation time, at least 1, and lag-1 autocorrelation.
 
     Geyer's initial monotone sequence: the sums of two neighbouring autocorrelations, as long as
     they are positive, each no larger than the one before.
@@ -261,44 +267,48 @@ def _autocorrelated(centred: Any) -> tuple[float, float]:
     if variance <= 0:
         return 1.0, 0.0
     width = -(-len(centred) // _MOST_SERIES)
-    means = _means(centred, width)
-    size = len(means)
-    spectrum = np.fft.rfft(means, 1 << (2 * size - 1).bit_length())
+    batch_means = _batch_means(centred, width)
+    size = len(batch_means)
+    spectrum = np.fft.rfft(batch_means, 1 << (2 * size - 1).bit_length())
     products = np.fft.irfft((spectrum * spectrum.conj()).real)[:size]
     if products[0] <= 0:
         return 1.0, 0.0
     correlations = products / products[0]
-    even = size - size % 2
-    pairs = correlations[0:even:2] + correlations[1:even:2]
+    even_size = size - size % 2
+    pairs = correlations[0:even_size:2] + correlations[1:even_size:2]
     ends = np.flatnonzero(pairs <= 0)
-    positive = pairs[: ends[0]] if len(ends) else pairs
-    time = 2 * float(np.minimum.accumulate(positive).sum()) - 1 if len(positive) else 1.0
+    positive_pairs = pairs[: ends[0]] if len(ends) else pairs
+    time = (
+        2 * float(np.minimum.accumulate(positive_pairs).sum()) - 1 if len(positive_pairs) else 1.0
+    )
     long_run = width * float(products[0]) / size / variance
     return max(1.0, time * long_run), float(correlations[1])
 
 
-def _batches(centred: Any) -> Iterator[tuple[float, int]]:
-    """Variances of the means of batches of 2, 4, 8 …, relative to independent values."""
+def _batch_variances(centred: Any) -> Iterator[tuple[float, int]]:
+    """Variance of batch means (2, 4, 8 …) relative to independent values."""
     import numpy as np
 
     variance = float(np.mean(centred * centred))
     length = 2
     while variance > 0 and (batches := len(centred) // length) >= _FEWEST_BATCHES:
-        means = _means(centred, length)
-        yield length * float(means.var(ddof=1)) / variance, batches
+        batch_means = _batch_means(centred, length)
+        yield length * float(batch_means.var(ddof=1)) / variance, batches
         length *= 2
 
 
-def _means(series: Any, length: int) -> Any:
-    """The means of whole batches of that length."""
-    whole = len(series) - len(series) % length
-    return series[:whole].reshape(-1, length).mean(axis=1)
+def _batch_means(series: Any, length: int) -> Any:
+    """Means of complete batches of that length."""
+    used_length = len(series) - len(series) % length
+    return series[:used_length].reshape(-1, length).mean(axis=1)
 
 
 def _central_mass(count: int) -> float:
     """P(B = count // 2) for a binomial B(count, ½)."""
-    middle = count // 2
+    half_count = count // 2
     if count <= _EXACT_UP_TO:
-        return math.comb(count, middle) / (1 << count)
-    log_ways = math.lgamma(count + 1) - math.lgamma(middle + 1) - math.lgamma(count - middle + 1)
+        return math.comb(count, half_count) / (1 << count)
+    log_ways = (
+        math.lgamma(count + 1) - math.lgamma(half_count + 1) - math.lgamma(count - half_count + 1)
+    )
     return math.exp(log_ways - count * math.log(2))

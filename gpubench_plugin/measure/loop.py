@@ -1,4 +1,4 @@
-"""The measuring loop: first call, warm-up, calibration, then timed blocks until the rule stops it.
+"""Measuring loop: first call, warm-up, calibration, timed blocks.
 
 Every decision between two blocks is rank zero's, through the agreement, so that all ranks run the
 same number of calls whatever each of them sees. Nothing but the step runs inside a timed block.
@@ -25,13 +25,13 @@ from gpubench_plugin.measure.clocks import Clock, Step, Task
 from gpubench_plugin.measure.outliers import has_outliers
 from gpubench_plugin.measure.plan import Plan, Planner
 from gpubench_plugin.measure.recording import Recording
-from gpubench_plugin.measure.stopping import Looks, StopRule, rule_for
+from gpubench_plugin.measure.stopping import CheckSchedule, StoppingRule, make_rule
 from gpubench_plugin.measure.trend import is_trending
 from gpubench_plugin.measure.warmup import warm_up
 from gpubench_plugin.records import Samples, Sketch
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import FrozenRounds, MeasureSection
+    from gpubench_plugin.config import FixedRounds, MeasureSection
     from gpubench_plugin.distributed import RankAgreement
     from gpubench_plugin.measure.probes import Contention
 
@@ -44,7 +44,7 @@ def measure(
     clock: Clock,
     section: MeasureSection,
     agreement: RankAgreement,
-    frozen: FrozenRounds | None = None,
+    fixed_rounds: FixedRounds | None = None,
     setup: Step | None = None,
     teardown: Step | None = None,
     on_first: Step | None = None,
@@ -66,23 +66,29 @@ def measure(
         UsageProblem: the frozen rounds of a file cannot be timed on this clock.
     """
     task = Task(step=step, setup=setup, teardown=teardown)
-    planner = Planner(clock=clock, section=section, world_size=agreement.world_size, bare=task.bare)
-    if frozen is not None:
-        frozen = planner.usable(frozen)
-    with _garbage(collected_while_timing=section.gc):
+    planner = Planner(
+        clock=clock, section=section, world_size=agreement.world_size, is_bare=task.is_bare
+    )
+    if fixed_rounds is not None:
+        fixed_rounds = planner.usable_rounds(fixed_rounds)
+    with _gc_disabled(collected_while_timing=section.gc):
         agreement.barrier()
-        first_step_s = clock.first(task)
+        first_step_s = clock.time_first_call(task)
         if on_first is not None:
             on_first()
-        warm = warm_up(task, clock=clock, section=section, agreement=agreement)
-        steady = agreement.decide(int(warm.steady))
+        warmup = warm_up(task, clock=clock, section=section, agreement=agreement)
+        steady = agreement.decide(int(warmup.steady))
         calibration_calls = clock.calibrate(task)
-        plan = planner.frozen(frozen, warm.pace) if frozen else planner.plan(warm.pace)
-        plan = plan.agreed(agreement)
-        rule = rule_for(section, agreement.decide(frozen.rounds if frozen else 0))
+        plan = (
+            planner.fixed_plan(fixed_rounds, warmup.pace)
+            if fixed_rounds
+            else planner.plan(warmup.pace)
+        )
+        plan = plan.broadcast(agreement)
+        rule = make_rule(section, agreement.decide(fixed_rounds.rounds if fixed_rounds else 0))
         if on_timed is not None:
             on_timed()
-        recording = _timed(
+        recording = _time_blocks(
             task,
             plan,
             clock=clock,
@@ -94,10 +100,10 @@ def measure(
         )
     converged = agreement.decide(int(rule.converged(recording)))
     sketch = recording.sketch
-    durations = sketch.typical() if sketch and sketch.kll else recording.durations_s
+    durations = sketch.representative_values() if sketch and sketch.kll else recording.durations_s
     flags = {
         UNSTEADY: not steady,
-        DRIFTING: is_trending([*warm.tail_s, *recording.rounds_s], section.steady_tolerance),
+        DRIFTING: is_trending([*warmup.tail_s, *recording.rounds_s], section.steady_tolerance),
         NOT_CONVERGED: not converged,
         DEPENDENT: recording.dependent,
         CONTENDED: recording.contended,
@@ -111,14 +117,16 @@ def measure(
         block_s=tuple(recording.block_s),
         block_calls=tuple(recording.block_calls),
         first_step_s=first_step_s,
-        warmup_s=tuple(warm.durations_s),
-        warmup_calls=warm.calls + calibration_calls,
-    ).flagged(*(flag for flag, holds in flags.items() if holds), *clock.flags(recording.evidence))
-    return samples if sketch is None else _of_rounds(samples, recording, sketch)
+        warmup_s=tuple(warmup.durations_s),
+        warmup_calls=warmup.calls + calibration_calls,
+    ).flagged(
+        *(flag for flag, is_raised in flags.items() if is_raised), *clock.flags(recording.evidence)
+    )
+    return samples if sketch is None else _with_round_medians(samples, recording, sketch)
 
 
-def _of_rounds(samples: Samples, recording: Recording, sketch: Sketch) -> Samples:
-    """The medians of the rounds in the place of durations that were too many to keep."""
+def _with_round_medians(samples: Samples, recording: Recording, sketch: Sketch) -> Samples:
+    """Replace too many durations by the medians of their rounds."""
     return replace(
         samples,
         durations_s=tuple(recording.rounds_s),
@@ -129,19 +137,19 @@ def _of_rounds(samples: Samples, recording: Recording, sketch: Sketch) -> Sample
     ).flagged(SKETCHED)
 
 
-def _timed(
+def _time_blocks(
     task: Task,
     plan: Plan,
     *,
     clock: Clock,
-    rule: StopRule,
+    rule: StoppingRule,
     section: MeasureSection,
     agreement: RankAgreement,
     contention: Contention | None,
     on_progress: Progress | None,
 ) -> Recording:
-    """Timed blocks until the rule wants no more; the agreement on each is its barrier too."""
-    looks, recording = Looks(section), Recording(plan, section)
+    """Time blocks until the stopping rule is met; agreement after each block acts as a barrier."""
+    checks, recording = CheckSchedule(section), Recording(plan, section)
     start_ns, elapsed_s = clock.now(), 0.0
     while durations := agreement.decide(rule.durations(recording, elapsed_s)):
         with contention or nullcontext():
@@ -149,19 +157,19 @@ def _timed(
                 task, durations=durations, calls_per_duration=plan.calls_per_duration
             )
         recording.add(block)
-        recording.contended = contention is not None and contention.contended
+        recording.contended = contention is not None and contention.is_contended
         elapsed_s = (clock.now() - start_ns) * 1e-9
-        if looks.due(recording.rounds, elapsed_s):
-            recording.look(looks.confidence)
+        if checks.due(recording.rounds, elapsed_s):
+            recording.update_interval(checks.confidence)
         if on_progress is not None:
             on_progress(recording.rounds, recording.half_width)
-    recording.look(looks.confidence)
+    recording.update_interval(checks.confidence)
     return recording
 
 
 @contextmanager
-def _garbage(*, collected_while_timing: bool) -> Iterator[None]:
-    """Start without garbage, and keep the collector out of the timing unless it is wanted."""
+def _gc_disabled(*, collected_while_timing: bool) -> Iterator[None]:
+    """Collect garbage first, and disable the collector while timing unless requested."""
     gc.collect()
     enabled = gc.isenabled()
     if not collected_while_timing:

@@ -1,11 +1,11 @@
-"""The record of a benchmark: its metrics, those of its own, and what other plugins make of it."""
+"""Construction of a benchmark's record from metrics, custom metrics and plugin hooks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, get_args
 
-from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.errors import UsageProblem, invalid_choice
 from gpubench_plugin.records import Better, Check, Measurement, Metric, Observation
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ pinned runs are incomparable and baselines are set anew, so it is not raised for
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnMetric:
-    """A metric that a benchmark adds to its own record, or the function that knows its value."""
+class CustomMetric:
+    """A custom metric, or a function that returns its value."""
 
     name: str
     value: float | Callable[[], float]
@@ -40,7 +40,7 @@ class OwnMetric:
     better: Better
 
     def metric(self) -> Metric:
-        """Its value now.
+        """Evaluate the metric.
 
         Raises:
             UsageProblem: there is no such unit, or no such direction.
@@ -49,50 +49,51 @@ class OwnMetric:
 
         where, directions = f"gpubench.record({self.name!r})", get_args(Better)
         if self.unit not in UNITS:
-            raise not_one_of(f"{where}: unit", self.unit, UNITS)
+            raise invalid_choice(f"{where}: unit", self.unit, UNITS)
         if self.better not in directions:
-            raise not_one_of(f"{where}: better", self.better, directions)
+            raise invalid_choice(f"{where}: better", self.better, directions)
         value = self.value() if callable(self.value) else self.value
         return Metric(name=self.name, value=float(value), unit=self.unit, better=self.better)
 
 
-def measurement_of(
+def build_measurement(
     item: pytest.Item,
     case: Case,
     observation: Observation,
     check: Check,
     *,
-    own: Iterable[OwnMetric] = (),
+    custom_metrics: Iterable[CustomMetric] = (),
 ) -> Measurement:
-    """The record of what was observed: all metrics, and what other plugins make of it.
+    """Build the record: all metrics, then plugin changes.
 
     Raises:
         MeasurementError: the numbers cannot be true.
-        UsageProblem: a metric of the benchmark's `own` has a name that is taken, or no known unit.
+        UsageProblem: a metric of the benchmark's `custom_metrics` has a name that is taken, or no
+            known unit.
     """
-    from gpubench_plugin.measure.metrics import check_values, compute_all, contradiction
+    from gpubench_plugin.measure.metrics import check_values, compute_all, rate_flags
 
     hook = item.ihook
     metrics = compute_all(observation)
-    for metric in (own_metric.metric() for own_metric in own):
+    for metric in (own_metric.metric() for own_metric in custom_metrics):
         if metric.name in metrics:
             raise UsageProblem(f"{item.nodeid}: gpubench.record({metric.name!r}): it is there")
         metrics[metric.name] = metric
-    for more in hook.pytest_gpubench_metrics(item=item, observation=observation):
-        metrics.update({metric.name: metric for metric in more})
+    for plugin_metrics in hook.pytest_gpubench_metrics(item=item, observation=observation):
+        metrics.update({metric.name: metric for metric in plugin_metrics})
     check_values(metrics, observation)
     samples = observation.samples
     measurement = replace(
-        case.record("measured"),
+        case.unmeasured("measured"),
         timer=samples.timer,
         work=observation.work,
         samples=samples,
         metrics=metrics,
         ranks=observation.ranks,
-        flags=samples.flagged(*contradiction(samples)).flags,
+        flags=samples.flagged(*rate_flags(samples)).flags,
         correctness=check.correctness,
     )
-    changed: Measurement | None = hook.pytest_gpubench_measurement(
+    replacement: Measurement | None = hook.pytest_gpubench_measurement(
         item=item, measurement=measurement
     )
-    return changed or measurement
+    return replacement or measurement

@@ -1,4 +1,4 @@
-"""Durations that do not belong to the rest: far above them, and not just a handful."""
+"""Outlier detection: durations far above the bulk, if not just a few."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _SHARE: Final = 0.005
 
 
 def has_outliers(durations_s: Sequence[float]) -> bool:
-    """Whether more than 0.5 % of the durations are slower than the bulk allows.
+    """Whether more than 0.5 % of the durations are above the bulk's limit.
 
     The bulk reaches from the median to the 90th percentile; slower than the median by more than
     four times that is far out. Outliers are flagged, never dropped.
     """
     import numpy as np
 
-    ordered = sorted(durations_s)
-    middle = median(ordered)
+    sorted_durations = sorted(durations_s)
+    median_s = median(sorted_durations)
     with np.errstate(invalid="ignore"):  # infinite durations are refused where they are recorded
-        end = float(np.quantile(ordered, _BULK))
-    bulk = max(end - middle, _LEAST_BULK * middle)
-    limit = middle + _REACH * bulk
-    return sum(duration > limit for duration in ordered) > _SHARE * len(ordered)
+        end = float(np.quantile(sorted_durations, _BULK))
+    bulk = max(end - median_s, _LEAST_BULK * median_s)
+    limit = median_s + _REACH * bulk
+    return sum(duration > limit for duration in sorted_durations) > _SHARE * len(sorted_durations)

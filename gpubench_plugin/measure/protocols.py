@@ -10,11 +10,11 @@ from gpubench_plugin.records import Check, Work
 Log = Callable[[Mapping[str, object]], None]
 
 
-class Part(Protocol):
-    """What stands in a benchmark and has something to check, or to tell, before the timing."""
+class Checkable(Protocol):
+    """A part of a benchmark with an untimed check before the timing."""
 
     def prepare(self, log: Log) -> Check:
-        """Check, untimed, that it is right; `log` journals its progress.
+        """Run the untimed check; `log` records progress in the journal.
 
         Raises:
             CorrectnessError: it is not.
@@ -22,8 +22,8 @@ class Part(Protocol):
 
 
 @runtime_checkable
-class Subject(Part, Protocol):
-    """A thing whose step can be timed, and that knows more of it than its duration: a trainer.
+class Subject(Checkable, Protocol):
+    """An object whose step can be timed and that knows its work: a trainer, for example.
 
     It checks itself before the timing and counts while it runs. Where a step is a whole training,
     a method ``brief_step`` may do a little of it: it computes, and takes memory, as all of it does.
@@ -31,11 +31,11 @@ class Subject(Part, Protocol):
 
     @property
     def calls(self) -> int:
-        """Calls of :meth:`step` so far, timed or not: each call is one more."""
+        """Number of calls of :meth:`step` so far, timed or not."""
         ...
 
     def step(self) -> object:
-        """What is timed."""
+        """The step to time."""
 
     def begin(self) -> None:
         """Reset the counters: the timed calls start now."""
@@ -48,7 +48,7 @@ class Subject(Part, Protocol):
         """
 
     def work(self) -> Work:
-        """The work of one call on this rank; FLOPs may be left out."""
+        """Work of one call on this rank; FLOPs may be omitted."""
 
     def flops_step(self) -> None:
-        """Build everything and run one call's mathematics, to be counted on fake tensors."""
+        """Run one call's computation from scratch, for FLOP counting on fake tensors."""

@@ -1,4 +1,4 @@
-"""How much faster one step is than another, measured in turns."""
+"""Time ratio of two steps, measured alternately."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CALLS = 4
 
 
 def time_ratio(slow: Step, fast: Step, *, clock: Clock) -> float:
-    """How many times as long `slow` takes as `fast`: the ratio of their median durations.
+    """Ratio of the median durations of `slow` and `fast`.
 
     They are timed in turns, so that a machine that becomes slower does so for both; the first turn
     of each does not count.

@@ -1,4 +1,4 @@
-"""The recording of a measurement's timed blocks, kept small while it runs."""
+"""Memory-bounded recording of timed blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.measure.interval import Dependence
+from gpubench_plugin.measure.interval import Autocorrelation
 from gpubench_plugin.measure.sketch import Sketcher
 from gpubench_plugin.records import Sketch
 
@@ -25,7 +25,7 @@ _BATCH = 16_384
 
 
 class Recording:
-    """Durations, blocks and evidence of the timed blocks; 8 bytes for every number.
+    """Durations, blocks and evidence of timed blocks, at 8 bytes per number.
 
     More durations than `section` lets it keep go into a sketch, and only the medians of their
     rounds stay. A round of one duration is its own median: then all are kept. `half_width` is that
@@ -37,8 +37,8 @@ class Recording:
 
     def __init__(self, plan: Plan, section: MeasureSection) -> None:
         self.plan = plan
-        self._kept = section.keep_durations if plan.durations_per_round > 1 else math.inf
-        self._aim = section.ci_half_width
+        self._max_stored = section.keep_durations if plan.durations_per_round > 1 else math.inf
+        self._target_half_width = section.ci_half_width
         self._rank_error = section.sketch_rank_error
         self._sketcher: Sketcher | None = None
         self.durations_s = array("d")
@@ -48,22 +48,22 @@ class Recording:
         self.evidence: dict[str, float] = {}
         self.half_width = math.inf
         self.dependent = False
-        self.hidden = False
+        self.is_unreliable = False
         self.contended = False
 
     @property
     def rounds(self) -> int:
-        """Whole rounds recorded."""
+        """Complete rounds recorded."""
         return len(self.rounds_s)
 
     @property
     def durations(self) -> int:
-        """Durations recorded, kept or not."""
+        """Durations recorded, stored or sketched."""
         return len(self.durations_s) + (self._sketcher.count if self._sketcher else 0)
 
     @property
     def sketch(self) -> Sketch | None:
-        """All durations, once they were too many to keep."""
+        """Sketch of all durations, once there are too many to store."""
         if self._sketcher is None:
             return None
         self._sketch()
@@ -82,41 +82,41 @@ class Recording:
         self.block_calls.append(block.calls)
         for name, amount in block.evidence.items():
             self.evidence[name] = self.evidence.get(name, 0.0) + amount
-        if self._sketcher is None and len(self.durations_s) > self._kept:
+        if self._sketcher is None and len(self.durations_s) > self._max_stored:
             self._sketcher = Sketcher(self._rank_error)
             self._sketch()
         elif self._sketcher is not None and len(self.durations_s) >= _BATCH:
             self._sketch()
 
-    def look(self, confidence: float) -> None:
-        """Bring `half_width`, `dependent` and `hidden` up to date."""
-        dependence = Dependence(self.rounds_s)
+    def update_interval(self, confidence: float) -> None:
+        """Update `half_width`, `dependent` and `hidden`."""
+        dependence = Autocorrelation(self.rounds_s)
         interval = dependence.interval(confidence)
         self.half_width = math.inf if interval is None else interval.half_width
-        self.dependent = dependence.strong
-        self.hidden = dependence.may_hide(self._aim)
+        self.dependent = dependence.is_strong
+        self.is_unreliable = dependence.may_hide(self._target_half_width)
 
     def _sketch(self) -> None:
-        """Move the durations that are here into the sketch."""
+        """Move the stored durations into the sketch."""
         if self._sketcher is not None and self.durations_s:
             self._sketcher.update(self.durations_s)
             self.durations_s = array("d")
 
 
 def round_medians(durations_s: Sequence[float], width: int) -> Sequence[float]:
-    """The median of each whole round of `width` durations, in seconds per call."""
+    """Median of each complete round of `width` durations, in seconds per call."""
     if width == 1:
         return durations_s
-    whole = len(durations_s) - len(durations_s) % width
-    return [median(durations_s[at : at + width]) for at in range(0, whole, width)]
+    used_length = len(durations_s) - len(durations_s) % width
+    return [median(durations_s[at : at + width]) for at in range(0, used_length, width)]
 
 
 def _check(durations_s: Sequence[float]) -> None:
-    """Refuse what cannot be a duration; the sum is not finite as soon as one of them is not."""
+    """Refuse impossible durations; a non-finite one makes the sum non-finite."""
     if math.isfinite(sum(durations_s)) and min(durations_s) > 0:
         return
-    wrong = next(d for d in durations_s if not (math.isfinite(d) and d > 0))
+    bad_duration = next(d for d in durations_s if not (math.isfinite(d) and d > 0))
     raise MeasurementError(
-        f"a timed call lasted {wrong} s: the clock saw no time pass or went wrong, "
+        f"a timed call lasted {bad_duration} s: the clock saw no time pass or went wrong, "
         "so no number is reported"
     )

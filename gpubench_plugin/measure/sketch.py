@@ -1,4 +1,4 @@
-"""Durations that are sketched as they come, where more are measured than are kept."""
+"""Streaming sketch of durations that are too many to store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAST_RANK_ERROR: Final = 1e-4
 
 
 class Sketcher:
-    """Takes values in, in batches, and sketches them.
+    """Sketches values in batches.
 
     The rank of a quantile may be off by `rank_error`, as a fraction of all values. Without
     datasketches (the extra ``sketch``) only what is exact is kept: no quantiles.
@@ -39,7 +39,7 @@ class Sketcher:
         self._least, self._most, self._total = math.inf, -math.inf, 0.0
 
     def update(self, values: Sequence[float]) -> None:
-        """Take in `values`, an array of doubles."""
+        """Add `values`, an array of doubles."""
         import numpy as np
 
         array = np.asarray(values, dtype=np.float64)
@@ -52,7 +52,7 @@ class Sketcher:
 
     @property
     def sketch(self) -> Sketch:
-        """All values taken in so far, at least one."""
+        """Sketch of all values so far, at least one."""
         return Sketch(
             count=self.count,
             least=self._least,
@@ -65,7 +65,7 @@ class Sketcher:
 
 @cache
 def size_for(rank_error: float) -> int:
-    """The library's parameter k of the smallest sketch that keeps to `rank_error`."""
+    """Smallest KLL parameter k with at most `rank_error`."""
     from datasketches import kll_doubles_sketch
 
     def suffices(k: int) -> bool:

@@ -1,4 +1,4 @@
-"""The state of the process that one benchmark must not leave to the next."""
+"""Process state that benchmarks must not leak into each other."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _PYTESTS_OWN: Final = "PYTEST_CURRENT_TEST"
 
 
 @contextmanager
-def preserved(device: torch.device) -> Iterator[None]:
-    """Put back, also after an exception, what the body changed of the process's state.
+def state_restored(device: torch.device) -> Iterator[None]:
+    """Restore the process's state after the body, also on exceptions.
 
     That is: TF32 and cuDNN switches, deterministic flags, default dtype and device, grad mode,
     autocast, anomaly mode, the number of CPU threads, whether garbage is collected, the random
@@ -43,30 +43,30 @@ def preserved(device: torch.device) -> Iterator[None]:
     Before and after, garbage is collected and the allocator's cache and peak counters start anew;
     after, compiled code is forgotten if ``torch._dynamo`` was ever imported.
     """
-    _fresh_memory(device)
+    _reset_memory(device)
     with ExitStack() as stack:
         # What is pushed last is put back first.
-        stack.callback(_fresh_memory, device)
+        stack.callback(_reset_memory, device)
         for switch in reversed((*_old_tf32(), *_switches())):
-            stack.callback(switch.put_back, switch.read())
+            stack.callback(switch.restore, switch.read())
         for restore, state in _generators(device):
             stack.callback(restore, state)
-        stack.callback(_put_back_environment, dict(os.environ))
-        if (here := _working_directory()) is not None:
-            stack.callback(_return_to, here)
+        stack.callback(_restore_environment, dict(os.environ))
+        if (old_directory := _working_directory()) is not None:
+            stack.callback(_change_directory, old_directory)
         stack.callback(_forget_compiled_code)
         yield
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Switch:
-    """Something global that can be read and set."""
+    """A readable and settable global."""
 
     read: Callable[[], Any]
     set: Callable[[Any], object]
 
-    def put_back(self, value: object) -> None:
-        """Set it to `value` unless it is; untouched, it is not written to at all."""
+    def restore(self, value: object) -> None:
+        """Restore `value`, without writing if it is unchanged."""
         if self.read() != value:
             self.set(value)
 
@@ -89,25 +89,27 @@ def _switches() -> tuple[_Switch, ...]:
         _Switch(read=torch.is_grad_enabled, set=torch.set_grad_enabled),
         *(
             _Switch(
-                read=partial(getattr(torch, f"{read}_autocast_{what}"), device),
-                set=partial(getattr(torch, f"set_autocast_{what}"), device),
+                read=partial(getattr(torch, f"{read}_autocast_{suffix}"), device),
+                set=partial(getattr(torch, f"set_autocast_{suffix}"), device),
             )
             for device in ("cpu", "cuda")
-            for read, what in (("is", "enabled"), ("get", "dtype"))
+            for read, suffix in (("is", "enabled"), ("get", "dtype"))
         ),
         _Switch(read=torch.is_anomaly_enabled, set=torch.set_anomaly_enabled),
         _Switch(read=torch.get_num_threads, set=torch.set_num_threads),
-        _Switch(read=gc.isenabled, set=lambda on: gc.enable() if on else gc.disable()),
+        _Switch(
+            read=gc.isenabled, set=lambda is_enabled: gc.enable() if is_enabled else gc.disable()
+        ),
     )
 
 
 def _set_default_device(device: torch.device) -> None:
-    """Set it; for the CPU by unsetting it, since a default device slows every factory call."""
+    """Set it; the CPU by unsetting, since a default device slows every factory function."""
     torch.set_default_device(None if device.type == "cpu" else device)
 
 
 def _old_tf32() -> tuple[_Switch, ...]:
-    """The switches that came before ``fp32_precision`` and are kept apart from it by torch.
+    """TF32 switches older than ``fp32_precision``, which torch keeps separately.
 
     Reading one raises where the new ones say otherwise; then there is nothing to put back.
     """
@@ -135,41 +137,41 @@ def _set_known(set_to: Callable[[Any], object], value: object) -> None:
 
 
 def _generators(device: torch.device) -> Iterator[tuple[Callable[[Any], object], Any]]:
-    """How to restore each random generator, and its state."""
+    """Restore function and state of each random number generator."""
     yield random.setstate, random.getstate()
     yield np.random.set_state, np.random.get_state()
     yield torch.set_rng_state, torch.get_rng_state()
     if device.type != "cpu":
         module = torch.get_device_module(device)
-        every = "_all" if hasattr(module, "get_rng_state_all") else ""
+        suffix = "_all" if hasattr(module, "get_rng_state_all") else ""
         yield (
-            getattr(module, f"set_rng_state{every}"),
-            getattr(module, f"get_rng_state{every}")(),
+            getattr(module, f"set_rng_state{suffix}"),
+            getattr(module, f"get_rng_state{suffix}")(),
         )
 
 
-def _put_back_environment(before: Mapping[str, str]) -> None:
-    for name, value in before.items():
+def _restore_environment(old_environment: Mapping[str, str]) -> None:
+    for name, value in old_environment.items():
         if name != _PYTESTS_OWN and os.environ.get(name) != value:
             os.environ[name] = value
 
 
 def _working_directory() -> str | None:
-    """The folder that relative paths begin at; None where it has been removed."""
+    """Current directory; None if it was removed."""
     try:
         return os.getcwd()  # noqa: PTH109 # a Path would be made of it for nothing
     except OSError:
         return None
 
 
-def _return_to(folder: str) -> None:
+def _change_directory(folder: str) -> None:
     if _working_directory() != folder:
         with suppress(OSError):  # it may be gone by now
             os.chdir(folder)
 
 
-def return_free_memory(device: torch.device) -> None:
-    """Give what nobody holds any more back to the device, or on a CPU to the system.
+def release_memory(device: torch.device) -> None:
+    """Release unused memory to the device, or on a CPU to the system.
 
     Else the peak of what runs next would count it: glibc keeps freed memory resident until
     malloc_trim(3), torch's allocator keeps it reserved.
@@ -182,8 +184,8 @@ def return_free_memory(device: torch.device) -> None:
             ctypes.CDLL(None).malloc_trim(0)
 
 
-def _fresh_memory(device: torch.device) -> None:
-    """Collect garbage, return the allocator's cache, and let its peaks begin here."""
+def _reset_memory(device: torch.device) -> None:
+    """Collect garbage, empty the allocator's cache and reset its peaks."""
     gc.collect()
     if device.type == "cpu":
         return

@@ -1,4 +1,4 @@
-"""When to stop: by the confidence interval of the median, after a time, N calls or N rounds."""
+"""Stopping rules: by confidence interval, time, number of calls, or number of rounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.measure.plan import fitting_rounds
+from gpubench_plugin.measure.plan import remaining_rounds
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import MeasureSection
@@ -22,23 +22,23 @@ _LOOKS = 8
 _PATIENCE = 10
 
 
-class StopRule(ABC):
-    """Says, between two blocks, how long the next one is."""
+class StoppingRule(ABC):
+    """Decides between blocks how long the next one is."""
 
     def __init__(self, section: MeasureSection) -> None:
         self._section = section
 
     @abstractmethod
     def durations(self, recording: Recording, elapsed_s: float) -> int:
-        """The durations to time next; none when it is time to stop."""
+        """Number of durations to time next; 0 to stop."""
 
     def converged(self, recording: Recording) -> bool:
-        """Whether the end is the one that was aimed at."""
+        """Whether the rule stopped at its goal rather than at a limit."""
         return True
 
 
-class ByInterval(StopRule):
-    """Stops at the look that finds the interval narrow enough, else when the limits end it.
+class ByInterval(StoppingRule):
+    """Stops when a check finds the interval narrow enough, else at the limits.
 
     Never before the least time and the fewest rounds: until then nothing but the limit of time
     counts, which is a longer one while rounds are missing. What other processes hold up goes on,
@@ -47,13 +47,13 @@ class ByInterval(StopRule):
     """
 
     def durations(self, recording: Recording, elapsed_s: float) -> int:
-        """A block, shortened to what the limits of rounds and time leave."""
+        """A block, shortened to the remaining rounds and time."""
         rounds_left: float = self._section.max_rounds - recording.rounds
-        missing = self._section.fewest_rounds - recording.rounds
+        missing = self._section.required_rounds - recording.rounds
         if missing > 0 or elapsed_s < self._section.min_time_s or recording.contended:
             rounds_left = math.inf
         elif rounds_left <= 0 or (
-            self.converged(recording) and not (recording.dependent or recording.hidden)
+            self.converged(recording) and not (recording.dependent or recording.is_unreliable)
         ):
             return 0
         durations = _within(self._section.max_time_s, recording, elapsed_s, rounds_left)
@@ -62,30 +62,30 @@ class ByInterval(StopRule):
         return _within(_PATIENCE * self._section.max_time_s, recording, elapsed_s, missing)
 
     def converged(self, recording: Recording) -> bool:
-        """Whether the half-width of the last look is small enough."""
+        """Whether the half-width of the last check is small enough."""
         return recording.half_width <= self._section.ci_half_width
 
 
-class ByTime(StopRule):
-    """Stops when the window is over."""
+class ByTime(StoppingRule):
+    """Stops when the time window is over."""
 
     def durations(self, recording: Recording, elapsed_s: float) -> int:
-        """A block, shortened to what the window leaves."""
+        """A block, shortened to the remaining window."""
         return _within(self._section.time_s, recording, elapsed_s)
 
 
-class BySteps(StopRule):
+class BySteps(StoppingRule):
     """Stops after exactly so many calls."""
 
     def durations(self, recording: Recording, elapsed_s: float) -> int:
-        """A block, shortened to the calls that are missing."""
+        """A block, shortened to the remaining calls."""
         plan = recording.plan
-        missing = self._section.steps // plan.calls_per_duration - recording.durations
-        return min(plan.durations_per_block, missing)
+        durations_missing = self._section.steps // plan.calls_per_duration - recording.durations
+        return min(plan.durations_per_block, durations_missing)
 
 
-class ByRounds(StopRule):
-    """Stops after exactly so many rounds, which were fixed beforehand.
+class ByRounds(StoppingRule):
+    """Stops after a fixed number of rounds.
 
     Those of a file are timed however long they take: who wrote it wants them. Those of a baseline
     end with the limit of time, since the step may be a hundred times slower by now.
@@ -96,7 +96,7 @@ class ByRounds(StopRule):
         self._rounds = rounds
 
     def durations(self, recording: Recording, elapsed_s: float) -> int:
-        """A block, shortened to the rounds that are missing."""
+        """A block, shortened to the remaining rounds."""
         missing = self._rounds - recording.rounds
         return _within(self._limit_s, recording, elapsed_s, missing) if missing > 0 else 0
 
@@ -112,8 +112,8 @@ class ByRounds(StopRule):
         return _PATIENCE * (section.time_s if section.by == "time" else section.max_time_s)
 
 
-class Looks:
-    """When the interval is looked at: at 10, 20, 40 … rounds by default, and after the least time.
+class CheckSchedule:
+    """Schedule of interval checks: at 10, 20, 40 … rounds by default, after the minimum time.
 
     Few, because every further look at an interval that happens to be narrow for a moment makes
     it less true, and because each sorts all rounds. `confidence` is that of a look: all of them
@@ -121,23 +121,23 @@ class Looks:
     """
 
     def __init__(self, section: MeasureSection) -> None:
-        self._fewest = self._next = section.fewest_rounds
+        self._min_rounds = self._next_check = section.required_rounds
         self._least_s = section.min_time_s
         self.confidence = 1 - (1 - section.confidence) / _LOOKS
 
     def due(self, rounds: int, elapsed_s: float) -> bool:
-        """Whether the next look has been reached, which is then past."""
-        if rounds < self._fewest or (rounds < self._next and elapsed_s < self._least_s):
+        """Whether the next check is due; advances the schedule."""
+        if rounds < self._min_rounds or (rounds < self._next_check and elapsed_s < self._least_s):
             return False
         if elapsed_s >= self._least_s:
             self._least_s = math.inf
-        while self._next <= rounds:
-            self._next *= 2
+        while self._next_check <= rounds:
+            self._next_check *= 2
         return True
 
 
-def rule_for(section: MeasureSection, frozen_rounds: int = 0) -> StopRule:
-    """The rule that ``measure.by`` names, unless the number of rounds is fixed beforehand."""
+def make_rule(section: MeasureSection, frozen_rounds: int = 0) -> StoppingRule:
+    """The rule named by ``measure.by``, unless the number of rounds is fixed."""
     if frozen_rounds:
         return ByRounds(section, frozen_rounds)
     match section.by:
@@ -152,7 +152,7 @@ def rule_for(section: MeasureSection, frozen_rounds: int = 0) -> StopRule:
 def _within(
     limit_s: float, recording: Recording, elapsed_s: float, rounds_left: float = math.inf
 ) -> int:
-    """The durations of a block that keeps to the limits, judged by the rounds so far.
+    """Durations of a block within the limits, estimated from the rounds so far.
 
     There is a first block whatever the limits.
     """
@@ -161,5 +161,5 @@ def _within(
     if recording.rounds and left_s < math.inf:
         if left_s <= 0:
             return 0
-        rounds = min(rounds, fitting_rounds(left_s, elapsed_s / recording.rounds))
+        rounds = min(rounds, remaining_rounds(left_s, elapsed_s / recording.rounds))
     return int(rounds) * recording.plan.durations_per_round

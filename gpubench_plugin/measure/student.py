@@ -1,4 +1,4 @@
-"""Student's t: how far a mean of a few values may lie from the true one.
+"""Student's t distribution.
 
 By itself, since every process that measures would import ``scipy`` for nothing else.
 """
@@ -15,20 +15,20 @@ _HALVINGS = 60
 
 
 @lru_cache(maxsize=256)
-def t_quantile(confidence: float, freedom: int) -> float:
-    """The t within which so large a share lies on both sides of zero: 2.262 for 0.95 and 9."""
+def t_quantile(confidence: float, dof: int) -> float:
+    """Two-sided quantile: 2.262 for 0.95 and 9 degrees of freedom."""
     low, high = 0.0, _MOST
     for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if _within(middle, freedom) < confidence:
-            low = middle
+        candidate = (low + high) / 2
+        if _within(candidate, dof) < confidence:
+            low = candidate
         else:
-            high = middle
+            high = candidate
     return high
 
 
-def expanded_t(freedom: float, z: float) -> float:
-    """The quantile of Student's t where the normal distribution's is `z`, in closed form.
+def expanded_t(dof: float, z: float) -> float:
+    """Student's t quantile by expansion from the normal quantile `z`.
 
     For any degrees of freedom, also in fractions, and as often as needed.
 
@@ -36,26 +36,26 @@ def expanded_t(freedom: float, z: float) -> float:
     within 0.5 % from 4 degrees of freedom on at 97.5 %, as tests/unit/measure/test_student.py holds
     against scipy.
     """
-    freedom = max(freedom, 1.0)
+    dof = max(dof, 1.0)
     return (
         z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+        + (z**3 + z) / (4 * dof)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * dof**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * dof**3)
     )
 
 
-def _within(t: float, freedom: int) -> float:
-    """P(-t ≤ T ≤ t) for a whole number of degrees of freedom.
+def _within(t: float, dof: int) -> float:
+    """P(-t ≤ T ≤ t) for integer degrees of freedom.
 
     M. Abramowitz, I. A. Stegun: Handbook of Mathematical Functions (1964), 26.7.3 and 26.7.4.
     """
-    angle = math.atan(t / math.sqrt(freedom))
-    odd = freedom % 2
-    term = math.cos(angle) if odd else 1.0
+    angle = math.atan(t / math.sqrt(dof))
+    is_odd = dof % 2
+    term = math.cos(angle) if is_odd else 1.0
     total = 0.0
-    for power in range(odd, freedom - 1, 2):
+    for power in range(is_odd, dof - 1, 2):
         total += term
         term *= math.cos(angle) ** 2 * (power + 1) / (power + 2)
     share = math.sin(angle) * total
-    return 2 / math.pi * (angle + share) if odd else share
+    return 2 / math.pi * (angle + share) if is_odd else share

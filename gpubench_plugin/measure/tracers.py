@@ -1,4 +1,4 @@
-"""Python code that follows other Python code, kept out of what is measured.
+"""Tracers (coverage, debuggers, profilers), paused while timing.
 
 Coverage, profilers and debuggers are called for each line or call: a step of small operations
 takes three times as long under pytest-cov.
@@ -34,7 +34,7 @@ _IDLE_S: Final = 0.001
 
 
 class Tracers:
-    """Those of this thread and of ``sys.monitoring``, which :meth:`paused` does without.
+    """Tracers of this thread and of ``sys.monitoring``, which :meth:`paused` disables.
 
     `were_paused` says whether there were any. A debugger is left alone, and so is what could not
     be put back exactly; then, where a thread that was there before works in the call and goes on
@@ -47,7 +47,7 @@ class Tracers:
         self._monitoring = monitoring
 
     def paused(self, call: Callable[[], _T]) -> _T:
-        """What `call` returns; afterwards, also after an exception, all is as it was before.
+        """Call `call` without tracers and restore them, also on exceptions.
 
         But what `call` itself has begun, a debugger say, goes on.
         """
@@ -75,7 +75,7 @@ class Tracers:
                         profiler.enable()  # cProfile's, which is no function, with its own settings
 
     def _can_pause(self, tracer: Any) -> bool:
-        """Whether it can be put back, and nobody misses it; note what follows from that."""
+        """Whether the tracer can be paused and restored safely; records the consequences."""
         restorable = callable(tracer) or hasattr(tracer, "enable")
         if not restorable or _is_debugger(tracer):
             self.flags = (INSTRUMENTED,)
@@ -85,9 +85,9 @@ class Tracers:
 
     @contextmanager
     def _threads_untraced(self) -> Iterator[None]:
-        """Threads that the call starts are not traced either; those that work in it already are."""
+        """Keep threads started by the call untraced; threads already working are untraced, too."""
         tracer, profiler = threading.gettrace(), threading.getprofile()
-        before = _busy_s() if tracer is not None or profiler is not None else {}
+        busy_before = _busy_s() if tracer is not None or profiler is not None else {}
         if tracer is not None and not _is_debugger(tracer):
             threading.settrace(None)
         if profiler is not None:
@@ -99,47 +99,51 @@ class Tracers:
                 threading.settrace(tracer)
             if profiler is not None:
                 threading.setprofile(profiler)
-            if before and any(
-                busy_s - before.get(thread, busy_s) > _IDLE_S
+            if busy_before and any(
+                busy_s - busy_before.get(thread, busy_s) > _IDLE_S
                 for thread, busy_s in _busy_s().items()
             ):
                 self.flags = (INSTRUMENTED,)
 
     @contextmanager
     def _monitoring_paused(self) -> Iterator[None]:
-        """No tool is called, whether for all code or for the code that it has chosen."""
+        """Disable monitoring tools, for all code and for selected code."""
         monitoring = self._monitoring
         tools = [] if monitoring is None else [t for t in _TOOLS if monitoring.get_tool(t)]
         if tools and tools[0] == monitoring.DEBUGGER_ID:
             self.flags = (INSTRUMENTED,)
             tools = tools[1:]
         pairs = [(tool, event) for tool in tools for event in _events(monitoring)]
-        chosen = {tool: monitoring.get_events(tool) for tool in tools}
+        events_by_tool = {tool: monitoring.get_events(tool) for tool in tools}
         if not tools:
             yield
             return
         # By iterators: a call that is told of and whose end is not, or the reverse, would leave
         # cProfile's book of calls out of step.
         callbacks = starmap(monitoring.register_callback, [(*pair, None) for pair in pairs])
-        silenced = starmap(monitoring.set_events, [(tool, 0) for tool in tools])
-        before = [*zip(pairs, callbacks, strict=True)]
-        for _ in silenced:
+        disabling = starmap(monitoring.set_events, [(tool, 0) for tool in tools])
+        old_callbacks = [*zip(pairs, callbacks, strict=True)]
+        for _ in disabling:
             pass
-        self.were_paused |= any(chosen.values()) or any(callback for _, callback in before)
+        self.were_paused |= any(events_by_tool.values()) or any(
+            callback for _, callback in old_callbacks
+        )
         try:
             yield
         finally:
-            there = [(*pair, callback) for pair, callback in before if callback is not None]
+            registered = [
+                (*pair, callback) for pair, callback in old_callbacks if callback is not None
+            ]
             restored = chain(
-                starmap(monitoring.register_callback, there),
-                starmap(monitoring.set_events, chosen.items()),
+                starmap(monitoring.register_callback, registered),
+                starmap(monitoring.set_events, events_by_tool.items()),
             )
             for _ in restored:
                 pass
 
 
 def _busy_s() -> dict[int, float]:
-    """The processor time of the other threads of Python in seconds, as far as Linux tells it.
+    """CPU time of other Python threads in seconds, where Linux reports it.
 
     The first number of ``/proc/<pid>/task/<thread>/schedstat``, in nanoseconds: see
     Documentation/scheduler/sched-stats.rst of Linux.
@@ -155,7 +159,7 @@ def _busy_s() -> dict[int, float]:
 
 
 def _events(monitoring: Any) -> list[int]:
-    """Each kind of event. ``BRANCH``, since 3.14, is a name for two others."""
+    """All event kinds; ``BRANCH``, since 3.14, is an alias of two others."""
     names = {name: event for name, event in vars(monitoring.events).items() if name.isupper()}
     if "BRANCH_LEFT" in names:
         names.pop("BRANCH", None)

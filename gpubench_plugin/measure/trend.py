@@ -1,4 +1,4 @@
-"""Whether rounds become slower or faster as they go on.
+"""Trend of round times.
 
 The first third of them is compared with the last. A trend is a change of the median beyond what is
 tolerated that noise does not explain: neither that of independent rounds nor that of rounds which
@@ -30,45 +30,52 @@ _ERRORS: Final = 3.5
 
 
 def is_trending(rounds_s: Sequence[float], tolerance: float) -> bool:
-    """Whether the last rounds differ from the first ones by more than `tolerance`, and plainly."""
+    """Whether the last rounds differ significantly from the first by more than `tolerance`."""
     if len(rounds_s) < FEWEST:
         return False
     size = max(_LEAST_PART, len(rounds_s) // 3)
-    first, last = rounds_s[:size], rounds_s[-size:]
-    before, after = median(first), median(last)
-    if abs(after - before) <= tolerance * before:
+    first_rounds, last_rounds = rounds_s[:size], rounds_s[-size:]
+    first_median, last_median = median(first_rounds), median(last_rounds)
+    if abs(last_median - first_median) <= tolerance * first_median:
         return False
-    slower = _share_above(first, last)
+    slower_share = _share_above(first_rounds, last_rounds)
     # Source: H. B. Mann and D. R. Whitney, Annals of Mathematical Statistics 18 (1947), 50-60.
-    errors = abs(slower - 0.5) / math.sqrt((2 * size + 1) / (12 * size * size))
-    if max(slower, 1 - slower) >= _APART:
+    errors = abs(slower_share - 0.5) / math.sqrt((2 * size + 1) / (12 * size * size))
+    if max(slower_share, 1 - slower_share) >= _APART:
         return errors >= _APART_ERRORS
-    return errors >= _ERRORS * math.sqrt(_dependence_time(first, last))
+    return errors >= _ERRORS * math.sqrt(_correlation_time(first_rounds, last_rounds))
 
 
-def _share_above(first: Sequence[float], last: Sequence[float]) -> float:
-    """The share of pairs in which the round of `last` is the slower one; equal ones count half."""
-    ordered = sorted(first)
-    above = sum(bisect_left(ordered, value) + bisect_right(ordered, value) for value in last)
-    return above / (2 * len(first) * len(last))
+def _share_above(first_rounds: Sequence[float], last_rounds: Sequence[float]) -> float:
+    """Share of pairs in which the round of `last_rounds` is slower; ties count half."""
+    sorted_first = sorted(first_rounds)
+    count = sum(
+        bisect_left(sorted_first, value) + bisect_right(sorted_first, value)
+        for value in last_rounds
+    )
+    return count / (2 * len(first_rounds) * len(last_rounds))
 
 
-def _dependence_time(*parts: Sequence[float]) -> float:
-    """The number of neighbouring rounds that count as one, as in an AR(1) process of their ranks.
+def _correlation_time(*sections: Sequence[float]) -> float:
+    """Correlation time in rounds, from an AR(1) model of their ranks.
 
     The first autocorrelation of n values comes out too small by (1 + 4φ) / n. Source: M. G.
     Kendall, Note on bias in the estimation of autocorrelation, Biometrika 41 (1954), 403-404.
     """
-    size = len(parts[0])
-    seen = fmean(_autocorrelation(part) for part in parts)
-    corrected = min(max(seen + (1 + 4 * seen) / size, 0.0), 1 - 2 / size)
+    size = len(sections[0])
+    mean_autocorrelation = fmean(_autocorrelation(part) for part in sections)
+    corrected = min(
+        max(mean_autocorrelation + (1 + 4 * mean_autocorrelation) / size, 0.0), 1 - 2 / size
+    )
     return (1 + corrected) / (1 - corrected)
 
 
 def _autocorrelation(values: Sequence[float]) -> float:
-    """That of the ranks of neighbouring values."""
-    ordered = sorted(values)
-    middle = len(values)
-    ranks = [bisect_left(ordered, v) + bisect_right(ordered, v) - middle for v in values]
+    """Lag-1 autocorrelation of the ranks of the values."""
+    sorted_values = sorted(values)
+    offset = len(values)
+    ranks = [
+        bisect_left(sorted_values, v) + bisect_right(sorted_values, v) - offset for v in values
+    ]
     squares = sum(rank * rank for rank in ranks)
     return sum(a * b for a, b in pairwise(ranks)) / squares if squares else 0.0

@@ -1,4 +1,4 @@
-"""Warming up: untimed rounds until the step runs as fast as it will."""
+"""Warm-up: untimed rounds until the step is steady."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.measure.plan import Pace, Plan, Planner, fitting_rounds
+from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
 from gpubench_plugin.measure.recording import round_medians
 from gpubench_plugin.measure.trend import FEWEST, is_trending
 
@@ -30,7 +30,7 @@ _GROWTH = 10
 def warm_up(
     task: Task, *, clock: Clock, section: MeasureSection, agreement: RankAgreement
 ) -> WarmUp:
-    """Run rounds until the step is steady, or the limits of `section` end the wait.
+    """Run rounds until the step is steady, or the limits of `section` are reached.
 
     At least `warmup_iterations` calls and `warmup_s` seconds; then until the last rounds (ten at
     least, fifty at most) have no trend beyond `steady_tolerance`, through `warmup_max_rounds`
@@ -40,11 +40,11 @@ def warm_up(
         clock=clock,
         section=section.model_copy(update={"by": "ci"}),
         world_size=agreement.world_size,
-        bare=task.bare,
+        is_bare=task.is_bare,
     )
     warm = WarmUp(clock, section)
     while agreement.decide(int(warm.goes_on())):
-        plan = warm.next_plan(planner).agreed(agreement)
+        plan = warm.next_plan(planner).broadcast(agreement)
         start = clock.now()
         block = clock.block(
             task,
@@ -56,7 +56,7 @@ def warm_up(
 
 
 class WarmUp:
-    """The warm-up so far, as one rank sees it.
+    """Warm-up progress on one rank.
 
     `durations_s` are the seconds of each group of calls that was timed together, so that their
     sum is the time spent; `pace` is that of the last rounds.
@@ -78,7 +78,7 @@ class WarmUp:
 
     @property
     def steady(self) -> bool:
-        """Whether the last rounds are enough to tell, and have no trend."""
+        """Whether the last rounds are sufficient and show no trend."""
         rounds_s = self._rounds_s
         return len(rounds_s) >= FEWEST and not is_trending(rounds_s, self._section.steady_tolerance)
 
@@ -94,9 +94,9 @@ class WarmUp:
         return not (self._long_enough and (self.steady or self._rounds_to_go <= 0))
 
     def next_plan(self, planner: Planner) -> Plan:
-        """The next block: one call first, and never much more than the time allows."""
-        plan = planner.plan(self.pace, most_calls=max(1, _GROWTH * self._last_block_calls))
-        fitting = fitting_rounds(
+        """Next block: a single call first, then within the time limit."""
+        plan = planner.plan(self.pace, max_calls=max(1, _GROWTH * self._last_block_calls))
+        fitting = remaining_rounds(
             self._section.warmup_max_s - self._elapsed_s(), plan.calls_per_round * self.pace.wall_s
         )
         return replace(plan, rounds_per_block=min(plan.rounds_per_block, fitting))

@@ -1,4 +1,4 @@
-"""What a precision may change, each a method that does nothing here."""
+"""Precision base class, with no-op defaults for everything a precision may change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Batch = TypeVar("Batch")
 
 
 class Precision:
-    """A numeric precision: a subclass states only what it does differently.
+    """A numeric precision; subclasses override what differs.
 
     The life of one: ask :meth:`unsupported`, stay within :meth:`switches`, convert the module
     before the optimizer sees its parameters, convert every batch, run the forward pass and the
@@ -30,29 +30,29 @@ class Precision:
     """The devices that have it; on this machine, ask :meth:`unsupported`."""
 
     def unsupported(self, device: torch.device) -> str | None:
-        """Why `device` lacks this precision; None where it has it."""
+        """Why `device` does not support this precision; None if it does."""
         return None
 
     def switches(self) -> AbstractContextManager[None]:
-        """The global switches of torch set for this precision, and put back afterwards."""
+        """Context that sets torch's global switches and restores them afterwards."""
         return nullcontext()
 
     def convert_module(self, module: nn.Module) -> nn.Module:
-        """The `module` with its parameters and buffers in this precision, changed in place."""
+        """Convert the parameters and buffers of `module` in place."""
         return module
 
     def convert_batch(self, batch: Batch) -> Batch:
-        """The `batch` with its floating tensors in this precision; all else is kept."""
+        """Convert the floating-point tensors of `batch`."""
         return batch
 
     def forward_context(self, device: torch.device) -> AbstractContextManager[object]:
-        """Where the forward pass and the loss run; the backward pass runs outside."""
+        """Context of the forward pass and the loss, but not of the backward pass."""
         return nullcontext()
 
     def scaler(
         self, device: torch.device, *, init_scale: float, growth_interval: int
     ) -> torch.amp.GradScaler | None:
-        """A new scaler of the loss, which keeps small fp16 gradients from vanishing."""
+        """New loss scaler, which keeps small fp16 gradients from underflowing."""
         return None
 
 

@@ -25,7 +25,7 @@ class Half(Precision):
         return torch.float16 if self.compute_dtype == "fp16" else torch.bfloat16
 
     def unsupported(self, device: torch.device) -> str | None:
-        """No arithmetic in `dtype` on the device.
+        """Refuse a device without `dtype` arithmetic.
 
         fp16 is everywhere. bf16 that torch emulates, as on CUDA before Ampere, counts as lacking:
         its speed says nothing about the device.
@@ -40,7 +40,7 @@ class Half(Precision):
 
 
 class TrueHalf(Half):
-    """Parameters, buffers, inputs and arithmetic in `dtype`; no fp32 copy, no loss scaling."""
+    """Parameters, buffers, inputs and arithmetic in `dtype`, without fp32 copy or loss scaling."""
 
     def convert_module(self, module: nn.Module) -> nn.Module:
         """Floating parameters and buffers cast to `dtype`."""
@@ -83,13 +83,13 @@ class FP16True(TrueHalf):
 
 
 class Autocast(Half):
-    """fp32 parameters; each operation of the forward pass in `dtype` where autocast lists it.
+    """fp32 parameters; autocast runs eligible forward operations in `dtype`.
 
     Source: https://docs.pytorch.org/docs/stable/amp.html
     """
 
     def unsupported(self, device: torch.device) -> str | None:
-        """No autocast for the type of device, or no arithmetic in `dtype` on it."""
+        """Refuse a device without autocast, or without `dtype` arithmetic."""
         import torch
 
         if not torch.amp.is_autocast_available(device.type):
@@ -112,7 +112,7 @@ class BF16(Autocast):
 
 
 class AMP(Autocast):
-    """fp16 autocast with a real gradient scaler."""
+    """fp16 autocast with a gradient scaler."""
 
     name = "amp"
     where = "devices with autocast: cpu, cuda, mps, xpu"
@@ -121,7 +121,7 @@ class AMP(Autocast):
     def scaler(
         self, device: torch.device, *, init_scale: float, growth_interval: int
     ) -> torch.amp.GradScaler:
-        """The scaler; it skips a step whose gradients overflow, and halves its scale."""
+        """The gradient scaler, which skips steps whose gradients overflow and lowers its scale."""
         from torch.amp import GradScaler
 
         return GradScaler(device.type, init_scale=init_scale, growth_interval=growth_interval)

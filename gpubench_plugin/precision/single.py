@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class FP32(Precision):
-    """Everything in IEEE single precision: neither TF32 nor bf16 inside, as torch may do."""
+    """IEEE single precision everywhere, without TF32 or bf16 inside operations."""
 
     name = "fp32"
     compute_dtype = "fp32"
 
     def switches(self) -> AbstractContextManager[None]:
-        """TF32 and bf16 off in matrix products, convolutions and recurrent layers."""
+        """Disable TF32 and bf16 in matrix products, convolutions and recurrent layers."""
         return fp32_computed_in("ieee")
 
 
@@ -37,7 +37,7 @@ class TF32(Precision):
     compute_dtype = "tf32"
 
     def unsupported(self, device: torch.device) -> str | None:
-        """Only CUDA from Ampere on (compute capability 8.0) and some AMD GPUs have TF32."""
+        """Refuse devices without TF32: it needs CUDA from Ampere on (8.0) or certain AMD GPUs."""
         import torch
 
         if device.type != "cuda":
@@ -47,7 +47,7 @@ class TF32(Precision):
         return None if supported else f"{torch.cuda.get_device_name(device)} has no TF32"
 
     def switches(self) -> AbstractContextManager[None]:
-        """TF32 on in matrix products, convolutions and recurrent layers."""
+        """Enable TF32 in matrix products, convolutions and recurrent layers."""
         return fp32_computed_in("tf32")
 
 
@@ -58,7 +58,7 @@ _OPERATIONS: Final = (
 
 
 def operations() -> dict[str, Any]:
-    """Every operation whose fp32 can be something else: TF32 on CUDA, TF32 or bf16 on a CPU.
+    """Operations whose fp32 may be computed otherwise: TF32 on CUDA, TF32 or bf16 on a CPU.
 
     Its ``fp32_precision`` is ``none`` where it follows the general one.
     """
@@ -80,27 +80,27 @@ def fp32_computed_in(precision: Literal["ieee", "tf32"]) -> Iterator[None]:
     Source: https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html and
     https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
     """
-    found = _Switches.read()
+    old_switches = _Switches.read()
     tf32 = precision == "tf32"
-    wanted = _Switches(
+    new_switches = _Switches(
         matmul="high" if tf32 else "highest",
         cudnn=tf32,
-        each=dict.fromkeys(operations(), precision),
+        by_operation=dict.fromkeys(operations(), precision),
     )
-    wanted.write()
+    new_switches.write()
     try:
         yield
     finally:
-        found.write()
+        old_switches.write()
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Switches:
-    """The state of all switches; an old one is None where it cannot be read."""
+    """State of all switches; old ones are None if unreadable."""
 
     matmul: str | None
     cudnn: bool | None
-    each: dict[str, str]
+    by_operation: dict[str, str]
 
     @classmethod
     def read(cls) -> _Switches:
@@ -112,8 +112,8 @@ class _Switches:
             matmul = torch.get_float32_matmul_precision()
         with suppress(RuntimeError):
             cudnn = torch.backends.cudnn.allow_tf32
-        each = {name: operation.fp32_precision for name, operation in operations().items()}
-        return cls(matmul=matmul, cudnn=cudnn, each=each)
+        by_operation = {name: operation.fp32_precision for name, operation in operations().items()}
+        return cls(matmul=matmul, cudnn=cudnn, by_operation=by_operation)
 
     def write(self) -> None:
         import torch
@@ -126,5 +126,5 @@ class _Switches:
             # Reading gives what holds, be it the operation's own or the general precision. Where
             # the general one gives the same, the operation follows it, as it does by default.
             operation.fp32_precision = "none"
-            if operation.fp32_precision != self.each[name]:
-                operation.fp32_precision = self.each[name]
+            if operation.fp32_precision != self.by_operation[name]:
+                operation.fp32_precision = self.by_operation[name]

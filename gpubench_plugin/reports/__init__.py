@@ -1,4 +1,4 @@
-"""What a person reads of a run: pure functions from records to text."""
+"""Reports for people: pure functions from records to text."""
 
 from typing import TYPE_CHECKING
 
@@ -7,13 +7,13 @@ from gpubench_plugin import lazy_names
 if TYPE_CHECKING:
     from gpubench_plugin.reports.dots import Dot, dot_lines
     from gpubench_plugin.reports.explanation import (
-        Advice,
         Explanation,
-        Look,
-        Point,
+        LookVerdicts,
+        PlotPoint,
+        Recommendation,
         explanation_as_json,
         explanation_lines,
-        numbers_of,
+        split_verdict,
     )
     from gpubench_plugin.reports.markup import (
         BAD,

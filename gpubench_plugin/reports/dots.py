@@ -1,4 +1,4 @@
-"""Dots over time: values as a picture in text, the first one left, and their flags beneath."""
+"""Text dot plots of values in time order, with flags below."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import median
 from typing import Final, Literal
 
 from gpubench_plugin.environment import counted
-from gpubench_plugin.flags import doubts, notes
+from gpubench_plugin.flags import doubtful_flags, other_flags
 from gpubench_plugin.reports.markup import BOLD, DOUBTFUL, GOOD, PLAIN, Line, Markup, Span, line_of
 from gpubench_plugin.reports.table import wrapped
 from gpubench_plugin.reports.text import Glyphs, cut, fill, printable, width
@@ -20,7 +20,7 @@ Sign = Literal["hollow", "filled", "diamond"]
 
 @dataclass(frozen=True, kw_only=True)
 class Dot:
-    """One value: its sign says whose it is, its flags are marked beneath it."""
+    """One value with the symbol of its series and its flags."""
 
     value: float
     sign: Sign
@@ -53,17 +53,17 @@ def dot_lines(
     """
     scale = _Scale.of(dots)
     labels = {row: number(scale.at(row), unit, glyphs) for row in (0, _ROWS // 2, _ROWS - 1)}
-    raised = {flag for dot in dots for flag in dot.flags}
+    all_flags = {flag for dot in dots for flag in dot.flags}
     gutter = max(width(text) for text in (noun, *labels.values()))
-    if raised and total >= 5 * _LONGEST_FLAG:
-        gutter = max(gutter, min(max(map(width, map(printable, raised))), _LONGEST_FLAG))
-    room = max(total - gutter - 3, _LEAST_ROOM)
-    for first, columns in _panels(dots, room):
-        step = 2 if 2 * len(columns) <= room else 1
+    if all_flags and total >= 5 * _LONGEST_FLAG:
+        gutter = max(gutter, min(max(map(width, map(printable, all_flags))), _LONGEST_FLAG))
+    available = max(total - gutter - 3, _LEAST_ROOM)
+    for first, columns in _panels(dots, available):
+        step = 2 if 2 * len(columns) <= available else 1
         frame = _Frame(gutter=gutter, step=step, glyphs=glyphs)
         for row in reversed(range(_ROWS)):
             yield frame.line(labels.get(row, ""), [_cell(c, row, scale, glyphs) for c in columns])
-        for flag in (*doubts(raised), *notes(sorted(raised))):
+        for flag in (*doubtful_flags(all_flags), *other_flags(sorted(all_flags))):
             cells = [any(flag in dot.flags for dot in column) for column in columns]
             if any(cells):
                 marks = [(_RAISED if cell else " ", DOUBTFUL) for cell in cells]
@@ -75,87 +75,103 @@ def dot_lines(
 
 @dataclass(frozen=True, kw_only=True)
 class _Scale:
-    """Which row a value is in; `above` and `below` are those outside of it.
+    """Mapping of values to rows; `above_range` and `below_range` are out of range.
 
-    `low` and `reach` are logarithms where the scale is logarithmic.
+    `low` and `extent` are logarithms where the scale is logarithmic.
     """
 
     low: float
-    reach: float
+    extent: float
     logarithmic: bool
-    above: frozenset[float]
-    below: frozenset[float]
+    above_range: frozenset[float]
+    below_range: frozenset[float]
 
     @classmethod
     def of(cls, dots: Sequence[Dot]) -> _Scale:
         signs = {dot.sign for dot in dots}
         medians = [median(dot.value for dot in dots if dot.sign == sign) for sign in signs]
         values = [dot.value for dot in dots]
-        above = frozenset(one for one in values if 0 < max(medians) * _FAR < one)
-        below = frozenset(one for one in values if one < min(medians) / _FAR)
-        near = [one for one in values if one not in above and one not in below]
-        least, greatest = min(near), max(near)
-        if logarithmic := 0 < least * _WIDE < greatest:
-            least, greatest = math.log(least), math.log(greatest)
-        reach = max(greatest - least, abs(greatest) * _LEAST_REACH) or 1.0
+        above_range = frozenset(
+            candidate for candidate in values if 0 < max(medians) * _FAR < candidate
+        )
+        below_range = frozenset(
+            candidate for candidate in values if candidate < min(medians) / _FAR
+        )
+        in_range = [
+            candidate
+            for candidate in values
+            if candidate not in above_range and candidate not in below_range
+        ]
+        lowest, highest = min(in_range), max(in_range)
+        if logarithmic := 0 < lowest * _WIDE < highest:
+            lowest, highest = math.log(lowest), math.log(highest)
+        extent = max(highest - lowest, abs(highest) * _LEAST_REACH) or 1.0
         return cls(
-            low=(least + greatest - reach) / 2,
-            reach=reach,
+            low=(lowest + highest - extent) / 2,
+            extent=extent,
             logarithmic=logarithmic,
-            above=above,
-            below=below,
+            above_range=above_range,
+            below_range=below_range,
         )
 
     def at(self, row: int) -> float:
-        """The value in the middle of a row."""
-        place = self.low + self.reach * row / (_ROWS - 1)
-        return math.exp(place) if self.logarithmic else place
+        """Value at the middle of a row."""
+        position = self.low + self.extent * row / (_ROWS - 1)
+        return math.exp(position) if self.logarithmic else position
 
     def row(self, value: float) -> int:
-        """The row of a value, at the edge where it lies outside."""
+        """Row of a value, clamped to the edges."""
         if self.logarithmic and value <= 0:
             return 0
-        place = math.log(value) if self.logarithmic else value
-        return min(max(round((place - self.low) / self.reach * (_ROWS - 1)), 0), _ROWS - 1)
+        position = math.log(value) if self.logarithmic else value
+        return min(max(round((position - self.low) / self.extent * (_ROWS - 1)), 0), _ROWS - 1)
 
     def outside(self, dots: Sequence[Dot], noun: str, unit: str, glyphs: Glyphs) -> Iterator[str]:
-        """That the scale is no usual one, how many dots lie outside of it, and how far."""
+        """Notes on a logarithmic scale and on out-of-range dots."""
         if self.logarithmic:
             yield "the scale is logarithmic"
-        for sign, values, where, end in (
-            (_ABOVE, self.above, "above", max(self.above, default=0.0)),
-            (_BELOW, self.below, "below", min(self.below, default=0.0)),
+        for sign, values, direction, extreme in (
+            (_ABOVE, self.above_range, "above", max(self.above_range, default=0.0)),
+            (_BELOW, self.below_range, "below", min(self.below_range, default=0.0)),
         ):
             count = sum(dot.value in values for dot in dots)
-            lie, until = "lie", "up to" if sign == _ABOVE else "down to"
+            lie, preposition = "lie", "up to" if sign == _ABOVE else "down to"
             if count == 1:
-                lie, until = "lies", "at"
+                lie, preposition = "lies", "at"
             if count:
-                place = f"{lie} {where} the picture, {until} {number(end, unit, glyphs)}"
+                place = (
+                    f"{lie} {direction} the picture, {preposition} {number(extreme, unit, glyphs)}"
+                )
                 yield f"{sign} {counted(count, noun)} {place}"
 
 
 _Column = tuple[Dot, ...]
 
 
-def _panels(dots: Sequence[Dot], room: int) -> Iterator[tuple[int, list[_Column]]]:
-    """The number of the first dot and the columns, of each picture."""
+def _panels(dots: Sequence[Dot], available: int) -> Iterator[tuple[int, list[_Column]]]:
+    """Index of the first dot, and columns, of each panel."""
     if len({dot.sign for dot in dots}) == 1:
-        share = math.ceil(len(dots) / room)
+        share = math.ceil(len(dots) / available)
         yield 1, [tuple(dots[at : at + share]) for at in range(0, len(dots), share)]
         return
-    for first in range(0, len(dots), room):
-        yield first + 1, [(dot,) for dot in dots[first : first + room]]
+    for first_dot in range(0, len(dots), available):
+        yield first_dot + 1, [(dot,) for dot in dots[first_dot : first_dot + available]]
 
 
 def _cell(column: _Column, row: int, scale: _Scale, glyphs: Glyphs) -> Span:
-    """What of a column is in that row; what lies outside is an arrow at the edge."""
-    here = [dot for dot in column if scale.row(dot.value) == row]
-    if not here:
+    """Cell of a column in a row; out-of-range values are arrows at the edge."""
+    dots_here = [dot for dot in column if scale.row(dot.value) == row]
+    if not dots_here:
         return " ", PLAIN
-    dot = here[-1]
+    dot = dots_here[-1]
     sign = str(getattr(glyphs, dot.sign))
-    sign = _ABOVE if dot.value in scale.above else _BELOW if dot.value in scale.below else sign
+    sign = (
+        _ABOVE
+        if dot.value in scale.above_range
+        else _BELOW
+        if dot.value in scale.below_range
+        else sign
+    )
     return sign, _MARKUP[dot.sign]
 
 
@@ -166,15 +182,19 @@ class _Frame:
     glyphs: Glyphs
 
     def line(self, label: str, cells: Sequence[Span]) -> Line:
-        """A label at the axis, then the cells; equal markup is one span."""
-        shown = fill(cut(label, self.gutter, self.glyphs.ellipsis), self.gutter, right=True)
-        spans: list[Span] = [(f"{shown} {self.glyphs.axis} ", PLAIN)]
-        padded = [(text + " " * (self.step - 1), markup) for text, markup in cells]
-        return line_of(spans + padded)
+        """Axis label followed by the cells, merging spans of equal markup."""
+        label_text = fill(cut(label, self.gutter, self.glyphs.ellipsis), self.gutter, right=True)
+        spans: list[Span] = [(f"{label_text} {self.glyphs.axis} ", PLAIN)]
+        spaced = [(text + " " * (self.step - 1), markup) for text, markup in cells]
+        return line_of(spans + spaced)
 
-    def ends(self, noun: str, first: int, last: int, columns: int) -> Line:
-        """The numbers of the first and the last dot, beneath them."""
-        left, right = str(first), str(last)
-        between = (columns - 1) * self.step + 1 - len(left) - len(right)
-        numbers = left if first == last else f"{left}{' ' * max(between, 1)}{right}"
+    def ends(self, noun: str, first_number: int, last_number: int, columns: int) -> Line:
+        """Indices of the first and last dot, below the plot."""
+        first_label, right = str(first_number), str(last_number)
+        gap = (columns - 1) * self.step + 1 - len(first_label) - len(right)
+        numbers = (
+            first_label
+            if first_number == last_number
+            else f"{first_label}{' ' * max(gap, 1)}{right}"
+        )
         return ((f"{fill(noun, self.gutter, right=True)}   {numbers}", PLAIN),)

@@ -1,4 +1,4 @@
-"""Why a benchmark's number or verdict is what it is: pictures, looks, limits, and what would help.
+"""Explanation pages of a benchmark: plots, looks, limits, advice.
 
 It is one page whatever is explained: a comparison in pairs, a run among earlier ones, or a
 measurement alone. What there is nothing to say of is left out.
@@ -13,13 +13,13 @@ from typing import Any, Final, Literal
 
 from gpubench_plugin.compare import value_of
 from gpubench_plugin.environment import plural
-from gpubench_plugin.flags import MEANINGS, doubts, notes
+from gpubench_plugin.flags import MEANINGS, doubtful_flags, other_flags
 from gpubench_plugin.records import Difference, Result, Verdict
 from gpubench_plugin.reports.dots import Dot, Sign, dot_lines
 from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN, Line
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable, width
-from gpubench_plugin.reports.verdict_table import colour, difference_text, signed, words
+from gpubench_plugin.reports.verdict_table import colour, difference_text, signed, verdict_text
 
 Role = Literal["base", "head", "pinned run", "earlier run", "this run", "round", "launch"]
 
@@ -35,8 +35,8 @@ _SIGNS: Final[Mapping[Role, Sign]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """One launch, run or round: the number that stands for it of each metric, and its flags."""
+class PlotPoint:
+    """A launch, run or round: its value of each metric, and its flags."""
 
     label: str
     role: Role
@@ -44,7 +44,7 @@ class Point:
     flags: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, result: Result, metrics: Iterable[str], *, label: str, role: Role) -> Point:
+    def of(cls, result: Result, metrics: Iterable[str], *, label: str, role: Role) -> PlotPoint:
         """What `result` is judged by, as far as it has the `metrics`."""
         values = {metric: value_of(result, metric) for metric in metrics}
         known = {metric: value for metric, value in values.items() if value is not None}
@@ -52,16 +52,16 @@ class Point:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
-    """What was judged after so many pairs."""
+class LookVerdicts:
+    """Verdicts at a look after so many pairs."""
 
     pairs: int
     verdicts: tuple[Verdict, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Advice:
-    """What would help, and the `command` for it, where there is one."""
+class Recommendation:
+    """Advice, with a `command` if there is one."""
 
     text: str
     command: str = ""
@@ -69,7 +69,7 @@ class Advice:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """All that is known of one benchmark in a comparison or a run.
+    """Explanation of one benchmark in a comparison or run.
 
     `subject` says which. `points` stand in the order of time; `noun` is what one of them is, and
     `units` has the unit of each metric that is pictured. `limits` says by metric whose limit it is.
@@ -80,20 +80,20 @@ class Explanation:
     benchmark: str
     subject: str
     noun: str
-    points: tuple[Point, ...] = ()
+    points: tuple[PlotPoint, ...] = ()
     units: Mapping[str, str] = field(default_factory=dict)
     verdicts: tuple[Verdict, ...] = ()
     limits: Mapping[str, str] = field(default_factory=dict)
-    looks: tuple[Look, ...] = ()
+    looks: tuple[LookVerdicts, ...] = ()
     facts: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     environment_differences: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
-    advice: tuple[Advice, ...] = ()
+    advice: tuple[Recommendation, ...] = ()
 
 
-def numbers_of(verdict: Verdict) -> tuple[Verdict, ...]:
-    """Each number that the verdict is about as a verdict of its own: of a step time its parts.
+def split_verdict(verdict: Verdict) -> tuple[Verdict, ...]:
+    """Split a verdict into one per metric, such as the parts of a step time.
 
     The reason is that of the whole: parts have none.
     """
@@ -101,43 +101,47 @@ def numbers_of(verdict: Verdict) -> tuple[Verdict, ...]:
     return tuple(parts) or (verdict,)
 
 
-def explanation_lines(about: Explanation, total: int, glyphs: Glyphs) -> Iterator[Line]:
-    """The page, in `total` columns of the terminal."""
-    yield ((printable(about.benchmark), BOLD),)
-    yield from _text([about.subject], total)
-    yield from _verdicts(about, total)
-    for metric, unit in about.units.items():
-        yield from _picture(about, metric, unit, total, glyphs)
-    yield from _flags(about.points, total)
-    yield from _looks(about.looks, total, glyphs)
-    yield from _listed("what it rests on", about.facts, total)
-    yield from _listed("launches that are not judged", about.unused, total)
-    differing = [difference_text(one, glyphs) for one in about.environment_differences]
-    yield from _listed("differences of the environment", differing, total)
-    yield from _listed("notes", about.notes, total)
-    alone = about.noun == "round" or any(point.role == "launch" for point in about.points)
-    title = "what would make it surer" if alone else "what would decide"
-    yield from _advice(title, about.advice, total)
+def explanation_lines(explanation: Explanation, total: int, glyphs: Glyphs) -> Iterator[Line]:
+    """The page, at most `total` columns wide."""
+    yield ((printable(explanation.benchmark), BOLD),)
+    yield from _text([explanation.subject], total)
+    yield from _verdicts(explanation, total)
+    for metric, unit in explanation.units.items():
+        yield from _picture(explanation, metric, unit, total, glyphs)
+    yield from _flags(explanation.points, total)
+    yield from _looks(explanation.looks, total, glyphs)
+    yield from _listed("what it rests on", explanation.facts, total)
+    yield from _listed("launches that are not judged", explanation.unused, total)
+    difference_lines = [
+        difference_text(difference, glyphs) for difference in explanation.environment_differences
+    ]
+    yield from _listed("differences of the environment", difference_lines, total)
+    yield from _listed("notes", explanation.notes, total)
+    is_measurement = explanation.noun == "round" or any(
+        point.role == "launch" for point in explanation.points
+    )
+    title = "what would make it surer" if is_measurement else "what would decide"
+    yield from _advice(title, explanation.advice, total)
 
 
-def explanation_as_json(about: Explanation) -> dict[str, Any]:
-    """The same in JSON's own types; effects and intervals are fractions."""
+def explanation_as_json(explanation: Explanation) -> dict[str, Any]:
+    """The explanation as JSON; effects and intervals are fractions."""
     return {
-        "benchmark": about.benchmark,
-        "subject": about.subject,
-        "verdicts": [_verdict_as_json(verdict) for verdict in about.verdicts],
-        "limits": about.limits,
-        "units": about.units,
-        plural(about.noun): [*map(vars, about.points)],
+        "benchmark": explanation.benchmark,
+        "subject": explanation.subject,
+        "verdicts": [_verdict_as_json(verdict) for verdict in explanation.verdicts],
+        "limits": explanation.limits,
+        "units": explanation.units,
+        plural(explanation.noun): [*map(vars, explanation.points)],
         "looks": [
             {"pairs": look.pairs, "verdicts": [*map(_verdict_as_json, look.verdicts)]}
-            for look in about.looks
+            for look in explanation.looks
         ],
-        "facts": about.facts,
-        "unused": about.unused,
-        "environment_differences": [*map(vars, about.environment_differences)],
-        "notes": about.notes,
-        "advice": [*map(vars, about.advice)],
+        "facts": explanation.facts,
+        "unused": explanation.unused,
+        "environment_differences": [*map(vars, explanation.environment_differences)],
+        "notes": explanation.notes,
+        "advice": [*map(vars, explanation.advice)],
     }
 
 
@@ -151,7 +155,9 @@ def _verdict_as_json(verdict: Verdict) -> dict[str, Any]:
         and [end if math.isfinite(end) else None for end in verdict.interval],
         "limit": verdict.limit,
         "reason": verdict.reason,
-        "parts": [_verdict_as_json(one) for one in numbers_of(verdict)] if verdict.parts else [],
+        "parts": [_verdict_as_json(part) for part in split_verdict(verdict)]
+        if verdict.parts
+        else [],
     }
 
 
@@ -160,56 +166,58 @@ def _text(texts: Iterable[str], total: int, indent: str = "") -> Iterator[Line]:
         yield from (((line, PLAIN),) for line in wrapped(text, total, indent))
 
 
-def _verdicts(about: Explanation, total: int) -> Iterator[Line]:
-    for verdict in about.verdicts:
+def _verdicts(explanation: Explanation, total: int) -> Iterator[Line]:
+    for verdict in explanation.verdicts:
         name = f"{verdict.metric}: " if verdict.metric else ""
-        for line in wrapped(f"{name}{words(verdict)}: {verdict.reason}".removesuffix(": "), total):
+        for line in wrapped(
+            f"{name}{verdict_text(verdict)}: {verdict.reason}".removesuffix(": "), total
+        ):
             yield ((line, GOOD if verdict.kind == "unchanged" else colour(verdict)),)
-        for one in numbers_of(verdict):
-            if one.limit and one.metric in about.limits:
-                whose = f"{one.metric}: " if verdict.parts else ""
-                origin = f"{whose}limit {one.limit}: {about.limits[one.metric]}"
+        for part in split_verdict(verdict):
+            if part.limit and part.metric in explanation.limits:
+                side_text = f"{part.metric}: " if verdict.parts else ""
+                origin = f"{side_text}limit {part.limit}: {explanation.limits[part.metric]}"
                 yield from _text([origin], total, indent="  ")
 
 
 def _picture(
-    about: Explanation, metric: str, unit: str, total: int, glyphs: Glyphs
+    explanation: Explanation, metric: str, unit: str, total: int, glyphs: Glyphs
 ) -> Iterator[Line]:
-    pictured = [point for point in about.points if metric in point.values]
-    if not pictured:
+    plotted_points = [point for point in explanation.points if metric in point.values]
+    if not plotted_points:
         return
     yield ()
-    roles = {point.role for point in pictured}
+    roles = {point.role for point in plotted_points}
     signs = {role: str(getattr(glyphs, sign)) for role, sign in _SIGNS.items() if role in roles}
     legend = "  ".join(f"{sign} {role}" for role, sign in signs.items())
-    heading = printable(f"{metric} of each {about.noun} in the order of time:")
-    fits = width(heading) + 1 + width(legend) <= total
-    for text in [f"{heading} {legend}"] if fits else [heading, legend]:
+    heading = printable(f"{metric} of each {explanation.noun} in the order of time:")
+    fits_on_one_line = width(heading) + 1 + width(legend) <= total
+    for text in [f"{heading} {legend}"] if fits_on_one_line else [heading, legend]:
         yield from (((line, BOLD),) for line in wrapped(text, total))
     dots = [
         Dot(value=point.values[metric], sign=_SIGNS[point.role], flags=point.flags)
-        for point in pictured
+        for point in plotted_points
     ]
-    yield from dot_lines(dots, unit, about.noun, total, glyphs)
+    yield from dot_lines(dots, unit, explanation.noun, total, glyphs)
 
 
-def _flags(points: Sequence[Point], total: int) -> Iterator[Line]:
-    raised = sorted({flag for point in points for flag in point.flags})
+def _flags(points: Sequence[PlotPoint], total: int) -> Iterator[Line]:
+    flags = sorted({flag for point in points for flag in point.flags})
     meanings = [
         f"{flag}: {MEANINGS[flag]}" if flag in MEANINGS else flag
-        for flag in (*doubts(raised), *notes(raised))
+        for flag in (*doubtful_flags(flags), *other_flags(flags))
     ]
     yield from _listed("flags", meanings, total)
 
 
-def _looks(looks: Sequence[Look], total: int, glyphs: Glyphs) -> Iterator[Line]:
+def _looks(looks: Sequence[LookVerdicts], total: int, glyphs: Glyphs) -> Iterator[Line]:
     if not looks:
         return
     rows = [
-        (look.pairs, one)
+        (look.pairs, part)
         for look in looks
         for verdict in look.verdicts
-        for one in numbers_of(verdict)
+        for part in split_verdict(verdict)
     ]
     yield ()
     title = "looks, recomputed from the recorded launches"
@@ -217,11 +225,11 @@ def _looks(looks: Sequence[Look], total: int, glyphs: Glyphs) -> Iterator[Line]:
     table = [
         column("pairs", [pairs for pairs, _ in rows], numeric=True),
         column("metric", [verdict.metric for _, verdict in rows]),
-        column("verdict", [words(verdict) for _, verdict in rows]),
+        column("verdict", [verdict_text(verdict) for _, verdict in rows]),
         column("effect", [signed(verdict.effect) for _, verdict in rows], numeric=True),
         column(
             "99 % interval",
-            [" to ".join(map(signed, one.interval or ())) for _, one in rows],
+            [" to ".join(map(signed, part.interval or ())) for _, part in rows],
             numeric=True,
         ),
     ]
@@ -235,13 +243,13 @@ def _listed(title: str, texts: Sequence[str], total: int) -> Iterator[Line]:
         yield from _text(texts, total, indent="  ")
 
 
-def _advice(title: str, advice: Sequence[Advice], total: int) -> Iterator[Line]:
-    """A command has a line of its own that is not broken: it is there to be copied."""
+def _advice(title: str, advice: Sequence[Recommendation], total: int) -> Iterator[Line]:
+    """Advice lines; commands stay unbroken on their own line for copying."""
     if not advice:
         return
     yield ()
     yield ((title, BOLD),)
-    for one in advice:
-        yield from _text([one.text], total, indent="  ")
-        if one.command:
-            yield ((f"    {printable(one.command)}", PLAIN),)
+    for item in advice:
+        yield from _text([item.text], total, indent="  ")
+        if item.command:
+            yield ((f"    {printable(item.command)}", PLAIN),)

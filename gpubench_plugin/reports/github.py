@@ -1,4 +1,4 @@
-"""The GitHub reports of a comparison: a job summary in markdown, and annotations beside the code.
+"""GitHub reports: job summary in markdown, and annotations.
 
 Names and texts in them are escaped: anybody may have chosen them.
 """
@@ -21,7 +21,7 @@ from gpubench_plugin.reports.verdict_table import (
     difference_text,
     headline,
     signed,
-    words,
+    verdict_text,
     worst_first,
 )
 
@@ -35,18 +35,18 @@ inside a line; dots of ``www.`` aside, which at worst become a link to what they
 
 
 def escaped(value: str) -> str:
-    """`value` as text on one line: nothing in it is markup, a mention, a link or HTML."""
+    """Escape `value` to a single line without markup, mentions, links or HTML."""
     return _MARKUP.sub(lambda match: f"&#{ord(match.group())};", printable(value))
 
 
 def code(value: str) -> str:
-    """`value` as code on one line, also in a table's cell."""
-    shown = printable(value)
-    if not shown:
+    """`value` as inline code on one line, also valid in table cells."""
+    text = printable(value)
+    if not text:
         return ""
-    if "`" in shown or "\\" in shown:  # in a code span neither can be escaped
-        return f"<code>{escaped(shown)}</code>"
-    return "`" + shown.replace("|", "\\|") + "`"
+    if "`" in text or "\\" in text:  # in a code span neither can be escaped
+        return f"<code>{escaped(text)}</code>"
+    return "`" + text.replace("|", "\\|") + "`"
 
 
 def table(verdicts: Sequence[Verdict]) -> list[str]:
@@ -57,14 +57,14 @@ def table(verdicts: Sequence[Verdict]) -> list[str]:
     ]
     for verdict in verdicts:
         cells = cells_of(verdict)
-        shown = (
+        row_cells = (
             code(verdict.id),
             code(verdict.metric) + escaped(cells["metric"][len(verdict.metric) :]),
             *(escaped(cells[name]) for name in ("base", "head", "effect", "interval")),
             f"{_MARKS.get(verdict.kind, _DOUBTFUL)} {escaped(cells['verdict'])}",
             escaped(verdict.reason),
         )
-        lines.append(f"| {' | '.join(shown)} |")
+        lines.append(f"| {' | '.join(row_cells)} |")
     return lines
 
 
@@ -88,7 +88,7 @@ def section(
 
 
 def _details(summary: str, lines: Iterable[str]) -> list[str]:
-    """The `lines` folded under `summary`; the empty lines let markdown go on inside the HTML."""
+    """Collapse `lines` under `summary`; empty lines re-enable markdown inside the HTML."""
     return ["<details>", f"<summary>{escaped(summary)}</summary>", "", *lines, "", "</details>", ""]
 
 
@@ -130,22 +130,22 @@ def publish(
 
 
 def step_summary(comparison: Comparison, *, reproduce: str, accept: str) -> str:
-    """The markdown of a job's summary: what changed, the rest folded, and what to do about it.
+    """Job summary: changes, collapsed remainder, and instructions.
 
     `reproduce` and `accept` are command lines: to see it again, and to make it the baseline. Of
     a summary too long for GitHub the folded rest is left out, and said so.
     """
-    text = "\n".join(_page(comparison, reproduce, accept, rest=True))
+    text = "\n".join(_page(comparison, reproduce, accept, include_unchanged=True))
     if len(text.encode()) > _LIMIT_BYTES:
-        text = "\n".join(_page(comparison, reproduce, accept, rest=False))
+        text = "\n".join(_page(comparison, reproduce, accept, include_unchanged=False))
     if len(text.encode()) > _LIMIT_BYTES:
-        said = "too many verdicts for this page; the run's verdicts.json has all"
-        text = "\n".join([f"## {escaped(headline(comparison.verdicts))}", "", said, ""])
+        overflow_note = "too many verdicts for this page; the run's verdicts.json has all"
+        text = "\n".join([f"## {escaped(headline(comparison.verdicts))}", "", overflow_note, ""])
     return text
 
 
 def annotations(comparison: Comparison, locations: Mapping[str, tuple[str, int]]) -> list[str]:
-    """Workflow commands, one per line, that show each regression as an error beside its benchmark.
+    """Workflow commands that annotate each regression at its benchmark.
 
     What is inconclusive is a warning. `locations` has file and line of the benchmarks by node id;
     one that is not among them is shown without a place.
@@ -157,11 +157,13 @@ def annotations(comparison: Comparison, locations: Mapping[str, tuple[str, int]]
     ]
 
 
-def _page(comparison: Comparison, reproduce: str, accept: str, *, rest: bool) -> Iterator[str]:
+def _page(
+    comparison: Comparison, reproduce: str, accept: str, *, include_unchanged: bool
+) -> Iterator[str]:
     verdicts = worst_first(comparison.verdicts)
     unchanged = [verdict for verdict in verdicts if verdict.kind == "unchanged"]
     folded: list[str] = []
-    if unchanged and rest:
+    if unchanged and include_unchanged:
         folded = _details(headline(unchanged), table(unchanged))
     elif unchanged:
         folded = [f"{escaped(headline(unchanged))}: too many to be listed here", ""]
@@ -173,30 +175,30 @@ def _page(comparison: Comparison, reproduce: str, accept: str, *, rest: bool) ->
 
 
 def _block(command: str) -> list[str]:
-    """A command as a block of code; a fence longer than any in it."""
-    shown = [printable(line) for line in command.splitlines()]
+    """Code block of a command, with a fence longer than any inside it."""
+    code_lines = [printable(line) for line in command.splitlines()]
     fence = "```"
-    while any(fence in line for line in shown):
+    while any(fence in line for line in code_lines):
         fence += "`"
-    return [f"{fence}shell", *shown, fence, ""]
+    return [f"{fence}shell", *code_lines, fence, ""]
 
 
 def _properties(verdict: Verdict, locations: Mapping[str, tuple[str, int]]) -> str:
-    said = {"title": f"{verdict.id.rpartition('::')[2]}: {words(verdict)}"}
+    properties = {"title": f"{verdict.id.rpartition('::')[2]}: {verdict_text(verdict)}"}
     if verdict.id in locations:
         file, line = locations[verdict.id]
-        said = {"file": file, "line": str(line), **said}
-    return ",".join(f"{name}={_escaped_property(value)}" for name, value in said.items())
+        properties = {"file": file, "line": str(line), **properties}
+    return ",".join(f"{name}={_escaped_property(value)}" for name, value in properties.items())
 
 
 def _message(verdict: Verdict) -> str:
     effect = f" {signed(verdict.effect)}" if verdict.effect is not None else ""
-    about = f"{verdict.metric}{effect}".strip()
-    return _escaped(": ".join(filter(None, (verdict.id, about, verdict.reason))))
+    subject = f"{verdict.metric}{effect}".strip()
+    return _escaped(": ".join(filter(None, (verdict.id, subject, verdict.reason))))
 
 
 def _escaped(text: str) -> str:
-    """As the runner unescapes a command's data; other controls are shown as escapes."""
+    """Escape a command's data for the runner; other controls become visible escapes."""
     lines = (printable(line) for line in text.splitlines())
     return "%0A".join(line.replace("%", "%25").replace("\r", "%0D") for line in lines)
 

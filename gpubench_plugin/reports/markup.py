@@ -38,12 +38,12 @@ def line_of(spans: Iterable[Span]) -> Line:
 
 
 def plain(line: Line) -> str:
-    """The text of `line` without its markup."""
+    """Text of `line` without markup."""
     return "".join(text for text, _ in line)
 
 
 def painted(line: Line) -> str:
-    """The text of `line` with its markup, for a terminal that pytest does not write to."""
+    """Text of `line` with ANSI markup, for terminals pytest does not write to."""
     painted = ""
     for text, markup in line:
         codes = ";".join(str(_CODES[name]) for name, on in markup.items() if on)

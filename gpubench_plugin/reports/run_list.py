@@ -1,4 +1,4 @@
-"""Runs in a table, and one of them in full."""
+"""Run list as a table, and single runs in full."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpubench_plugin.reports.text import Glyphs
-    from gpubench_plugin.results import Overview
+    from gpubench_plugin.results import RunOverview
 
 _LABEL: Final = 12
 """Columns of the terminal that a fact's name takes."""
 
 
-def run_table(runs: Sequence[Overview], total: int, glyphs: Glyphs) -> Iterator[str]:
-    """The table, in `total` columns, and beneath it what is broken."""
+def run_table(runs: Sequence[RunOverview], total: int, glyphs: Glyphs) -> Iterator[str]:
+    """The table, `total` columns wide, with damaged runs listed below."""
     measured = [f"{r.measured}/{r.benchmarks}" if r.state != "broken" else "" for r in runs]
     yield from lines(
         [
@@ -32,53 +32,57 @@ def run_table(runs: Sequence[Overview], total: int, glyphs: Glyphs) -> Iterator[
         ],
         total,
         glyphs,
-        whole=2,
+        uncut_columns=2,
     )
     for run in runs:
-        if run.problem:
-            yield from wrapped(f"{run.run_id}: {run.problem}", total)
+        if run.error:
+            yield from wrapped(f"{run.run_id}: {run.error}", total)
 
 
 def run_in_full(
-    run: Overview, kept: Sequence[str], verdicts: str, environment: Mapping[str, Any], total: int
+    run: RunOverview,
+    names: Sequence[str],
+    verdicts: str,
+    environment: Mapping[str, Any],
+    total: int,
 ) -> Iterator[str]:
-    """All that is known of `run`: `kept` are baselines that rest on it, `verdicts` its headline."""
+    """Full description of `run`: `names` are baselines that use it, `verdicts` a summary."""
     facts = {
         "run": run.run_id,
         "experiment": run.experiment,
         "status": _state(run),
-        "problem": run.problem,
+        "problem": run.error,
         "started": run.started,
         "command": " ".join(("pytest", *run.command)) if run.command else "",
-        "commit": _commit(run, whole=True),
+        "commit": _commit(run, full=True),
         "branch": run.branch or "",
         "outcomes": ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in run.outcomes.items()),
         "verdicts": verdicts,
         "tags": ", ".join(run.tags),
-        "baselines": ", ".join(kept),
+        "baselines": ", ".join(names),
         "folder": str(run.path or "not on this machine"),
     }
     for name, text in facts.items():
         if text:
-            first, *more = wrapped(text, total - _LABEL)
-            yield f"{name:{_LABEL}}{first}"
-            yield from (f"{'':{_LABEL}}{line}" for line in more)
+            first_line, *other_lines = wrapped(text, total - _LABEL)
+            yield f"{name:{_LABEL}}{first_line}"
+            yield from (f"{'':{_LABEL}}{line}" for line in other_lines)
     if environment:
         yield "environment"
     for key, value in environment.items():
         yield from wrapped(f"{key}: {value}", total, indent="  ")
 
 
-def run_as_json(run: Overview) -> dict[str, Any]:
+def run_as_json(run: RunOverview) -> dict[str, Any]:
     """The fields of `run`, its state as ``status``."""
     fields = {**vars(run), "benchmarks": run.benchmarks, "measured": run.measured}
     return {"status": fields.pop("state"), **fields}
 
 
-def _state(run: Overview) -> str:
+def _state(run: RunOverview) -> str:
     return f"{run.state}, regressed" if run.regressed else run.state
 
 
-def _commit(run: Overview, *, whole: bool = False) -> str:
-    shown = (run.commit or "") if whole else short_commit(run.commit)
-    return f"{shown}+changes" if shown and run.dirty else shown
+def _commit(run: RunOverview, *, full: bool = False) -> str:
+    commit_text = (run.commit or "") if full else short_commit(run.commit)
+    return f"{commit_text}+changes" if commit_text and run.dirty else commit_text

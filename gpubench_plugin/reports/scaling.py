@@ -1,4 +1,4 @@
-"""How benchmarks that differ in nothing but the number of ranks scale, as lines of a table.
+"""Scaling table: benchmarks that differ only in the number of ranks.
 
 Nothing here writes; see :mod:`gpubench_plugin.reports.markup`.
 """
@@ -11,7 +11,7 @@ from typing import Final
 
 from gpubench_plugin.compare import EFFICIENCY, SPEED_UP, families, kind_of
 from gpubench_plugin.environment import significant
-from gpubench_plugin.records import Measurement, ends_of
+from gpubench_plugin.records import Measurement, confidence_bounds_of
 from gpubench_plugin.reports.columns import step, throughputs, with_interval
 from gpubench_plugin.reports.markup import Line
 from gpubench_plugin.reports.table import Column, column, table
@@ -24,7 +24,7 @@ _WORLD_SIZE: Final = re.compile(r"(?<=[\[-])ws\d+(?:-|(?=\]))")
 def scaling_lines(
     measurements: Sequence[Measurement], width: int, glyphs: Glyphs = UNICODE
 ) -> list[Line]:
-    """For each benchmark measured on two or more numbers of ranks: speed-up and efficiency.
+    """Speed-up and efficiency of each benchmark measured on several world sizes.
 
     Both are metrics, see :mod:`gpubench_plugin.compare.scaling`: a benchmark that does not count
     its work has neither, nor has one of which a side is in doubt. An efficiency that is surely
@@ -55,16 +55,16 @@ def _columns(rows: Sequence[Measurement], glyphs: Glyphs) -> list[Column]:
 
 
 def _mark(measurement: Measurement) -> str:
-    """Above 100 % as far as it is known, or as it is shown: what rounding hides is no wonder."""
+    """Mark for efficiency above 100 % beyond its interval and rounding."""
     efficiency = measurement.metrics.get(EFFICIENCY)
     if efficiency is None:
         return ""
-    least = measurement.metrics.get(ends_of(EFFICIENCY)[0], efficiency)
-    return "superlinear" if round(least.value, 2) > 1 else ""
+    lower_bound = measurement.metrics.get(confidence_bounds_of(EFFICIENCY)[0], efficiency)
+    return "superlinear" if round(lower_bound.value, 2) > 1 else ""
 
 
 def _titles(groups: Sequence[Sequence[Measurement]]) -> list[str]:
-    """The name of each group, with its file where another file has the same name.
+    """Group names, with the file where names are ambiguous.
 
     Behind it stands what stays the same as the number of ranks grows.
     """
@@ -78,5 +78,5 @@ def _titles(groups: Sequence[Sequence[Measurement]]) -> list[str]:
 
 
 def _name(text: str) -> str:
-    """A node id, or its end, without the number of ranks."""
+    """Node id or its last part, without the number of ranks."""
     return _WORLD_SIZE.sub("", text.removeprefix("test_")).replace("-]", "]").removesuffix("[]")

@@ -1,4 +1,4 @@
-"""The one line that says what is going on while a long benchmark runs."""
+"""Status line shown while a long benchmark runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INTERVAL_S: Final = 0.1
 
 
 class StatusLine:
-    """Rewrites the rest of a terminal's line, behind what others wrote; the cursor stays there.
+    """Rewrites the rest of a terminal line after other output, keeping the cursor there.
 
     So pytest, which knows nothing of it, goes on writing where it stopped. Where the line is not
     `enabled`, nothing at all is written.
@@ -52,25 +52,25 @@ class StatusLine:
         self._shown_at = -math.inf
 
     def show(self, text: str) -> None:
-        """Show `text` instead of the one before; a text too soon after one is left out."""
+        """Show `text`; updates that follow too quickly are dropped."""
         if not self._enabled:
             return
-        now = self._clock()
-        if now - self._shown_at < self._interval_s:
+        current = self._clock()
+        if current - self._shown_at < self._interval_s:
             return
-        self._shown_at = now
+        self._shown_at = current
         shown = cut(printable(text), self._width() - 1, self._glyphs.ellipsis)
         self._write(f"{_BEFORE} {shown}{_AFTER}")
 
     def clear(self) -> None:
-        """Take the text away, so that other output can follow."""
+        """Erase the text before other output."""
         if self._shown_at > -math.inf:
             self._write(_CLEAR)
             self._shown_at = -math.inf
 
 
 def status_line() -> StatusLine:
-    """A line on this process' terminal, however pytest captures output during a test."""
+    """Status line on the terminal, bypassing pytest's output capture."""
     try:
         terminal = os.dup(sys.stdout.fileno()) if sys.stdout.isatty() else None
     except (OSError, ValueError):

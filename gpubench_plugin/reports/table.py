@@ -9,7 +9,15 @@ from itertools import groupby
 from typing import Final
 
 from gpubench_plugin.reports.markup import BOLD, PLAIN, Line, Markup, Span, line_of, plain
-from gpubench_plugin.reports.text import Glyphs, cut, fill, no_command, printable, shorten, width
+from gpubench_plugin.reports.text import (
+    Glyphs,
+    cut,
+    defuse_commands,
+    fill,
+    printable,
+    shorten,
+    width,
+)
 
 GAP: Final = "  "
 _LEAST: Final = 6
@@ -30,12 +38,12 @@ class Column:
 
     @cached_property
     def width(self) -> int:
-        """Columns of the terminal it takes."""
+        """Width in terminal columns."""
         return max(map(width, (self.title, *self.cells)))
 
 
 def column(title: str, texts: Iterable[object], *, numeric: bool = False) -> Column:
-    """A column of `texts`, which may come from anywhere: they are made safe for a terminal."""
+    """A column of arbitrary `texts`, sanitized for a terminal."""
     return Column(title=title, cells=[printable(str(text)) for text in texts], numeric=numeric)
 
 
@@ -115,13 +123,13 @@ def table(
 
 
 def lines(
-    columns: Sequence[Column], total: int | None, glyphs: Glyphs, *, whole: int = 1
+    columns: Sequence[Column], total: int | None, glyphs: Glyphs, *, uncut_columns: int = 1
 ) -> list[str]:
     """The :func:`table` as plain text."""
-    return [plain(line) for line in table(columns, glyphs, total=total, whole=whole)]
+    return [plain(line) for line in table(columns, glyphs, total=total, whole=uncut_columns)]
 
 
-def _fitted(columns: Sequence[Column], total: int | None, whole: int) -> list[int]:
+def _fitted(columns: Sequence[Column], total: int | None, uncut_columns: int) -> list[int]:
     """How wide each column is; the last ones have none where they do not fit."""
     widths = [c.width for c in columns]
     if total is None:
@@ -129,12 +137,12 @@ def _fitted(columns: Sequence[Column], total: int | None, whole: int) -> list[in
     while sum(widths) + len(GAP) * (len(widths) - 1) > total:
         can_be_cut = [
             number
-            for number in range(whole, len(widths))
+            for number in range(uncut_columns, len(widths))
             if not columns[number].numeric and widths[number] > _LEAST
         ]
         if can_be_cut:
             widths[max(can_be_cut, key=widths.__getitem__)] -= 1
-        elif len(widths) > whole:
+        elif len(widths) > uncut_columns:
             widths = [c.width for c in columns[: len(widths) - 1]]
         else:
             break
@@ -144,7 +152,7 @@ def _fitted(columns: Sequence[Column], total: int | None, whole: int) -> list[in
 def wrapped(
     text: str, total: int, indent: str = "", *, hanging: str = "", cut_words: bool = False
 ) -> list[str]:
-    """`text`, made safe for a terminal, on lines of at most `total` columns.
+    """Wrap `text`, sanitized for a terminal, to `total` columns.
 
     Broken between words; a word that is longer than a line has one of its own, or several with
     `cut_words`. All lines begin with `indent`, and all but the first with `hanging`, too.
@@ -153,12 +161,12 @@ def wrapped(
     first, *words = (part for word in printable(text).split(" ") for part in _parts(word, room))
     lines = [f"{indent}{first}"]
     for word in words:
-        longer = f"{lines[-1]} {word}"
-        if width(longer) > total:
+        extended = f"{lines[-1]} {word}"
+        if width(extended) > total:
             lines.append(f"{indent}{hanging}{word}")
         else:
-            lines[-1] = longer
-    return [no_command(line) for line in lines]  # a part of a word may be one
+            lines[-1] = extended
+    return [defuse_commands(line) for line in lines]  # a part of a word may be one
 
 
 def _parts(word: str, room: int | None) -> Iterator[str]:

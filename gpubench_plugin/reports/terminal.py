@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.flags import doubts, notes
+from gpubench_plugin.flags import doubtful_flags, other_flags
 from gpubench_plugin.records import OUTCOMES, Measurement, Outcome
 from gpubench_plugin.reports import text as cells
 from gpubench_plugin.reports.columns import fitting, half_width
@@ -38,7 +38,7 @@ def header_lines(
     run_directory: Path | str,
     width: int,
 ) -> list[str]:
-    """What stands above the session: device, precision, world, preset, run directory.
+    """Header lines: device, precision, world size, preset, run directory.
 
     Without a device only the last: nothing is measured by our rules. Wrapped to `width` columns,
     but for the run directory, which is there to be copied.
@@ -49,8 +49,8 @@ def header_lines(
         "world size": ",".join(map(str, sorted(world_sizes))),
         "preset": preset,
     }
-    known = {name: fact for name, fact in facts.items() if fact}
-    line = "gpubench: " + "; ".join(f"{name} {fact}" for name, fact in known.items())
+    present_facts = {name: fact for name, fact in facts.items() if fact}
+    line = "gpubench: " + "; ".join(f"{name} {fact}" for name, fact in present_facts.items())
     return [
         *(wrapped(line, width, hanging=" " * len("gpubench: ")) if device else []),
         f"results: {printable(str(run_directory))}",
@@ -60,7 +60,7 @@ def header_lines(
 def summary_lines(
     measurements: Sequence[Measurement], width: int, glyphs: Glyphs = UNICODE
 ) -> list[Line]:
-    """The table of all benchmarks, why some were not measured, and how many had which outcome.
+    """Table of all benchmarks, reasons for unmeasured ones, and outcome counts.
 
     Where all does not fit into `width` columns, the outcome folds into the step's column, and notes
     and doubts fold below the table. Then long names lose their middle, and FLOP/s, MFU, memory
@@ -68,29 +68,29 @@ def summary_lines(
     """
     if not measurements:
         return [(("nothing was measured", DOUBTFUL),)]
-    ordered = _by_file(measurements)
-    names = _labels(ordered)
-    longest = max(map(cells.width, names)) + len(GAP)
-    chosen = fitting(ordered, width, longest, glyphs)
-    benchmark = names_column(names, chosen.values(), width, glyphs, indent=GAP)
-    files = [cut(printable(_split(m.id)[0]), width, glyphs.ellipsis) for m in ordered]
-    marked = [replace(c, markup=_markup(name, c, ordered)) for name, c in chosen.items()]
-    shown = [name.removeprefix(GAP) for name in benchmark.cells]
+    grouped = _by_file(measurements)
+    names = _labels(grouped)
+    name_width = max(map(cells.width, names)) + len(GAP)
+    fitted = fitting(grouped, width, name_width, glyphs)
+    benchmark = names_column(names, fitted.values(), width, glyphs, indent=GAP)
+    files = [cut(printable(_split(m.id)[0]), width, glyphs.ellipsis) for m in grouped]
+    marked = [replace(c, markup=_markup(name, c, grouped)) for name, c in fitted.items()]
+    labels = [name.removeprefix(GAP) for name in benchmark.cells]
     return [
         *table([benchmark, *marked], glyphs, nothing=glyphs.nothing, groups=files),
-        *_beside(ordered, shown, width, glyphs, chosen),
-        _counts(ordered),
+        *_notes_below(grouped, labels, width, glyphs, fitted),
+        _counts(grouped),
     ]
 
 
 def _by_file(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """The benchmarks of each file together, files in the order in which they came."""
+    """Group the benchmarks by file, keeping file order."""
     files = list(dict.fromkeys(_split(m.id)[0] for m in measurements))
     return sorted(measurements, key=lambda m: files.index(_split(m.id)[0]))
 
 
 def _labels(measurements: Sequence[Measurement]) -> list[str]:
-    """The names without ``test_``, and without precision and world size where all share them.
+    """Names without ``test_``, and without common precision and world size.
 
     Then the header says them.
     """
@@ -98,18 +98,18 @@ def _labels(measurements: Sequence[Measurement]) -> list[str]:
     world_sizes = {m.params.get("world_size") for m in measurements}
     precision = rf"(?:{re.escape(precisions.pop())}-)?" if len(precisions) == 1 else ""
     world_size = world_sizes.pop() if len(world_sizes) == 1 and not precisions else None
-    implied = re.compile(rf"(?<![^[-]){precision}ws{world_size}(?=[-\]])-?")
+    common_suffix = re.compile(rf"(?<![^[-]){precision}ws{world_size}(?=[-\]])-?")
     labels = []
     for measurement in measurements:
         name = _split(measurement.id)[1].removeprefix("test_")
         if world_size:
-            name = implied.sub("", name).replace("-]", "]").removesuffix("[]")
+            name = common_suffix.sub("", name).replace("-]", "]").removesuffix("[]")
         labels.append(printable(name))
     return labels
 
 
 def _split(node_id: str) -> tuple[str, str]:
-    """File and name."""
+    """Split a node id into file and name."""
     file, separator, name = node_id.partition("::")
     return (file, name) if separator else ("", file)
 
@@ -123,34 +123,34 @@ def _markup(name: str, column: Column, measurements: Sequence[Measurement]) -> l
 
 
 def _markup_of(name: str, measurement: Measurement) -> Markup:
-    if name == "doubts" or (name == "step" and doubts(measurement.flags)):
+    if name == "doubts" or (name == "step" and doubtful_flags(measurement.flags)):
         return DOUBTFUL
     is_sure = name == "step" and half_width(measurement, "step_time_s") is not None
     return BOLD if is_sure else PLAIN
 
 
-def _beside(
+def _notes_below(
     measurements: Sequence[Measurement],
     names: Sequence[str],
     width: int,
     glyphs: Glyphs,
     columns: Mapping[str, Column],
 ) -> Iterator[Line]:
-    """A line for each thing a benchmark has to say beside its row.
+    """Notes on benchmarks below the table.
 
     That is its reason, folded flags, a lag, and a check that lapsed. Doubts and notes are folded
     that have no column.
     """
-    shortened = shorten(names, width // 2, glyphs.ellipsis)
-    for name, measurement in zip(shortened, measurements, strict=True):
+    labels = shorten(names, width // 2, glyphs.ellipsis)
+    for name, measurement in zip(labels, measurements, strict=True):
         reason = measurement.reason if measurement.outcome != "measured" else ""
-        in_doubt = [] if "doubts" in columns else doubts(measurement.flags)
-        folded = [] if "notes" in columns else notes(measurement.flags)
+        in_doubt = [] if "doubts" in columns else doubtful_flags(measurement.flags)
+        hidden_notes = [] if "notes" in columns else other_flags(measurement.flags)
         for note, markup in (
             (reason, DOUBTFUL),
             ("in doubt: " * bool(in_doubt) + ", ".join(in_doubt), DOUBTFUL),
-            (", ".join(folded), PLAIN),
-            (_lag(measurement), DOUBTFUL),
+            (", ".join(hidden_notes), PLAIN),
+            (_slowest_rank_text(measurement), DOUBTFUL),
             (str(measurement.correctness.get("loss_drop_lapsed", "")), PLAIN),
         ):
             if note:
@@ -158,24 +158,24 @@ def _beside(
                 yield ((line, markup),)
 
 
-def _lag(measurement: Measurement) -> str:
-    """Which rank is how much slower than the fastest, where that is worth a look."""
+def _slowest_rank_text(measurement: Measurement) -> str:
+    """Slowest rank and its lag behind the fastest, if notable."""
     slowest = measurement.slowest_rank
     if slowest is None:
         return ""
     lag = slowest.median_s / min(rank.median_s for rank in measurement.ranks) - 1
     if lag < _LAG_WORTH_SAYING:
         return ""
-    several = len({rank.host for rank in measurement.ranks}) > 1
-    where = f" on {slowest.host}" if several else ""
-    return f"slowest rank {slowest.rank}{where}: +{percentage(lag)} over the fastest"
+    is_multi_host = len({rank.host for rank in measurement.ranks}) > 1
+    host_text = f" on {slowest.host}" if is_multi_host else ""
+    return f"slowest rank {slowest.rank}{host_text}: +{percentage(lag)} over the fastest"
 
 
 def _counts(measurements: Sequence[Measurement]) -> Line:
     counts = Counter(m.outcome for m in measurements)
-    counted = [(outcome, counts[outcome]) for outcome in OUTCOMES if counts[outcome]]
+    outcome_counts = [(outcome, counts[outcome]) for outcome in OUTCOMES if counts[outcome]]
     spans: list[Span] = [] if counts["measured"] else [("nothing was measured: ", DOUBTFUL)]
-    for outcome, number in counted:
-        separator = ", " if outcome != counted[0][0] else ""
+    for outcome, number in outcome_counts:
+        separator = ", " if outcome != outcome_counts[0][0] else ""
         spans.append((f"{separator}{number} {outcome}", _COLOURS.get(outcome, BAD)))
     return tuple(spans)

@@ -1,4 +1,4 @@
-"""Text for terminals: measured and cut in columns, with numbers, units, glyphs and sparklines.
+"""Terminal text: width in columns, cutting, number formats, glyphs, sparklines.
 
 Numbers have four significant digits at most, fewer where their interval allows no more, and a
 fitting prefix.
@@ -21,16 +21,16 @@ _ESCAPED: Final = {"::": r"\x3a:", "##[": r"#\x23["}
 
 
 def printable(text: str) -> str:
-    """`text` on one line, with everything that could steer a terminal written as an escape.
+    """`text` on one line, with control characters escaped.
 
-    So is what would steer GitHub's runner, see :func:`no_command`.
+    So is what would steer GitHub's runner, see :func:`defuse_commands`.
     """
-    joined = re.sub(r"\s*[\r\n]+\s*", " ", text.strip())
-    return no_command("".join(map(_harmless, joined)))
+    one_line = re.sub(r"\s*[\r\n]+\s*", " ", text.strip())
+    return defuse_commands("".join(map(_harmless, one_line)))
 
 
-def no_command(text: str) -> str:
-    """`text` such that no line of it is a command for GitHub's runner, which reads what is printed.
+def defuse_commands(text: str) -> str:
+    """Defuse GitHub workflow commands in `text`, which is printed in CI logs.
 
     A line that begins with ``::``, after any space, is one, and one that has ``##[`` anywhere. Each
     word is looked at, since a text may be wrapped.
@@ -39,64 +39,64 @@ def no_command(text: str) -> str:
 
 
 def width(text: str) -> int:
-    """Columns that `text` takes: wide East Asian characters take two, combining marks none."""
+    """Width of `text` in terminal columns: East Asian wide is 2, combining marks are 0."""
     if text.isascii():
         return len(text)
     return sum(_columns(c) for c in text)
 
 
 def fill(text: str, columns: int, *, right: bool = False) -> str:
-    """`text` padded with spaces to `columns`."""
+    """Pad `text` with spaces to `columns`."""
     space = " " * (columns - width(text))
     return f"{space}{text}" if right else f"{text}{space}"
 
 
 def cut(text: str, columns: int, ellipsis: str) -> str:
-    """`text`, its end cut off where it takes more than `columns`."""
+    """Cut `text` at the end to `columns`."""
     if width(text) <= columns:
         return text
     return _head(text, max(columns - width(ellipsis), 0)) + ellipsis
 
 
 def shorten(texts: Sequence[str], columns: int, ellipsis: str) -> list[str]:
-    """Each of `texts` in at most `columns`, cut in the middle where it is longer.
+    """Shorten `texts` to `columns` in the middle, keeping them distinct if possible.
 
     What tells the texts apart is kept: the cut moves until all differ, and if there is no such
     place, both ends are cut. It starts at a third, since the parameters at the end of a test's
     name distinguish most.
     """
-    different = list(dict.fromkeys(texts))
+    unique = list(dict.fromkeys(texts))
     cuts = _cuts(max(map(len, texts), default=0), columns, ellipsis)
-    chosen = next((cut for cut in cuts if _all_differ(map(cut, different))), None)
-    chosen = chosen or next(_cuts(0, columns, ellipsis))
-    shown = {text: chosen(text) for text in different}
-    return [shown[text] for text in texts]
+    cut_function = next((cut for cut in cuts if _all_differ(map(cut, unique))), None)
+    cut_function = cut_function or next(_cuts(0, columns, ellipsis))
+    shortened = {text: cut_function(text) for text in unique}
+    return [shortened[text] for text in texts]
 
 
-def _cuts(longest: int, columns: int, ellipsis: str) -> Iterator[Callable[[str], str]]:
-    """Ways to cut texts of at most `longest` characters, the preferred first."""
-    room = max(columns - width(ellipsis), 0)
-    for head in sorted(range(room + 1), key=lambda head: abs(head - room // 3)):
+def _cuts(max_length: int, columns: int, ellipsis: str) -> Iterator[Callable[[str], str]]:
+    """Ways to cut texts of at most `max_length` characters, best first."""
+    available = max(columns - width(ellipsis), 0)
+    for head in sorted(range(available + 1), key=lambda head: abs(head - available // 3)):
         yield partial(_without_middle, columns=columns, head=head, ellipsis=ellipsis)
-    for start in range(longest):
+    for start in range(max_length):
         yield partial(_without_ends, columns=columns, start=start, ellipsis=ellipsis)
 
 
 def _all_differ(texts: Iterable[str]) -> bool:
-    """It looks no further than the first text that was there before."""
-    seen: set[str] = set()
+    """Whether all texts differ; stops at the first duplicate."""
+    seen_texts: set[str] = set()
     for text in texts:
-        if text in seen:
+        if text in seen_texts:
             return False
-        seen.add(text)
+        seen_texts.add(text)
     return True
 
 
 def _without_middle(text: str, columns: int, head: int, ellipsis: str) -> str:
     if width(text) <= columns:
         return text
-    tail = max(columns - width(ellipsis) - head, 0)
-    return _head(text, head) + ellipsis + _head(text[::-1], tail)[::-1]
+    tail_columns = max(columns - width(ellipsis) - head, 0)
+    return _head(text, head) + ellipsis + _head(text[::-1], tail_columns)[::-1]
 
 
 def _without_ends(text: str, columns: int, start: int, ellipsis: str) -> str:
@@ -106,7 +106,7 @@ def _without_ends(text: str, columns: int, start: int, ellipsis: str) -> str:
 
 
 def _head(text: str, columns: int) -> str:
-    """As much of the beginning of `text` as fits."""
+    """Longest prefix of `text` that fits."""
     if text.isascii():
         return text[:columns]
     for end, _ in enumerate(text):
@@ -130,7 +130,7 @@ def _harmless(character: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Glyphs:
-    """The few signs beyond ASCII in a report, or what stands for them where they cannot."""
+    """Non-ASCII symbols of a report, or their ASCII replacements."""
 
     micro: str = "µ"
     plus_minus: str = "±"
@@ -166,7 +166,7 @@ ASCII: Final = Glyphs(
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:
-    """The signs a terminal of this `encoding` can show; without one, ASCII."""
+    """Symbols for a terminal with this `encoding`; ASCII if unknown."""
     try:
         "".join(astuple(UNICODE)).encode(encoding or "ascii")
     except (LookupError, UnicodeEncodeError):
@@ -180,7 +180,7 @@ _WITHOUT_INTERVAL: Final = 3
 
 
 def digits_for(half_width: float | None) -> int:
-    """How many digits a number is worth whose interval has this relative half-width.
+    """Number of significant digits justified by this relative half-width.
 
     The last one shown is the first that the interval leaves open: 8.4 ms of ±26 %, 11.5 µs of
     ±1.3 %, 18.42 ms of ±0.5 %, and one digit where not even the first is sure.
@@ -193,18 +193,18 @@ def digits_for(half_width: float | None) -> int:
 
 
 def seconds(value: float, glyphs: Glyphs = UNICODE, digits: int = MOST_DIGITS) -> str:
-    """A duration in ns, µs, ms or s: ``18.42 ms``."""
+    """Format a duration in ns, µs, ms or s: ``18.42 ms``."""
     scales = ((1.0, " s"), (1e-3, " ms"), (1e-6, f" {glyphs.micro}s"), (1e-9, " ns"))
     return scaled(value, scales, digits)
 
 
 def count(value: float, digits: int = MOST_DIGITS) -> str:
-    """A count or a rate without its unit: ``434.2``, ``12.34k``, ``1.234M``."""
+    """Format a count or rate without unit: ``434.2``, ``12.34k``, ``1.234M``."""
     return scaled(value, _THOUSANDS, digits)
 
 
 def percentage(fraction: float, digits: int = 2) -> str:
-    """A fraction of one in percent with so many significant `digits`: ``0.62%``, ``41%``."""
+    """Format a fraction as a percentage: ``0.62%``, ``41%``."""
     return f"{significant(fraction * 100, digits)}%"
 
 
@@ -215,7 +215,7 @@ MARK: Final = "|"
 
 
 def sparkline(values: Sequence[float], glyphs: Glyphs, marks: Collection[int] = ()) -> str:
-    """One sign per value, from the least to the greatest, and :data:`MARK` before `marks`.
+    """One bar per value, from lowest to highest, with :data:`MARK` before `marks`.
 
     The scale reaches over 1 % at least, so that noise does not look like mountains.
     """
@@ -223,7 +223,7 @@ def sparkline(values: Sequence[float], glyphs: Glyphs, marks: Collection[int] = 
         return ""
     signs = _DIGITS if glyphs == ASCII else _BLOCKS
     low, high = min(values), max(values)
-    reach = max(high - low, abs(high) * 0.01) or 1.0
-    start = (low + high - reach) / 2
-    shown = (signs[min(int((v - start) / reach * len(signs)), len(signs) - 1)] for v in values)
-    return "".join(f"{MARK if i in marks else ''}{sign}" for i, sign in enumerate(shown))
+    extent = max(high - low, abs(high) * 0.01) or 1.0
+    start = (low + high - extent) / 2
+    bars = (signs[min(int((v - start) / extent * len(signs)), len(signs) - 1)] for v in values)
+    return "".join(f"{MARK if i in marks else ''}{sign}" for i, sign in enumerate(bars))

@@ -1,4 +1,4 @@
-"""The course of a metric over runs: a small picture, a table, and where its level changes."""
+"""Metric history: sparkline, table, and level changes."""
 
 from __future__ import annotations
 
@@ -12,69 +12,69 @@ from gpubench_plugin.reports.verdict_table import number, signed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpubench_plugin.compare.baselines import Course
+    from gpubench_plugin.compare.baselines import TrendSegment
 
 _POINT = ("run_id", "started", "branch", "commit", "value")
 _CSV = ("fingerprint", *_POINT, "unit", "change", "work")
 
 
-def course_lines(
-    benchmark: str, metric: str, courses: Sequence[Course], total: int, glyphs: Glyphs
+def history_lines(
+    benchmark: str, metric: str, segments: Sequence[TrendSegment], total: int, glyphs: Glyphs
 ) -> Iterator[str]:
-    """All `courses` of `benchmark`, in `total` columns."""
+    """Lines for all `segments` of `benchmark`, at most `total` columns wide."""
     yield printable(benchmark)
-    for position, course in enumerate(courses, start=1):
-        which = f", machine, clock, configuration or work {position} of {len(courses)}"
-        part = f"{which} ({_place(course)})" if len(courses) > 1 else ""
-        yield from wrapped(f"{metric}: {counted(len(course.points), 'run')}{part}", total)
+    for position, segment in enumerate(segments, start=1):
+        series_label = f", machine, clock, configuration or work {position} of {len(segments)}"
+        part = f"{series_label} ({_series_label(segment)})" if len(segments) > 1 else ""
+        yield from wrapped(f"{metric}: {counted(len(segment.points), 'run')}{part}", total)
         yield ""
-        yield from _picture(course, total, glyphs)
+        yield from _plot(segment, total, glyphs)
         yield ""
-        yield from _table(course, total, glyphs)
+        yield from _table(segment, total, glyphs)
         yield ""
-        yield from _changes(course, total, glyphs)
-        if position < len(courses):
+        yield from _changes(segment, total, glyphs)
+        if position < len(segments):
             yield ""
 
 
-def courses_as_json(benchmark: str, metric: str, courses: Sequence[Course]) -> dict[str, Any]:
-    """The same in JSON's own types; `change` is a fraction, of the value."""
+def history_json(benchmark: str, metric: str, segments: Sequence[TrendSegment]) -> dict[str, Any]:
+    """The history as JSON; `change` is a fraction of the value."""
     return {
         "benchmark": benchmark,
         "metric": metric,
         "series": [
             {
-                "fingerprint": course.fingerprint,
-                "work": None if course.work is None else dict(course.work),
-                "unit": course.points[-1].unit,
+                "fingerprint": segment.fingerprint,
+                "work": None if segment.work is None else dict(segment.work),
+                "unit": segment.points[-1].unit,
                 "points": [
-                    {name: getattr(point, name) for name in _POINT} for point in course.points
+                    {name: getattr(point, name) for name in _POINT} for point in segment.points
                 ],
                 "change_points": None
-                if course.changes is None
+                if segment.changes is None
                 else [
                     {
                         "index": change.index,
                         "run_id": change.point.run_id,
                         "commit": change.point.commit,
-                        "before": change.before,
-                        "after": change.after,
+                        "before": change.old_level,
+                        "after": change.new_level,
                         "change": change.change,
                     }
-                    for change in course.changes
+                    for change in segment.changes
                 ],
             }
-            for course in courses
+            for segment in segments
         ],
     }
 
 
-def courses_as_csv(courses: Sequence[Course]) -> str:
-    """One row per run; `change` is filled where a new level begins, `work` is of the course."""
-    return csv_text([_CSV, *(row for course in courses for row in _rows(course))])
+def history_csv(segments: Sequence[TrendSegment]) -> str:
+    """One row per run; `change` is set where a new level starts, `work` is per series."""
+    return csv_text([_CSV, *(row for course in segments for row in _rows(course))])
 
 
-def _rows(course: Course) -> Iterator[list[Cell]]:
+def _rows(course: TrendSegment) -> Iterator[list[Cell]]:
     changes = {change.index: change.change for change in course.changes or ()}
     for index, point in enumerate(course.points):
         origin = (course.fingerprint, point.run_id, point.started, point.branch, point.commit)
@@ -87,30 +87,30 @@ def _rows(course: Course) -> Iterator[list[Cell]]:
         ]
 
 
-def _place(course: Course) -> str:
-    """What it is told apart by: ``1f0c93aa; samples=32 flops=4.2e+09``."""
-    return "; ".join(filter(None, [course.fingerprint[:8], _amounts(course)]))
+def _series_label(segment: TrendSegment) -> str:
+    """Label that distinguishes the series: ``1f0c93aa; samples=32 flops=4.2e+09``."""
+    return "; ".join(filter(None, [segment.fingerprint[:8], _amounts(segment)]))
 
 
-def _amounts(course: Course) -> str:
-    """The work in a call; empty where there is none, or nobody knows."""
-    return " ".join(f"{name}={amount:.6g}" for name, amount in (course.work or {}).items())
+def _amounts(segment: TrendSegment) -> str:
+    """Work per call; empty if none or unknown."""
+    return " ".join(f"{name}={amount:.6g}" for name, amount in (segment.work or {}).items())
 
 
-def _picture(course: Course, total: int, glyphs: Glyphs) -> Iterator[str]:
-    values = [point.value for point in course.points]
-    marks = {change.index for change in course.changes or ()}
-    drawn = sparkline(values, glyphs, marks)
-    for start in range(0, len(drawn), max(total - 2, 1)):
-        yield f"  {drawn[start : start + max(total - 2, 1)]}"
-    unit = course.points[-1].unit
-    low, high = (number(one, unit, glyphs) for one in (min(values), max(values)))
+def _plot(segment: TrendSegment, total: int, glyphs: Glyphs) -> Iterator[str]:
+    values = [point.value for point in segment.points]
+    marks = {change.index for change in segment.changes or ()}
+    bars = sparkline(values, glyphs, marks)
+    for start in range(0, len(bars), max(total - 2, 1)):
+        yield f"  {bars[start : start + max(total - 2, 1)]}"
+    unit = segment.points[-1].unit
+    low, high = (number(extreme, unit, glyphs) for extreme in (min(values), max(values)))
     yield printable(f"  least {low}, greatest {high}")
 
 
-def _table(course: Course, total: int, glyphs: Glyphs) -> list[str]:
-    points = course.points
-    marks = {c.index: f"new {signed(c.change)}".strip() for c in course.changes or ()}
+def _table(segment: TrendSegment, total: int, glyphs: Glyphs) -> list[str]:
+    points = segment.points
+    marks = {c.index: f"new {signed(c.change)}".strip() for c in segment.changes or ()}
     return lines(
         [
             column("run", [point.run_id for point in points]),
@@ -124,16 +124,18 @@ def _table(course: Course, total: int, glyphs: Glyphs) -> list[str]:
     )
 
 
-def _changes(course: Course, total: int, glyphs: Glyphs) -> Iterator[str]:
-    if course.changes == ():
+def _changes(segment: TrendSegment, total: int, glyphs: Glyphs) -> Iterator[str]:
+    if segment.changes == ():
         yield "no change of level was found"
-    for change in course.changes or ():
+    for change in segment.changes or ():
         unit = change.point.unit
-        before, after = (number(one, unit, glyphs) for one in (change.before, change.after))
+        old_level, new_level = (
+            number(level, unit, glyphs) for level in (change.old_level, change.new_level)
+        )
         commit = f" (commit {short_commit(change.point.commit)})" if change.point.commit else ""
         size = signed(change.change)
         yield from wrapped(
-            f"new level from {change.point.run_id}{commit} on: {before} {glyphs.to} {after}"
+            f"new level from {change.point.run_id}{commit} on: {old_level} {glyphs.to} {new_level}"
             f"{f', {size}' if size else ''}",
             total,
         )

@@ -1,4 +1,4 @@
-"""The verdicts of a comparison as a table for a terminal: headline, rows, cells and their order.
+"""Verdict table for a terminal: headline, rows, sorting.
 
 They are spans with the markup of pytest's writer. Nothing here writes; see
 :mod:`gpubench_plugin.reports.markup`.
@@ -52,17 +52,17 @@ ORDER: Final[tuple[VerdictKind, ...]] = (
 
 
 def headline(verdicts: Iterable[Verdict], glyphs: Glyphs = UNICODE) -> str:
-    """One line over all verdicts: ``2 slower · 1 faster · 46 within noise · 1 no baseline``.
+    """Summary of verdicts: ``2 slower · 1 faster · 46 within noise · 1 no baseline``.
 
     It says how many are of which kind, no two kinds in one number.
     """
-    found = Counter((ORDER.index(v.kind), words(v)) for v in verdicts)
-    counted = (f"{number} {said}" for (_, said), number in sorted(found.items()))
-    return f" {glyphs.separator} ".join(counted) or "nothing was compared"
+    counts = Counter((ORDER.index(v.kind), verdict_text(v)) for v in verdicts)
+    parts = (f"{number} {phrase}" for (_, phrase), number in sorted(counts.items()))
+    return f" {glyphs.separator} ".join(parts) or "nothing was compared"
 
 
-def words(verdict: Verdict) -> str:
-    """A verdict as people say it: ``slower``, ``within noise``, ``no baseline``.
+def verdict_text(verdict: Verdict) -> str:
+    """Verdict in plain words: ``slower``, ``within noise``, ``no baseline``.
 
     A threshold knows no noise: what it finds unchanged is ``within the limit``.
     """
@@ -91,7 +91,7 @@ _SHOWS: Final[Mapping[str, Callable[[float], str]]] = {
 
 
 def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Sorted by effect, the worst first; what has no effect in numbers comes last.
+    """Sort by effect, worst first, then verdicts without a numeric effect.
 
     A regression by a fixed bound, and what failed, stand with the regressions.
     """
@@ -99,7 +99,7 @@ def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 def changed(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """All but those that are known to be as they were."""
+    """Verdicts other than "unchanged"."""
     return [verdict for verdict in verdicts if verdict.kind != "unchanged"]
 
 
@@ -114,12 +114,12 @@ def cells_of(verdict: Verdict, glyphs: Glyphs = UNICODE) -> dict[str, str]:
         "effect": signed(verdict.effect),
         "interval": "" if ends is None else f"[{signed(ends[0])}, {signed(ends[1])}]",
         "launches": str(verdict.launches or ""),
-        "verdict": words(verdict),
+        "verdict": verdict_text(verdict),
     }
 
 
 def number(value: float | None, unit: str, glyphs: Glyphs = UNICODE) -> str:
-    """A value with its unit, or nothing."""
+    """A value with its unit, or empty."""
     if value is None:
         return ""
     if unit == "s":
@@ -129,23 +129,23 @@ def number(value: float | None, unit: str, glyphs: Glyphs = UNICODE) -> str:
 
 
 def signed(effect: float | None) -> str:
-    """An effect in percent with its sign: ``+4.12%`` is worse; nothing where there is none."""
+    """Effect in percent with sign: ``+4.12%`` is worse; empty without one."""
     if effect is None:
         return ""
-    shown = f"{effect * 100:+.2f}%"
-    return shown if shown.strip("+-0.%") else "0.00%"
+    text = f"{effect * 100:+.2f}%"
+    return text if text.strip("+-0.%") else "0.00%"
 
 
 def difference_text(difference: Difference, glyphs: Glyphs = UNICODE) -> str:
     """``torch.version: "2.12.0" → "2.13.0"``."""
-    before, now = _fact(difference.base), _fact(difference.head)
-    return f"{difference.key}: {before} {glyphs.to} {now}"
+    base_text, head_text = _fact(difference.base), _fact(difference.head)
+    return f"{difference.key}: {base_text} {glyphs.to} {head_text}"
 
 
 def reasons(
     verdicts: Sequence[Verdict], names: Sequence[str]
 ) -> list[tuple[Verdict, list[str], str]]:
-    """Why each verdict is what it is; those with equal kind and reason share one entry.
+    """Verdicts grouped by equal kind and reason.
 
     `names` are what the verdicts are called. What is unchanged or has no reason needs no words.
     """
@@ -154,7 +154,7 @@ def reasons(
         if verdict.reason and verdict.kind != "unchanged":
             key = (verdict.kind, verdict.reason)
             groups.setdefault(key, (verdict, []))[1].append(name)
-    return [(verdict, called, reason) for (_, reason), (verdict, called) in groups.items()]
+    return [(verdict, labels, reason) for (_, reason), (verdict, labels) in groups.items()]
 
 
 def _rank(verdict: Verdict) -> tuple[int, float, str, str]:
@@ -190,17 +190,17 @@ def verdict_lines(
     *,
     only_changed: bool = False,
 ) -> list[Line]:
-    """Which is compared with which, the notes, one row per verdict, why, and the counts.
+    """Title, notes, one row per verdict, reasons, and counts.
 
     With `only_changed`, rows of what is unchanged are left out; the counts are of all.
     """
-    shown = worst_first(comparison.verdicts)
-    shown = changed(shown) if only_changed else shown
+    visible = worst_first(comparison.verdicts)
+    visible = changed(visible) if only_changed else visible
     return [
         ((_escaped(f"{comparison.base} {glyphs.to} {comparison.head}", width, glyphs), BOLD),),
         *_notes(comparison, width),
-        *_table(shown, width, glyphs),
-        *_why(shown, width, glyphs),
+        *_table(visible, width, glyphs),
+        *_reason_lines(visible, width, glyphs),
         *_environment(comparison, width, glyphs),
         *_counts(comparison.verdicts, width, glyphs),
     ]
@@ -220,7 +220,7 @@ def _table(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[
 
 
 def _names(verdicts: Sequence[Verdict]) -> list[str]:
-    """The node ids, without the file where all are in one."""
+    """Node ids, without the file if it is the same for all."""
     ids = [verdict.id for verdict in verdicts]
     files = {node_id.partition("::")[0] for node_id in ids}
     if len(files) == 1:
@@ -235,20 +235,20 @@ def _fitting(
         name: column(name, [row[name] for row in rows], numeric=name not in {"metric", "verdict"})
         for name in rows[0]
     }
-    least = min(max(map(columns_of, names)), max(_LEAST_FOR_NAMES, width // 4))
+    name_width = min(max(map(columns_of, names)), max(_LEAST_FOR_NAMES, width // 4))
     tells_apart = len({row["metric"] for row in rows}) > 1
     give_way = [name for name in _LEFT_OUT if not (name == "metric" and tells_apart)]
     with_content = {name: column for name, column in columns.items() if any(column.cells)}
-    return narrowed(with_content, give_way, width - least)
+    return narrowed(with_content, give_way, width - name_width)
 
 
-def _why(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[Line]:
+def _reason_lines(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[Line]:
     names = zip(_names(verdicts), verdicts, strict=True)
-    called = [f"{name} {verdict.metric}".strip() for name, verdict in names]
-    for verdict, those, reason in reasons(verdicts, called):
-        shortened = shorten(those[:_NAMED], width // 2, glyphs.ellipsis)
-        who = listed([*map(printable, shortened), *those[_NAMED:]], _NAMED)
-        for line in _wrapped(f"{who}: {reason}", width):
+    labels = [f"{name} {verdict.metric}".strip() for name, verdict in names]
+    for verdict, group, reason in reasons(verdicts, labels):
+        shortened = shorten(group[:_NAMED], width // 2, glyphs.ellipsis)
+        names_text = listed([*map(printable, shortened), *group[_NAMED:]], _NAMED)
+        for line in _wrapped(f"{names_text}: {reason}", width):
             yield ((line, colour(verdict)),)
 
 
@@ -274,8 +274,8 @@ def _environment(comparison: Comparison, width: int, glyphs: Glyphs) -> Iterator
     for difference in differences[:_DIFFERENCES]:
         yield ((_escaped(f"  {difference_text(difference, glyphs)}", width, glyphs), PLAIN),)
     if len(differences) > _DIFFERENCES:
-        more = len(differences) - _DIFFERENCES
-        yield ((f"  and {more} more; --format=json lists all", PLAIN),)
+        hidden_count = len(differences) - _DIFFERENCES
+        yield ((f"  and {hidden_count} more; --format=json lists all", PLAIN),)
 
 
 def _escaped(text: str, width: int, glyphs: Glyphs) -> str:

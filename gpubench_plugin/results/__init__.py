@@ -1,4 +1,4 @@
-"""Where results go: the run directory, its journal and its exports.
+"""Results: run directories, journals and exports.
 
 Only rank zero writes, and it needs no torch for it. A file appears whole or not at all.
 """
@@ -10,47 +10,55 @@ from gpubench_plugin import lazy_names
 if TYPE_CHECKING:
     from gpubench_plugin.results.journal import Journal, utc_now
     from gpubench_plugin.results.logical_time import time_after
-    from gpubench_plugin.results.outcomes import forget_last, free, is_out_of_memory
+    from gpubench_plugin.results.outcomes import (
+        clear_last_exception,
+        is_out_of_memory,
+        release_frames,
+    )
     from gpubench_plugin.results.prune import (
         HASHED_BYTES,
         Leftover,
-        Removal,
+        PruneTarget,
         artifacts,
-        foreign_files,
         leftovers,
-        older,
         remove,
         remove_leftover,
+        select_old,
+        unknown_files,
     )
     from gpubench_plugin.results.pytest_benchmark import (
         BenchmarkFixture,
         Metadata,
-        Recorded,
+        OwnMeasurement,
         add_metrics,
-        thinned,
+        subsample,
     )
-    from gpubench_plugin.results.pytest_benchmark_files import SECTION, settings_of, told
+    from gpubench_plugin.results.pytest_benchmark_files import (
+        SECTION,
+        relevant_options,
+        settings_of,
+    )
     from gpubench_plugin.results.reader import (
-        EarlierRun,
-        Overview,
+        ResumableRun,
+        RunOverview,
         StoredRun,
         is_being_written,
         middle_rounds,
         run_of,
     )
     from gpubench_plugin.results.recorder import Recorder, append, append_events
-    from gpubench_plugin.results.resume import reopen
+    from gpubench_plugin.results.resume import open_to_resume
     from gpubench_plugin.results.run_directory import (
         RunDirectory,
         find_run,
         is_path_component,
         new_run_id,
         path_component,
+        removal_name,
         runs_in,
-        under_removal,
     )
-    from gpubench_plugin.results.run_list import Filter, latest_runs
-    from gpubench_plugin.results.sources import read_run
+    from gpubench_plugin.results.run_list import RunFilter, latest_runs
+    from gpubench_plugin.results.sources import load_run
     from gpubench_plugin.results.summary import (
         table_text,
         write_summary,
@@ -58,8 +66,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.tags import (
         TagChange,
         change_tags,
+        current_tags,
         from_text,
-        tags_in,
         tags_of,
         to_text,
     )

@@ -1,4 +1,4 @@
-"""The journal of a run: one JSON line per event, on the disk before the next thing happens.
+"""Run journal: one JSON line per event, synced to disk before continuing.
 
 A run killed at any moment leaves a journal that can be read. Every line stands for itself::
 
@@ -28,12 +28,12 @@ _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NON
 
 
 def utc_now() -> str:
-    """The time in UTC, ISO 8601, with microseconds."""
+    """Current UTC time in ISO 8601 with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 class Journal:
-    """The journal at `path`, opened for appending; no other process can open it meanwhile.
+    """Journal at `path`, open for appending and locked against other processes.
 
     The kernel releases it with the process, however that ends, and whatever children it leaves.
     Opening changes nothing: a torn last line is cut off before the first line is appended.
@@ -62,22 +62,22 @@ class Journal:
             raise json_files.not_written(path, error) from error
 
     def append(self, event: Mapping[str, Any]) -> None:
-        """Write `event`, which names itself under ``event``, and wait until it is on the disk.
+        """Append `event`, named by its ``event`` key, and sync it to disk.
 
         The line is in the journal if, and only if, this returns.
 
         Raises:
             ResultsError: it could not be written; the earlier lines are intact.
         """
-        lost: dict[str, str] = {}
+        non_finite: dict[str, str] = {}
         head = {"schema_version": _LINE.newest, "event": event["event"], "time": self._now()}
-        line = json_files.plain({**head, **event}, lost=lost)
-        if lost:
-            line["not_finite"] = lost
+        line = json_files.jsonable({**head, **event}, dropped=non_finite)
+        if non_finite:
+            line["not_finite"] = non_finite
         data = (json_files.text(line) + "\n").encode("ascii")
         try:
             if self._end is None:
-                self._end = _mend(self.path, self._file.descriptor)
+                self._end = _repair_tail(self.path, self._file.descriptor)
             _write_all(self._file.descriptor, data)
             os.fsync(self._file.descriptor)
         except BaseException as error:
@@ -90,7 +90,7 @@ class Journal:
         self._end += len(data)
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
+        """Close the file; idempotent."""
         with suppress(OSError):  # else what was forked in C meanwhile would go on holding it
             self._file.release()
         self._file.close()
@@ -106,7 +106,7 @@ class Journal:
 
 
 def read(path: Path) -> list[Json]:
-    """All whole lines of the journal at `path`; one torn last line is left out.
+    """All complete lines of the journal at `path`, ignoring a torn last one.
 
     It may be all there is: of a run that was killed in its first line.
 
@@ -132,36 +132,36 @@ def read(path: Path) -> list[Json]:
     return events
 
 
-def restored(event: Json) -> Json:
-    """A line that was read, with its numbers that are not finite as they were.
+def restore_non_finite(event: Json) -> Json:
+    """Restore the non-finite numbers of a journal line.
 
     Raises:
         BrokenFile: it says so of what is not there, or is no such number.
     """
     try:
         for pointer, number in event.get("not_finite", {}).items():
-            *path, last = (_unescaped(part) for part in pointer.split("/")[1:])
-            place: Any = event
+            *path, last_key = (_unescaped(part) for part in pointer.split("/")[1:])
+            target: Any = event
             for part in path:
-                place = place[int(part) if isinstance(place, list) else part]
-            place[int(last) if isinstance(place, list) else last] = float(number)
+                target = target[int(part) if isinstance(target, list) else part]
+            target[int(last_key) if isinstance(target, list) else last_key] = float(number)
     except json_files.MALFORMED as error:
         raise BrokenFile(f"a journal's line breaks the schema at not_finite: {error!r}") from error
     return event
 
 
 def _unescaped(part: str) -> str:
-    """A part of a JSON pointer (RFC 6901, section 4)."""
+    """Unescape a JSON pointer part (RFC 6901, section 4)."""
     return part.replace("~1", "/").replace("~0", "~")
 
 
 def _event(line: bytes) -> Json:
-    """The event in `line`; a proper prefix of a JSON object is never valid JSON.
+    """Parse `line`; a truncated JSON object is never valid JSON.
 
     Raises:
         BrokenFile: it is no JSON object, with the reason.
     """
-    event = json_files.parsed(line, "it")
+    event = json_files.parse(line, "it")
     if not isinstance(event, dict):
         raise BrokenFile("it is no JSON object")
     return event
@@ -169,27 +169,27 @@ def _event(line: bytes) -> Json:
 
 def _lock(path: Path, file: KernelLock) -> None:
     try:
-        file.take()
+        file.acquire()
     except BlockingIOError:
         raise ResultsError(f"{path} is being written by another process") from None
     except OSError:
         return  # a file system without locks: as much as it offers
 
 
-def _mend(path: Path, descriptor: int) -> int:
-    """Give a last line without its end that end, or cut it off; the size of what remains."""
+def _repair_tail(path: Path, descriptor: int) -> int:
+    """Terminate or drop an incomplete last line; return the remaining size."""
     data = files.read(path, limit=json_files.LIMIT_BYTES)
-    whole = data.rfind(b"\n") + 1
+    complete_bytes = data.rfind(b"\n") + 1
     try:
-        _event(data[whole:])
+        _event(data[complete_bytes:])
     except BrokenFile:
-        os.ftruncate(descriptor, whole)
-        return whole
+        os.ftruncate(descriptor, complete_bytes)
+        return complete_bytes
     _write_all(descriptor, b"\n")
     return len(data) + 1
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """`os.write` until nothing is left: a nearly full disk takes a part first."""
+    """Call `os.write` until all is written, since a nearly full disk accepts only a part."""
     while data:
         data = data[os.write(descriptor, data) :]

@@ -38,7 +38,7 @@ class _Line:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStarted(_Line):
-    """The first line."""
+    """First line of a run."""
 
     event: Literal["run_started"]
     run_id: str = field(metadata={"min_length": 1})
@@ -58,7 +58,7 @@ class RunStarted(_Line):
 
 @dataclass(frozen=True, kw_only=True)
 class RunResumed(_Line):
-    """The run goes on, in another session."""
+    """Continuation of the run in another session."""
 
     event: Literal["run_resumed"]
     run_id: str = field(metadata={"min_length": 1})
@@ -68,7 +68,7 @@ class RunResumed(_Line):
 
 @dataclass(frozen=True, kw_only=True)
 class RunFinished(_Line):
-    """An orderly end; the summary is written after it."""
+    """Orderly end; the summary is written afterwards."""
 
     event: Literal["run_finished"]
     status: RunStatus
@@ -76,7 +76,7 @@ class RunFinished(_Line):
 
 @dataclass(frozen=True, kw_only=True)
 class JournalMetric:
-    """One number; null where it was not finite."""
+    """A metric; the value is null if it was not finite."""
 
     __pydantic_config__: ClassVar = _OPEN
 
@@ -87,8 +87,8 @@ class JournalMetric:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Benchmark(_Line, BenchmarkRecord):
-    """One benchmark's whole record with all its samples; of several lines the last counts."""
+class BenchmarkEvent(_Line, BenchmarkRecord):
+    """Complete record of a benchmark with all samples; the last line wins."""
 
     event: Literal["benchmark"]
     samples: Mapping[str, Any] | None = field(
@@ -99,21 +99,21 @@ class Benchmark(_Line, BenchmarkRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdicts(_Line):
-    """What a comparison with a baseline found; of several lines the last counts."""
+class VerdictsEvent(_Line):
+    """Verdicts of a comparison with a baseline; the last line wins."""
 
     event: Literal["verdicts"]
     verdicts: VerdictDocument
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told(_Line):
+class _BenchmarkEvent(_Line):
     benchmark: str = field(metadata=described("The node id of what it happened in", min_length=1))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingStep(_Told):
-    """A step of the untimed check."""
+class TrainingStepEvent(_BenchmarkEvent):
+    """One step of the untimed check."""
 
     event: Literal["training_step"]
     step: int = field(metadata={"ge": 0})
@@ -121,8 +121,8 @@ class TrainingStep(_Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Code(_Told):
-    """Files of the code that the benchmark, or what ran before it, was the first to load."""
+class CodeEvent(_BenchmarkEvent):
+    """Code files first loaded by the benchmark, or by what ran before it."""
 
     event: Literal["code"]
     files: Mapping[str, str] = field(
@@ -133,8 +133,8 @@ class Code(_Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flops(_Told):
-    """What was counted of one call of the step."""
+class FlopsEvent(_BenchmarkEvent):
+    """FLOP count of one call."""
 
     event: Literal["flops"]
     per_call: float
@@ -144,8 +144,8 @@ class Flops(_Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traffic(_Told):
-    """What the ranks told each other while they measured."""
+class TrafficEvent(_BenchmarkEvent):
+    """Control traffic between the ranks during a measurement."""
 
     event: Literal["traffic"]
 
@@ -159,7 +159,7 @@ KNOWN: Final = frozenset(
 """Events with a record of their own."""
 
 
-def _another(event: str) -> str:
+def _is_other(event: str) -> str:
     if event in KNOWN:
         raise ValueError(f"{event!r} has a form of its own")
     return event
@@ -167,11 +167,11 @@ def _another(event: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class OtherEvent(_Line):
-    """Any other event: its fields are its own."""
+    """Any other event, with arbitrary fields."""
 
     event: Annotated[
         str,
-        AfterValidator(_another),
+        AfterValidator(_is_other),
         Field(min_length=1, json_schema_extra={"not": {"enum": sorted(KNOWN)}}),
     ]
 
@@ -180,12 +180,12 @@ Line = Annotated[
     RunStarted
     | RunResumed
     | RunFinished
-    | Benchmark
-    | Verdicts
-    | TrainingStep
-    | Code
-    | Flops
-    | Traffic
+    | BenchmarkEvent
+    | VerdictsEvent
+    | TrainingStepEvent
+    | CodeEvent
+    | FlopsEvent
+    | TrafficEvent
     | OtherEvent,
     Field(title="gpubench journal line"),
 ]

@@ -1,4 +1,4 @@
-"""What kind of ending an exception is, and how to let go of the memory that one has kept alive."""
+"""Mapping of exceptions to outcomes, and release of memory they keep alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gpubench_plugin.environment import byte_size
-from gpubench_plugin.errors import Unsupported, text_of
+from gpubench_plugin.errors import Unsupported, error_text
 from gpubench_plugin.records import Outcome
 
 _CPU_ALLOCATOR: Final = re.compile(
@@ -28,38 +28,38 @@ numpy ``Unable to allocate 7.28 TiB``."""
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def kind_of(error: BaseException, *, skipped: bool = False) -> tuple[Outcome, str]:
-    """The outcome of a benchmark that ended with `error`, and the reason for the record."""
+def outcome_of(error: BaseException, *, skipped: bool = False) -> tuple[Outcome, str]:
+    """Outcome and reason for a benchmark that raised `error`."""
     if isinstance(error, Unsupported):
-        return "unsupported", text_of(error)
+        return "unsupported", error_text(error)
     if skipped:
-        return "skipped", text_of(error)
-    reason = f"{type(error).__name__}: {text_of(error)}".strip(": ")
+        return "skipped", error_text(error)
+    reason = f"{type(error).__name__}: {error_text(error)}".strip(": ")
     if is_out_of_memory(error):
-        return "oom", f"{_amounts(text_of(error))}: {reason}"
+        return "oom", f"{_amounts(error_text(error))}: {reason}"
     return "failed", reason
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on an accelerator or on the host. Imports no torch."""
+    """Whether it is an allocation failure on an accelerator or the host; imports no torch."""
     torch = sys.modules.get("torch")
     if isinstance(error, MemoryError) or (
         torch is not None and isinstance(error, torch.OutOfMemoryError)
     ):
         return True
-    return isinstance(error, RuntimeError) and _CPU_ALLOCATOR.search(text_of(error)) is not None
+    return isinstance(error, RuntimeError) and _CPU_ALLOCATOR.search(error_text(error)) is not None
 
 
-def free(errors: Iterable[BaseException]) -> None:
-    """Free what `errors` keep alive: the local variables of the frames they went through.
+def release_frames(errors: Iterable[BaseException]) -> None:
+    """Release local variables of the frames in the tracebacks of `errors`.
 
     Frames that are still running are left alone. Memory is short: also what was left out of
     collections so far is looked through.
     """
-    for one in _chain(errors):
-        traceback.clear_frames(one.__traceback__)
-        one.__traceback__ = None
-    forget_last()
+    for error in _chain(errors):
+        traceback.clear_frames(error.__traceback__)
+        error.__traceback__ = None
+    clear_last_exception()
     gc.unfreeze()
     gc.collect()
     torch = sys.modules.get("torch")
@@ -67,40 +67,40 @@ def free(errors: Iterable[BaseException]) -> None:
         torch.accelerator.empty_cache()
 
 
-def forget_last() -> None:
-    """Let go of the last error of a test: pytest itself keeps it until the next test is called."""
+def clear_last_exception() -> None:
+    """Clear the last exception, which pytest keeps until the next test."""
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
         if hasattr(sys, name):
             delattr(sys, name)
 
 
 def _chain(errors: Iterable[BaseException]) -> Iterator[BaseException]:
-    """The `errors` and those that led to them, each once."""
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [*errors]
-    while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
+    """The `errors` and their causes, without duplicates."""
+    visited_ids: set[int] = set()
+    stack: list[BaseException | None] = [*errors]
+    while stack:
+        error = stack.pop()
+        if error is None or id(error) in visited_ids:
             continue
-        seen.add(id(one))
-        waiting += [one.__cause__, one.__context__]
-        if isinstance(one, BaseExceptionGroup):
-            waiting += one.exceptions
-        yield one
+        visited_ids.add(id(error))
+        stack += [error.__cause__, error.__context__]
+        if isinstance(error, BaseExceptionGroup):
+            stack += error.exceptions
+        yield error
 
 
 def _amounts(message: str) -> str:
-    """``out of memory, requested 2.00 GiB, peak 3.10 GiB``, as far as it is known."""
-    said = ["out of memory"]
-    if found := _REQUESTED.search(message):
-        power = [unit.lower() for unit in _UNITS].index(found["unit"].lower())
-        said.append(f"requested {byte_size(float(found['amount']) * 1024**power, digits=3)}")
-    said.append(f"peak {byte_size(_peak_bytes(), digits=3)}")
-    return ", ".join(said)
+    """``out of memory, requested 2.00 GiB, peak 3.10 GiB``, as far as known."""
+    parts = ["out of memory"]
+    if match := _REQUESTED.search(message):
+        power = [unit.lower() for unit in _UNITS].index(match["unit"].lower())
+        parts.append(f"requested {byte_size(float(match['amount']) * 1024**power, digits=3)}")
+    parts.append(f"peak {byte_size(_peak_bytes(), digits=3)}")
+    return ", ".join(parts)
 
 
 def _peak_bytes() -> float:
-    """The most that torch's allocator had handed out on CUDA, else this process' resident peak."""
+    """Peak of torch's CUDA allocator, else of this process."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return float(torch.cuda.max_memory_allocated())

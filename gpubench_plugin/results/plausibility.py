@@ -1,4 +1,4 @@
-"""Numbers of a benchmark that cannot be true, whatever file of ours they stand in.
+"""Plausibility checks of numbers read from files.
 
 Nobody but us writes these files, and we write none such: one was changed, or joined from two.
 """
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 
 
-def untrue(metrics: Mapping[str, object], launches: Iterable[Mapping[str, object]]) -> str:
-    """Why the values by metric, of the whole run and of its launches, cannot be true, or nothing.
+def implausible(metrics: Mapping[str, object], launches: Iterable[Mapping[str, object]]) -> str:
+    """Why values of a run or its launches are impossible; empty if they are plausible.
 
     What is no number is not spoken of.
     """
-    named = chain(metrics.items(), *(launch.items() for launch in launches))
-    for name, value in named:
+    all_values = chain(metrics.items(), *(launch.items() for launch in launches))
+    for name, value in all_values:
         if isinstance(value, int | float) and not _possible(name, value):
             return f"{name} of {_short(value)} cannot be true"
     return ""

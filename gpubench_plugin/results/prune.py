@@ -1,4 +1,4 @@
-"""Pruning: traces and checkpoints first, whole runs only when asked, never what must stay.
+"""Pruning of run directories: traces and checkpoints, or whole runs on request.
 
 No link is followed, and a run's folder that holds more than a run writes is left as it is. A run is
 held like its own session would hold it while something of it goes, so that it cannot be resumed
@@ -27,8 +27,8 @@ from gpubench_plugin.results.run_directory import (
     PROBE,
     RUN_ID,
     RunDirectory,
-    is_under_removal,
-    under_removal,
+    is_removal_name,
+    removal_name,
 )
 from gpubench_plugin.results.tags import FILE as TAGS
 
@@ -41,7 +41,7 @@ _AT_ONCE: Final = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A file: its `name` from the run's folder on, its `bytes` and its SHA-256 in hexadecimal.
+    """A file: `name` relative to the run, size in `bytes`, and SHA-256.
 
     The latter is None where it was not asked for.
     """
@@ -52,7 +52,7 @@ class Artifact:
 
 
 def artifacts(directory: RunDirectory, is_hashed: Callable[[str, int], bool]) -> Iterator[Artifact]:
-    """The regular files of a run in the order of their names; links are not followed.
+    """Regular files of a run, sorted; links are not followed.
 
     Args:
         directory: of the run.
@@ -66,7 +66,7 @@ def artifacts(directory: RunDirectory, is_hashed: Callable[[str, int], bool]) ->
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """All regular files below `folder`, of real folders only: no link is followed.
+    """Regular files below `folder`, without following links.
 
     Raises:
         ResultsError: a folder cannot be listed.
@@ -105,14 +105,14 @@ _FOLDERS: Final = ("*", "*/*", "*/*/checkpoints/*")
 
 @dataclass(frozen=True, kw_only=True)
 class Leftover:
-    """A file or folder, and the bytes in it."""
+    """A leftover file or folder with its size."""
 
     path: Path
     bytes: int
 
 
 def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> Iterator[Leftover]:
-    """What killed processes left below `results_dir` that would never be taken up again.
+    """Leftovers of killed processes below `results_dir` that will never be resumed.
 
     - a run whose removal was cut off: it goes under the name
       ``.<run id>.gpubench-<8 hex>.removed``;
@@ -130,7 +130,7 @@ def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> I
             with suppress(OSError, ResultsError):
                 if not _is_own_folder(folder):
                     continue
-                if is_under_removal(folder) or _never_begun(folder, unbegun_before):
+                if is_removal_name(folder) or _is_unstarted(folder, unbegun_before):
                     yield Leftover(path=folder, bytes=_size(folder))
                     continue
                 for file in files.abandoned(folder):
@@ -138,7 +138,7 @@ def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> I
 
 
 def remove_leftover(path: Path) -> None:
-    """Remove it; that somebody else does so, too, is no error.
+    """Remove it, ignoring concurrent removal.
 
     Raises:
         ResultsError: the operating system does not let it be removed.
@@ -160,15 +160,15 @@ def _is_own_folder(path: Path) -> bool:
     return is_own and os.path.realpath(path) == str(path)
 
 
-def _never_begun(folder: Path, before: datetime | None) -> bool:
-    if before is None or not RUN_ID.fullmatch(folder.name):
+def _is_unstarted(folder: Path, cutoff: datetime | None) -> bool:
+    if cutoff is None or not RUN_ID.fullmatch(folder.name):
         return False
     run = RunDirectory(path=folder)
-    known = {PROBE, run.config_resolved.name, run.system.name}
-    return folder.lstat().st_mtime < before.timestamp() and all(
+    initial_files = {PROBE, run.config_resolved.name, run.system.name}
+    return folder.lstat().st_mtime < cutoff.timestamp() and all(
         path.is_file()
         and not path.is_symlink()
-        and (path.name in known or files.is_temporary(path.name))
+        and (path.name in initial_files or files.is_temporary(path.name))
         for path in folder.iterdir()
     )
 
@@ -184,18 +184,18 @@ _DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Removal:
-    """A folder of a run, or the whole of it, and the bytes in its files."""
+class PruneTarget:
+    """A run folder, or a part of it, to remove, with its size."""
 
     directory: RunDirectory
     path: Path
     bytes: int
 
 
-def older(
+def select_old(
     directories: Sequence[RunDirectory], *, keep_last: int | None, days: float | None, now: datetime
 ) -> list[RunDirectory]:
-    """Those that are not among the last `keep_last` of their experiment and older than `days`.
+    """Runs older than `days` and not among the last `keep_last` of their experiment.
 
     None for one of them: it does not matter. `directories` are sorted, the oldest first. Age counts
     from when a run was last written to: one that was resumed yesterday is a day old.
@@ -216,42 +216,42 @@ def older(
     ]
 
 
-def removals(directory: RunDirectory, folders: Sequence[str]) -> list[Removal]:
-    """Those of the `folders` of a run that are there; links are left alone.
+def part_removals(directory: RunDirectory, folders: Sequence[str]) -> list[PruneTarget]:
+    """Removals for those `folders` of a run that exist; links are kept.
 
     Raises:
         ResultsError: a folder cannot be listed.
     """
     paths = (directory.path / name for name in folders)
     return [
-        Removal(directory=directory, path=path, bytes=_size(path))
+        PruneTarget(directory=directory, path=path, bytes=_size(path))
         for path in paths
         if path.is_dir() and not path.is_symlink()
     ]
 
 
-def whole(directory: RunDirectory) -> Removal:
-    """The removal of the run itself.
+def whole_run_removal(directory: RunDirectory) -> PruneTarget:
+    """Removal of the whole run.
 
     Raises:
         ResultsError: a folder cannot be listed.
     """
-    return Removal(directory=directory, path=directory.path, bytes=_size(directory.path))
+    return PruneTarget(directory=directory, path=directory.path, bytes=_size(directory.path))
 
 
-def foreign_files(directory: RunDirectory) -> list[str]:
-    """What lies in the run's folder and was not written by gpubench: somebody's notes, a link.
+def unknown_files(directory: RunDirectory) -> list[str]:
+    """Files in the run directory not written by gpubench.
 
     Raises:
         ResultsError: the folder cannot be listed.
     """
-    own = {path.name for path in (*directory.files, directory.path / TAGS)}
+    own_names = {path.name for path in (*directory.files, directory.path / TAGS)}
     folders = {path.name for path in directory.folders}
     try:
         return sorted(
             path.name
             for path in directory.path.iterdir()
-            if path.name not in (folders if path.is_dir() and not path.is_symlink() else own)
+            if path.name not in (folders if path.is_dir() and not path.is_symlink() else own_names)
             # Those are there for a moment only, unless their writer is killed.
             and not (path.is_file() and (path.name == PROBE or files.is_temporary(path.name)))
         )
@@ -260,13 +260,13 @@ def foreign_files(directory: RunDirectory) -> list[str]:
 
 
 def is_link(directory: RunDirectory) -> bool:
-    """Whether the run, its experiment or its journal is a link: to someone else's data."""
-    own = (directory.path, directory.path.parent, directory.journal)
-    return any(path.is_symlink() for path in own)
+    """Whether the run, its experiment or its journal is a symbolic link."""
+    own_paths = (directory.path, directory.path.parent, directory.journal)
+    return any(path.is_symlink() for path in own_paths)
 
 
-def remove(removal: Removal, *, forget: Callable[[], None] = lambda: None) -> None:
-    """Do it; before anything of a whole run goes, `forget` lets others forget it.
+def remove(removal: PruneTarget, *, forget: Callable[[], None] = lambda: None) -> None:
+    """Remove; for a whole run, call `forget` first to drop it from the registry.
 
     Raises:
         ResultsError: another process is writing the run, it holds something that is not of it, or
@@ -278,12 +278,12 @@ def remove(removal: Removal, *, forget: Callable[[], None] = lambda: None) -> No
             if removal.path != run.path:
                 shutil.rmtree(removal.path)
                 return
-            if foreign := foreign_files(run):
-                raise ResultsError(f"{run} was not removed: it also holds {', '.join(foreign)}")
+            if unknown := unknown_files(run):
+                raise ResultsError(f"{run} was not removed: it also holds {', '.join(unknown)}")
             forget()
-            removed = run.path.rename(under_removal(run.path))
-            files.sync_folder(removed.parent)
-            remove_leftover(removed)
+            renamed_path = run.path.rename(removal_name(run.path))
+            files.sync_folder(renamed_path.parent)
+            remove_leftover(renamed_path)
         except OSError as error:
             raise ResultsError(f"{error.filename} was not removed: {error.strerror}") from error
 
@@ -293,14 +293,14 @@ def _size(folder: Path) -> int:
 
 
 def _last_written(directory: RunDirectory) -> float:
-    """When, in seconds since the epoch, a file of the run was changed last, or the run began.
+    """Latest modification of the run's files, or its start, in epoch seconds.
 
     Folders do not count: they change when something in them is removed. A run that cannot be looked
     at is not old.
     """
     try:
         status = [path.lstat() for path in directory.path.iterdir()]
-        began = directory.began.timestamp()
+        start = directory.start_time.timestamp()
     except OSError:
         return float("inf")
-    return max([began, *(one.st_mtime for one in status if stat.S_ISREG(one.st_mode))])
+    return max([start, *(entry.st_mtime for entry in status if stat.S_ISREG(entry.st_mode))])

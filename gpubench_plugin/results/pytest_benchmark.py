@@ -1,4 +1,4 @@
-"""The one place that knows pytest-benchmark's non-public names; made for versions 5.x.
+"""Adapter to pytest-benchmark's private API, versions 5.x.
 
 Its ``benchmark`` fixture carries our samples: measured elsewhere, they replace those of a no-op,
 and everything pytest-benchmark does with samples (tables, JSON, comparison, histograms) follows.
@@ -59,7 +59,7 @@ _EXACT: Final[Mapping[str, str]] = {
 
 
 def measuring_disabled(benchmark: BenchmarkFixture) -> bool:
-    """Whether benchmarks run once and unmeasured (``--benchmark-disable``, xdist)."""
+    """Whether measuring is disabled (``--benchmark-disable``, xdist)."""
     return bool(benchmark.disabled)
 
 
@@ -69,7 +69,7 @@ def run_once(
     setup: Callable[[], object] | None = None,
     teardown: Callable[[], object] | None = None,
 ) -> object:
-    """Run `step` a single time, where measuring is disabled; what it returned."""
+    """Run `step` once, with measuring disabled, and return its result."""
     if setup is not None:
         setup()
     try:
@@ -79,10 +79,10 @@ def run_once(
             teardown()
 
 
-def carry(
+def store_result(
     benchmark: BenchmarkFixture, measurement: Measurement, data_limit: int = DATA_LIMIT
 ) -> None:
-    """Make `measurement` the result of the test that requested `benchmark`.
+    """Store `measurement` as the result of the test that requested `benchmark`.
 
     What pytest-benchmark calls a round of so many iterations is a duration of ours: seconds per
     call of so many calls that were timed together. Minimum, maximum, mean and median are the
@@ -96,12 +96,12 @@ def carry(
     stats, iterations = _stats(measurement, samples, data_limit)
     benchmark.cprofile = False  # it would profile the no-op
     benchmark.pedantic(_carry)
-    carrier: Metadata = benchmark.stats
-    carrier.stats, carrier.iterations = stats, iterations
-    carrier.options = {**_section(measurement, "measure"), "timer": samples.timer}
-    carrier.params = dict(measurement.params) or None
+    metadata: Metadata = benchmark.stats
+    metadata.stats, metadata.iterations = stats, iterations
+    metadata.options = {**_section(measurement, "measure"), "timer": samples.timer}
+    metadata.params = dict(measurement.params) or None
     benchmark.extra_info.update(
-        json_files.plain(
+        json_files.jsonable(
             {
                 "outcome": measurement.outcome,
                 "precision": measurement.params.get("precision"),
@@ -114,8 +114,10 @@ def carry(
     )
 
 
-def adopt(config: pytest.Config, item: pytest.Item, measurement: Measurement) -> Metadata | None:
-    """Make `measurement`, taken in another process, a result of `item` in this one.
+def store_foreign_result(
+    config: pytest.Config, item: pytest.Item, measurement: Measurement
+) -> Metadata | None:
+    """Add `measurement`, taken in another process, as the result of `item`.
 
     Nothing where measuring is disabled or skipped here.
     """
@@ -132,13 +134,13 @@ def adopt(config: pytest.Config, item: pytest.Item, measurement: Measurement) ->
         disabled=False,
         **session.options,
     )
-    carry(benchmark, measurement)
-    carrier: Metadata = benchmark.stats
-    return carrier
+    store_result(benchmark, measurement)
+    metadata: Metadata = benchmark.stats
+    return metadata
 
 
-def recall(config: pytest.Config, measurement: Measurement) -> Metadata | None:
-    """Make `measurement`, taken in an earlier session, a result of this one: its test is not run.
+def store_earlier_result(config: pytest.Config, measurement: Measurement) -> Metadata | None:
+    """Add `measurement` of an earlier session without running its test.
 
     Nothing where measuring is disabled or skipped here.
     """
@@ -150,12 +152,12 @@ def recall(config: pytest.Config, measurement: Measurement) -> Metadata | None:
         ),
         warn=None,
     )
-    return adopt(config, item, measurement)
+    return store_foreign_result(config, item, measurement)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded:
-    """What pytest-benchmark has measured itself: seconds per call, each of `iterations` calls."""
+class OwnMeasurement:
+    """pytest-benchmark's own measurement: seconds per call over `iterations` calls."""
 
     durations_s: tuple[float, ...]
     iterations: int
@@ -163,70 +165,70 @@ class Recorded:
 
 
 def is_fixture(value: object) -> bool:
-    """Whether it is what pytest-benchmark's own fixture ``benchmark`` gives."""
+    """Whether it is pytest-benchmark's fixture ``benchmark``."""
     from pytest_benchmark.fixture import BenchmarkFixture
 
     return isinstance(value, BenchmarkFixture)
 
 
-def while_measuring(
+def wrap_measuring(
     benchmark: BenchmarkFixture,
-    watch: Callable[[], AbstractContextManager[object]],
-    look: Callable[[object, Callable[..., object]], object],
+    make_context: Callable[[], AbstractContextManager[object]],
+    on_result: Callable[[object, Callable[..., object]], object],
 ) -> None:
-    """Have `benchmark` measure in what `watch` makes, entered before it reads a clock.
+    """Wrap `benchmark` so that it measures inside the context from `make_context`.
 
-    `look` is then called with what a call of the function returned, and with the function.
+    `on_result` is then called with what a call of the function returned, and with the function.
     """
     for name in ("_raw", "_raw_pedantic"):
-        setattr(benchmark, name, _watched(getattr(benchmark, name), watch, look))
+        setattr(benchmark, name, _wrapped(getattr(benchmark, name), make_context, on_result))
 
 
 def change_timer(benchmark: BenchmarkFixture, change: Callable[[Timer], Timer]) -> None:
-    """Let `change` put another timer in the place of the one of `benchmark`."""
+    """Replace the timer of `benchmark` using `change`."""
     benchmark._timer = change(benchmark._timer)
 
 
-def recorded(benchmark: BenchmarkFixture) -> Recorded | str:
-    """What `benchmark` has measured, or why there is nothing."""
-    carrier: Metadata | None = benchmark.stats
+def own_measurement(benchmark: BenchmarkFixture) -> OwnMeasurement | str:
+    """The measurement of `benchmark`, or why there is none."""
+    metadata: Metadata | None = benchmark.stats
     if measuring_disabled(benchmark):
         return "measuring is off (--benchmark-disable)"
     if benchmark._mode is None:
         return "the test did not call benchmark"
-    if benchmark.has_error or carrier is None or not carrier.stats.data:
+    if benchmark.has_error or metadata is None or not metadata.stats.data:
         return "what was measured raised an error"
-    timer = carrier.options.get("timer")
-    return Recorded(
-        durations_s=tuple(map(float, carrier.stats.data)),
-        iterations=carrier.iterations,
+    timer = metadata.options.get("timer")
+    return OwnMeasurement(
+        durations_s=tuple(map(float, metadata.stats.data)),
+        iterations=metadata.iterations,
         timer=getattr(timer, "__name__", str(timer)),
     )
 
 
-def _watched(
+def _wrapped(
     measure: Callable[..., Any],
-    watch: Callable[[], AbstractContextManager[object]],
-    look: Callable[[object, Callable[..., object]], object],
+    make_context: Callable[[], AbstractContextManager[object]],
+    on_result: Callable[[object, Callable[..., object]], object],
 ) -> Callable[..., Any]:
     @wraps(measure)
     def watched(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> Any:
-        with watch():
+        with make_context():
             result = measure(function, *args, **kwargs)
-        look(result, function)
+        on_result(result, function)
         return result
 
     return watched
 
 
 def mark_failed(benchmark: BenchmarkFixture) -> None:
-    """Keep a test that failed out of the saved results, whether it was measured or not."""
+    """Exclude a failed test from the saved results."""
     benchmark.has_error = True
     benchmark._mode = benchmark._mode or "gpubench"  # else it warns that nothing was measured
 
 
-def mute(config: pytest.Config) -> None:
-    """Save and show nothing in this process: the ranks other than zero have no say.
+def disable_output(config: pytest.Config) -> None:
+    """Disable saving and reporting on ranks other than zero.
 
     To be called after ``pytest_configure``, in which pytest-benchmark makes its session.
     """
@@ -238,7 +240,7 @@ def mute(config: pytest.Config) -> None:
 
 
 def add_metrics(output_json: Json, measurements: Mapping[str, Measurement]) -> None:
-    """Put our metrics, by node id, among the ``stats`` of pytest-benchmark's JSON.
+    """Add our metrics to the ``stats`` of pytest-benchmark's JSON, by node id.
 
     A comparison takes nothing but ``stats`` from its baseline. pytest-benchmark's own statistics
     keep their names. Under ``gpubench`` stands what our own comparison needs beside them.
@@ -246,8 +248,8 @@ def add_metrics(output_json: Json, measurements: Mapping[str, Measurement]) -> N
     for benchmark in output_json["benchmarks"]:
         measurement = measurements.get(benchmark["fullname"])
         if measurement is not None:
-            ours = {name: metric.value for name, metric in measurement.metrics.items()}
-            benchmark["stats"] = {**ours, **benchmark["stats"]}
+            own_values = {name: metric.value for name, metric in measurement.metrics.items()}
+            benchmark["stats"] = {**own_values, **benchmark["stats"]}
             benchmark["gpubench"] = _for_comparison(measurement)
 
 
@@ -256,18 +258,18 @@ def _for_comparison(measurement: Measurement) -> Json:
     from gpubench_plugin.results.summary import fields_of
 
     compared = {name: v for name, v in fields_of(measurement).items() if name not in _ELSEWHERE}
-    section: Json = json_files.plain(
-        {**compared, "work": measurement.work and measurement.work.known}
+    section: Json = json_files.jsonable(
+        {**compared, "work": measurement.work and measurement.work.known_amounts}
     )
     return section
 
 
 def benchmark_json(
-    config: pytest.Config, carried: Sequence[Metadata], measurements: Mapping[str, Measurement]
+    config: pytest.Config, metadata: Sequence[Metadata], measurements: Mapping[str, Measurement]
 ) -> Json:
-    """What ``--benchmark-json`` would write, with nothing but the benchmarks that were `carried`.
+    """Contents of ``--benchmark-json``, restricted to the `metadata` benchmarks.
 
-    `carried` holds the ``stats`` of their ``benchmark`` fixtures. Other plugins take part through
+    `metadata` holds the ``stats`` of their ``benchmark`` fixtures. Other plugins take part through
     pytest-benchmark's hooks, as in a file it writes itself.
     """
     hook = config.hook
@@ -275,26 +277,26 @@ def benchmark_json(
     hook.pytest_benchmark_update_machine_info(config=config, machine_info=machine)
     commit = hook.pytest_benchmark_generate_commit_info(config=config)
     hook.pytest_benchmark_update_commit_info(config=config, commit_info=commit)
-    written: Json = hook.pytest_benchmark_generate_json(
+    document: Json = hook.pytest_benchmark_generate_json(
         config=config,
-        benchmarks=carried,
+        benchmarks=metadata,
         include_data=True,
         machine_info=machine,
         commit_info=commit,
     )
-    hook.pytest_benchmark_update_json(config=config, benchmarks=carried, output_json=written)
-    add_metrics(written, measurements)
-    plain: Json = json_files.plain(written)
-    return plain
+    hook.pytest_benchmark_update_json(config=config, benchmarks=metadata, output_json=document)
+    add_metrics(document, measurements)
+    json_document: Json = json_files.jsonable(document)
+    return json_document
 
 
 def _carry() -> None:
-    """The no-op in whose place the samples are put."""
+    """No-op whose samples are replaced."""
 
 
 @cache
 def _compact_stats() -> Callable[..., Any]:
-    """The class of statistics that take 8 bytes a duration, not 32: they stay to the session's end.
+    """Memory-saving statistics class: 8 bytes per duration, not 32, until the session ends.
 
     Made where it is needed: importing pytest-benchmark costs a session that does not use it.
     """
@@ -319,41 +321,41 @@ def _compact_stats() -> Callable[..., Any]:
 
 
 def _stats(measurement: Measurement, samples: Samples, limit: int) -> tuple[Any, int]:
-    """The statistics of the calls, all launches together, and how many were timed at a time."""
+    """Statistics over all launches, and the calls per duration."""
     launches = [launch.samples for launch in measurement.per_launch]
     parts = [part for part in launches if part is not None] or [samples]
     durations = [duration for part in parts for duration in _durations(part)]
-    exact: dict[str, float] = {
-        theirs: measurement.metrics[ours].value
-        for theirs, ours in _EXACT.items()
-        if ours in measurement.metrics
+    exact_values: dict[str, float] = {
+        their_name: measurement.metrics[our_name].value
+        for their_name, our_name in _EXACT.items()
+        if our_name in measurement.metrics
     }
-    mean = exact.get("mean", math.fsum(durations) / len(durations))
+    mean = exact_values.get("mean", math.fsum(durations) / len(durations))
     rounds = sum(part.timing.durations for part in parts)
-    exact |= {
+    exact_values |= {
         "rounds": rounds,
         "total": mean * rounds,
         "ops": 1 / mean,
         "stddev": _deviation(durations),
     }
     at_a_time = {part.timing.calls_per_duration for part in parts}
-    return _compact_stats()(thinned(durations, limit), exact), max(at_a_time)
+    return _compact_stats()(subsample(durations, limit), exact_values), max(at_a_time)
 
 
 def _durations(samples: Samples) -> Sequence[float]:
-    """All of them, or of a sketch as many that are distributed alike, its extremes among them.
+    """All durations, or a representative subset of a sketch including its extremes.
 
     A sketch without quantiles has the medians of the rounds between its extremes.
     """
     sketch = samples.sketch
     if sketch is None:
         return samples.durations_s
-    between = sketch.typical(_OF_A_SKETCH - 2) if sketch.kll else samples.durations_s
+    between = sketch.representative_values(_OF_A_SKETCH - 2) if sketch.kll else samples.durations_s
     return [sketch.least, *between, sketch.most]
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """The standard deviation of the sample; of a single value zero, as pytest-benchmark has it.
+    """Sample standard deviation; zero for a single value, as in pytest-benchmark.
 
     Not by :func:`statistics.stdev`, which takes a second for a million values.
     """
@@ -381,11 +383,11 @@ def _section(measurement: Measurement, name: str) -> Mapping[str, Any]:
     return section
 
 
-def thinned(durations: Sequence[float], limit: int) -> list[float]:
-    """At most `limit` of the `durations`, evenly by rank, in their order of time."""
+def subsample(durations: Sequence[float], limit: int) -> list[float]:
+    """At most `limit` of `durations`, evenly by rank, in time order."""
     if len(durations) <= limit:
         return list(durations)
     by_rank = sorted(range(len(durations)), key=durations.__getitem__)
-    last = len(durations) - 1
-    kept = {by_rank[round(i * last / (limit - 1))] for i in range(limit)}
-    return [durations[i] for i in sorted(kept)]
+    last_index = len(durations) - 1
+    kept_indices = {by_rank[round(i * last_index / (limit - 1))] for i in range(limit)}
+    return [durations[i] for i in sorted(kept_indices)]

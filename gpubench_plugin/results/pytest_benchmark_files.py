@@ -1,4 +1,4 @@
-"""Runs from files of pytest-benchmark, ours or anybody's, written by its versions 3.2.3 to 5.3.1.
+"""Reader of pytest-benchmark files, versions 3.2.3 to 5.3.1.
 
 Ours say under ``gpubench`` what ``summary.json`` would say: then the run equals the one read from
 its directory. Of others the times are known, the clock, pytest-benchmark's options that change
@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from gpubench_plugin.environment import machine_facts, stored, told_facts
+from gpubench_plugin.environment import informative_facts, machine_facts, stored
 from gpubench_plugin.errors import BrokenFile, UsageProblem, nearest
 from gpubench_plugin.records import Metric, Result, Run
-from gpubench_plugin.results.plausibility import untrue
+from gpubench_plugin.results.plausibility import implausible
 from gpubench_plugin.results.pytest_benchmark import SECTION as OURS
 from gpubench_plugin.results.reader import of_summary
 
@@ -45,48 +45,50 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 def timer_of(options: Mapping[str, Any]) -> str:
-    """The name of the clock that the `options` of a benchmark in a file name."""
+    """Name of the clock in a benchmark's `options`."""
     timer = options.get("timer")
     return timer if isinstance(timer, str) and timer else TIMER
 
 
-def told(options: Mapping[str, Any], *, pedantic: bool = False) -> dict[str, Any]:
-    """Those of the `options` that bear on the numbers, defaults included; none of what is no value.
+def relevant_options(
+    options: Mapping[str, Any], *, in_pedantic_mode: bool = False
+) -> dict[str, Any]:
+    """`options` that affect the numbers, including defaults but not empty values.
 
     Options of ours, which stand in the same place for benchmarks of ours, are none of them. A
-    `pedantic` test states its rounds itself: rules that end measuring do not bear on it.
+    `in_pedantic_mode` test states its rounds itself: rules that end measuring do not bear on it.
     """
     if not isinstance(options.get("disable_gc"), bool):
         return {}
-    found: dict[str, Any] = {"disable_gc": options["disable_gc"]}
-    if pedantic:
-        return found
+    relevant: dict[str, Any] = {"disable_gc": options["disable_gc"]}
+    if in_pedantic_mode:
+        return relevant
     for name in ("min_rounds", "min_time", "max_time", "calibration_precision"):
         if _finite(options.get(name)):
-            found[name] = options[name]
-    return {**found, **_until_precise(options), **_warmup(options)}
+            relevant[name] = options[name]
+    return {**relevant, **_until_precise(options), **_warmup(options)}
 
 
 def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what is :func:`told` that which is no default, by dot key."""
-    stated = {
+    """Non-default ones of those options, by dot key."""
+    non_default = {
         n: value for n, value in options.items() if n not in _DEFAULTS or value != _DEFAULTS[n]
     }
-    return by_dot_key(stated)
+    return by_dot_key(non_default)
 
 
 def by_dot_key(options: Mapping[str, Any]) -> dict[str, Any]:
-    """All that is :func:`told`, by dot key."""
+    """All of those options, by dot key."""
     return {f"{SECTION}.{name}": value for name, value in options.items()}
 
 
 def is_pedantic(settings: Mapping[str, Any]) -> bool:
-    """Whether settings by dot key are those of a pedantic test."""
+    """Whether the settings are those of a pedantic test."""
     return f"{SECTION}.rounds" in settings
 
 
 def _until_precise(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Old versions know no such rule; the level of confidence counts where there is one."""
+    """Options of the precision rule, which old versions lack."""
     if "precision" not in options:
         return {}
     if not _finite(options["precision"]):
@@ -96,7 +98,7 @@ def _until_precise(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _warmup(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Told as a number of calls, or as false."""
+    """Number of warm-up calls, or false."""
     warmup = options.get("warmup")
     if isinstance(warmup, bool) or warmup == 0:
         return {"warmup": bool(warmup)}
@@ -113,7 +115,7 @@ _TIMES: Final = {
 
 
 def written_by_pytest_benchmark(document: object) -> bool:
-    """Whether `document`, read from JSON, has the shape of such a file."""
+    """Whether `document` looks like a pytest-benchmark file."""
     if not isinstance(document, Mapping) or not isinstance(document.get("benchmarks"), list):
         return False
     if "machine_info" in document or "commit_info" in document:
@@ -122,8 +124,8 @@ def written_by_pytest_benchmark(document: object) -> bool:
     return bool(entries) and all(isinstance(e, Mapping) and "stats" in e for e in entries)
 
 
-def run_from(document: Mapping[str, Any], label: str, path: Path) -> Run:
-    """The run in the file at `path`, which holds `document`.
+def parse_run(document: Mapping[str, Any], label: str, path: Path) -> Run:
+    """Convert `document`, read from `path`, to a run.
 
     A benchmark whose numbers cannot be true, NaN or zero for example, is ``failed`` with the
     reason; the others are as they are. So is one that the file has twice.
@@ -131,34 +133,34 @@ def run_from(document: Mapping[str, Any], label: str, path: Path) -> Run:
     Raises:
         UsageProblem: an entry is no benchmark, or the file is newer than this version knows.
     """
-    ours = _mapping(document.get("gpubench"))
-    if ours:
-        OURS.checked(ours, f"{path}: gpubench")
-    environment = _mapping(ours.get("environment")) or _environment(document)
+    own_part = _mapping(document.get("gpubench"))
+    if own_part:
+        OURS.checked(own_part, f"{path}: gpubench")
+    environment = _mapping(own_part.get("environment")) or _environment(document)
     commit = _mapping(document.get("commit_info"))
     return Run(
         label=label,
-        run_id=str(ours.get("run_id") or ""),
-        started=str(ours.get("started") or _utc(document.get("datetime"))),
+        run_id=str(own_part.get("run_id") or ""),
+        started=str(own_part.get("started") or _utc(document.get("datetime"))),
         commit=_text(commit.get("id")),
         branch=_text(commit.get("branch")),
         dirty=commit.get("dirty") if isinstance(commit.get("dirty"), bool) else None,
         machine=machine_facts(environment),
-        environment=told_facts(environment),
+        environment=informative_facts(environment),
         results=_results(document["benchmarks"], path),
         path=path,
-        foreign=not ours.get("environment"),
+        foreign=not own_part.get("environment"),
     )
 
 
 def _results(entries: list[Any], path: Path) -> dict[str, Result]:
-    named = [(_name(entry, number, path), entry) for number, entry in enumerate(entries)]
-    times = Counter(name for name, _ in named)
+    named_entries = [(_name(entry, number, path), entry) for number, entry in enumerate(entries)]
+    times = Counter(name for name, _ in named_entries)
     return {
         name: _result(name, entry)
         if times[name] == 1
         else _failed(name, f"the file has it {times[name]} times, which is meant is not known")
-        for name, entry in named
+        for name, entry in named_entries
     }
 
 
@@ -175,15 +177,15 @@ def _name(entry: object, number: int, path: Path) -> str:
 def _result(name: str, entry: Mapping[str, Any]) -> Result:
     if entry.get("has_error") or entry.get("error"):
         return _failed(name, "the file says that it failed")
-    ours, stats = entry.get("gpubench"), _mapping(entry.get("stats"))
+    own_part, stats = entry.get("gpubench"), _mapping(entry.get("stats"))
     if not stats:
         return _failed(name, "the file has no stats of it")
-    problem = _untrue(stats)
-    if problem:
-        return _failed(name, problem)
-    if ours is not None:
+    error_text = _implausible_reason(stats)
+    if error_text:
+        return _failed(name, error_text)
+    if own_part is not None:
         try:
-            return _own(name, ours, _mapping(entry.get("options")))
+            return _own_result(name, own_part, _mapping(entry.get("options")))
         except (BrokenFile, AttributeError, KeyError, OverflowError, TypeError, ValueError):
             return _failed(name, "its gpubench part is not as it was written")
     metrics = {m.name: m for m in _metrics(stats)}
@@ -194,14 +196,14 @@ def _result(name: str, entry: Mapping[str, Any]) -> Result:
         timer=timer_of(options),
         metrics=metrics,
         launches=({name: metric.value for name, metric in metrics.items()},),
-        settings=settings_of(told(options)),
-        configuration=by_dot_key(told(options)),
+        settings=settings_of(relevant_options(options)),
+        configuration=by_dot_key(relevant_options(options)),
         foreign=True,
     )
 
 
-def _own(name: str, ours: Mapping[str, Any], options: Mapping[str, Any]) -> Result:
-    """A benchmark of ours, of which the file says all that comparing needs.
+def _own_result(name: str, own_part: Mapping[str, Any], options: Mapping[str, Any]) -> Result:
+    """Result of one of our benchmarks, with full comparison data.
 
     Of an adopted one pytest-benchmark's `options` tell what its defaults were. A number that was
     not finite was written as null, and is left out.
@@ -212,14 +214,14 @@ def _own(name: str, ours: Mapping[str, Any], options: Mapping[str, Any]) -> Resu
     """
     from gpubench_plugin.results.summary import SummaryBenchmark
 
-    metrics = {metric: m for metric, m in ours["metrics"].items() if m["value"] is not None}
+    metrics = {metric: m for metric, m in own_part["metrics"].items() if m["value"] is not None}
     launches = [
         {metric: value for metric, value in launch.items() if value is not None}
-        for launch in ours.get("per_launch", [])
+        for launch in own_part.get("per_launch", [])
     ]
-    problem = untrue({metric: m["value"] for metric, m in metrics.items()}, launches)
-    if problem:
-        return _failed(name, problem)
+    error_text = implausible({metric: m["value"] for metric, m in metrics.items()}, launches)
+    if error_text:
+        return _failed(name, error_text)
     names = {part.name for part in fields(SummaryBenchmark)}
     benchmark = stored.restored(
         SummaryBenchmark,
@@ -227,7 +229,7 @@ def _own(name: str, ours: Mapping[str, Any], options: Mapping[str, Any]) -> Resu
             "name": name,
             "params": {},
             "world_size": 1,
-            **{key: value for key, value in ours.items() if key in names},
+            **{key: value for key, value in own_part.items() if key in names},
             "id": name,
             "outcome": "measured",
             "metrics": metrics,
@@ -236,20 +238,22 @@ def _own(name: str, ours: Mapping[str, Any], options: Mapping[str, Any]) -> Resu
         name,
         strict=True,
     )
-    configuration = by_dot_key(told(options, pedantic=is_pedantic(benchmark.settings)))
+    configuration = by_dot_key(
+        relevant_options(options, in_pedantic_mode=is_pedantic(benchmark.settings))
+    )
     return replace(of_summary(benchmark), configuration=configuration)
 
 
 def _metrics(stats: Mapping[str, Any]) -> Iterator[Metric]:
-    for theirs, name in _TIMES.items():
-        if _finite(stats.get(theirs)):
-            yield Metric(name=name, value=float(stats[theirs]), unit="s", better="lower")
+    for their_name, name in _TIMES.items():
+        if _finite(stats.get(their_name)):
+            yield Metric(name=name, value=float(stats[their_name]), unit="s", better="lower")
     if _finite(stats.get("rounds")):
         yield Metric(name="rounds", value=float(stats["rounds"]), unit="count")
 
 
-def _untrue(stats: Mapping[str, Any]) -> str:
-    """Why the times cannot be true, or nothing."""
+def _implausible_reason(stats: Mapping[str, Any]) -> str:
+    """Why the times are impossible; empty if they are plausible."""
     for name in ("median", "min"):
         value: Any = stats.get(name)
         if not _is_number(value):
@@ -264,16 +268,16 @@ def _failed(name: str, reason: str) -> Result:
 
 
 def _environment(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts that pytest-benchmark knows, under the names of ``system.json``."""
-    said = _mapping(document.get("machine_info"))
-    cpu = _mapping(said.get("cpu"))
+    """Facts known to pytest-benchmark, under ``system.json`` names."""
+    machine_info = _mapping(document.get("machine_info"))
+    cpu = _mapping(machine_info.get("cpu"))
     commit = _mapping(document.get("commit_info"))
     return {
-        "hostname": said.get("node"),
-        "platform": {name: said.get(name) for name in ("system", "release", "machine")},
+        "hostname": machine_info.get("node"),
+        "platform": {name: machine_info.get(name) for name in ("system", "release", "machine")},
         "python": {
-            "version": said.get("python_version"),
-            "implementation": said.get("python_implementation"),
+            "version": machine_info.get("python_version"),
+            "implementation": machine_info.get("python_implementation"),
         },
         # Versions before 3.2.3 of py-cpuinfo 6 said ``brand``.
         "cpu": {
@@ -288,10 +292,10 @@ def _environment(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _utc(moment: object) -> str:
-    """An ISO 8601 time in UTC, or nothing; old versions left UTC unsaid."""
+def _utc(text: object) -> str:
+    """ISO 8601 time in UTC, or empty; old versions omit the UTC suffix."""
     try:
-        time = datetime.fromisoformat(str(moment))
+        time = datetime.fromisoformat(str(text))
     except ValueError:
         return ""
     time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

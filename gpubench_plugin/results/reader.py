@@ -15,15 +15,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gpubench_plugin.config import FrozenRounds, comparable_part
+from gpubench_plugin.config import FixedRounds, comparable_part
 from gpubench_plugin.environment import (
     KernelLock,
     code,
     flat,
+    informative_facts,
     json_files,
     machine_facts,
     stored,
-    told_facts,
 )
 from gpubench_plugin.errors import BrokenFile, GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.flags import UNFINISHED
@@ -42,7 +42,7 @@ from gpubench_plugin.records import (
 )
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.plausibility import untrue
+from gpubench_plugin.results.plausibility import implausible
 from gpubench_plugin.results.tags import tags_of
 
 if TYPE_CHECKING:
@@ -64,17 +64,17 @@ State = Literal["complete", "failed", "interrupted", "running", "broken"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overview:
-    """One run. `started` is UTC in ISO 8601, or empty; `outcomes` counts benchmarks.
+class RunOverview:
+    """Summary of a run for lists; `started` is UTC in ISO 8601 or empty.
 
-    `path` is None for a run that only the registry knows. `problem` says what is broken.
+    `path` is None for a run that only the registry knows. `error` says what is broken.
     """
 
     run_id: str
     experiment: str
     path: Path | None
     state: State
-    problem: str = ""
+    error: str = ""
     started: str = ""
     command: tuple[str, ...] = ()
     commit: str | None = None
@@ -86,12 +86,12 @@ class Overview:
 
     @property
     def benchmarks(self) -> int:
-        """How many were selected."""
+        """Number of selected benchmarks."""
         return sum(self.outcomes.values())
 
     @property
     def measured(self) -> int:
-        """How many have numbers."""
+        """Number of measured benchmarks."""
         return self.outcomes.get("measured", 0)
 
 
@@ -129,7 +129,7 @@ class StoredRun:
         return self._lines or [
             {
                 "event": "run_started",
-                "time": self.directory.began.isoformat().replace("+00:00", "Z"),
+                "time": self.directory.start_time.isoformat().replace("+00:00", "Z"),
                 "run_id": self.directory.run_id,
                 "command": [],
                 "params": {},
@@ -190,11 +190,11 @@ class StoredRun:
         if self.beginning.get("code") is None:
             return None
         loaded = (event["files"] for event in self.events if event.get("event") == "code")
-        return code.united([self.beginning["code"], *loaded])
+        return code.merge_digests([self.beginning["code"], *loaded])
 
     @cached_property
     def configurations(self) -> dict[str, Json]:
-        """Every benchmark's resolved configuration by node id, in the order of the run."""
+        """Resolved configurations by node id, in run order."""
         from gpubench_plugin.config import resolved_file
 
         path = self.directory.config_resolved
@@ -205,7 +205,7 @@ class StoredRun:
 
     @cached_property
     def environment(self) -> Json:
-        """The facts of the machine and the software."""
+        """Facts of machine and software."""
         path = self.directory.system
         try:
             facts = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
@@ -224,19 +224,19 @@ class StoredRun:
         return {
             name: self._measurement(latest[name])
             if name in latest
-            else _never_recorded(name, self.params.get(name, {}), settings)
+            else _unmeasured(name, self.params.get(name, {}), settings)
             for name, settings in self.configurations.items()
         }
 
     @property
     def regressed(self) -> tuple[str, ...]:
-        """The benchmark of each verdict that keeps the run from being a sample."""
+        """Benchmarks whose verdicts exclude the run from the samples."""
         from gpubench_plugin.results import verdicts
 
         path = self.directory.verdicts
         return verdicts.read(path).regressed if path.exists() else ()
 
-    def rounds(self) -> dict[str, FrozenRounds]:
+    def rounds(self) -> dict[str, FixedRounds]:
         """In how many rounds the run has timed each of its benchmarks.
 
         Of several launches that in the middle counts, as it does of their metrics: minima of more
@@ -247,7 +247,7 @@ class StoredRun:
         for event in self._lines:
             if event.get("event") == "benchmark" and event.get("samples"):
                 try:
-                    rounds[event["id"]] = _rounds_of(journal.restored(event))
+                    rounds[event["id"]] = _rounds_of(journal.restore_non_finite(event))
                 except (BrokenFile, KeyError, TypeError, ValueError):
                     continue
         return rounds
@@ -295,7 +295,7 @@ class StoredRun:
                 path=self.directory.path,
             )
 
-    def overview(self) -> Overview:
+    def overview(self) -> RunOverview:
         """What the run is at a glance, whatever has become of it; nothing is raised.
 
         Its files are looked at without validating them whole: thousands of runs are listed, and
@@ -312,10 +312,10 @@ class StoredRun:
                 facts["tags"] = tags_of(directory)
                 facts["regressed"] = _has_regressed(directory)
                 ended = directory.summary.exists()
-                return Overview(**facts, **(_at_the_end(directory) if ended else self._so_far()))
+                return RunOverview(**facts, **(_at_the_end(directory) if ended else self._so_far()))
         except GpubenchError as error:
             facts["state"] = "running" if is_being_written(directory) else "broken"
-            return Overview(**facts, problem=str(error))
+            return RunOverview(**facts, error=str(error))
 
     def _so_far(self) -> dict[str, Any]:
         outcomes = dict.fromkeys(self.params, "not_measured")
@@ -333,16 +333,16 @@ class StoredRun:
         return {e["id"]: e for e in self.events if e.get("event") == "benchmark"}
 
     def _measurement(self, event: Json) -> Measurement:
-        """The measurement in a journal's line, every value of it of the type it should be."""
+        """Validate and parse the measurement in a journal line."""
         try:
-            whole = journal.restored(event)
+            whole = journal.restore_non_finite(event)
             return stored.restored(Measurement, whole, f"the record of {event.get('id')!r:.100}")
         except BrokenFile as error:
             path = self.directory.journal
             raise BrokenFile(f"{path} is not as it was written: {error}") from error
 
     def _results(self) -> Iterator[tuple[str, Result]]:
-        """Every benchmark the run was started with: its latest line, or that there is none."""
+        """Latest line of every started benchmark, or that there is none."""
         latest = self._latest()
         ended = self.has_ended or self.directory.summary.exists()
         for name in dict.fromkeys((*self.params, *latest)):
@@ -364,7 +364,7 @@ class StoredRun:
                 )
 
 
-class EarlierRun(StoredRun):
+class ResumableRun(StoredRun):
     """A run that is to go on: its journal is open for more and closed to every other process.
 
     All of it is read at once. Until something is appended to the journal, nothing changes.
@@ -386,7 +386,7 @@ class EarlierRun(StoredRun):
             raise
 
     def measured(self, ids: Iterable[str], *, launches: int) -> frozenset[str]:
-        """Those of the benchmarks `ids` that were measured, in that many launches or more."""
+        """Those benchmarks of `ids` measured in at least `launches` launches."""
         return frozenset(
             i
             for i in ids
@@ -396,10 +396,10 @@ class EarlierRun(StoredRun):
 
 
 def is_being_written(directory: RunDirectory) -> bool:
-    """Whether a living process holds the run's journal."""
+    """Whether a live process holds the run's journal."""
     try:
         with KernelLock(directory.journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as journal:
-            journal.take(shared=True)  # so that two who look do not see each other
+            journal.acquire(shared=True)  # so that two who look do not see each other
     except BlockingIOError:
         return True
     except OSError:
@@ -415,17 +415,17 @@ def run_of(
     started: str = "",
     run_id: str = "",
 ) -> Run:
-    """The run that a session has measured itself: `environment` are the facts of its machine."""
+    """Convert a session's own measurements to a run."""
     results = {measurement.id: _of_measurement(measurement) for measurement in measurements}
     return _run(label, results, environment, started=started, run_id=run_id)
 
 
 def summarised(path: Path, document: object, label: str) -> Run:
     """The run of the summary at `path`, which holds `document`; raises BrokenFile."""
-    from gpubench_plugin.results.summary import parsed
+    from gpubench_plugin.results.summary import parse
 
     wrong = _untrue(document)
-    summary = parsed(document, str(path))
+    summary = parse(document, str(path))
     results = {benchmark.id: of_summary(benchmark) for benchmark in summary.benchmarks}
     for node_id, reason in wrong.items():
         results[node_id] = Result(id=node_id, outcome="failed", reason=reason)
@@ -442,24 +442,26 @@ def summarised(path: Path, document: object, label: str) -> Run:
 
 
 def _untrue(document: object) -> dict[str, str]:
-    """Why the numbers of a benchmark in a summary cannot be true, by id; they are taken out."""
+    """Remove impossible numbers from a summary; return the reasons by id."""
     entries = document.get("benchmarks") if isinstance(document, Mapping) else None
-    found: dict[str, str] = {}
-    seen: set[str] = set()
+    reasons: dict[str, str] = {}
+    seen_ids: set[str] = set()
     for entry in entries if isinstance(entries, list) else ():
         if not isinstance(entry, dict) or not isinstance(entry.get("metrics"), dict):
             continue  # the model says what is wrong with it
         node_id = str(entry.get("id"))
-        if node_id in seen:
-            found[node_id] = "the file has it twice, which is meant is not known"
-        seen.add(node_id)
+        if node_id in seen_ids:
+            reasons[node_id] = "the file has it twice, which is meant is not known"
+        seen_ids.add(node_id)
         values = {n: m.get("value") for n, m in entry["metrics"].items() if isinstance(m, dict)}
         launches = entry.get("per_launch")
         launches = launches if isinstance(launches, list) else []
-        if problem := untrue(values, (one for one in launches if isinstance(one, dict))):
-            found[node_id] = problem
+        if reason := implausible(
+            values, (launch for launch in launches if isinstance(launch, dict))
+        ):
+            reasons[node_id] = reason
             entry["metrics"], entry["per_launch"] = {}, []
-    return found
+    return reasons
 
 
 def of_summary(benchmark: SummaryBenchmark) -> Result:
@@ -472,7 +474,7 @@ def of_summary(benchmark: SummaryBenchmark) -> Result:
 
 
 def _of_measurement(measurement: Measurement) -> Result:
-    """The same as what the summary says of `measurement`: numbers that are none are left out."""
+    """Result equal to the summary's of `measurement`, without non-finite numbers."""
     finite = measurement.finite()
     per_launch = [
         {name: metric.value for name, metric in launch.metrics.items()}
@@ -492,20 +494,20 @@ def _result(
         metrics=metrics,
         launches=tuple(per_launch) or ((values,) if values else ()),
         configuration=flat(record.configuration) if record.configuration else {},
-        work=None if record.work is None else record.work.known,
+        work=None if record.work is None else record.work.known_amounts,
     )
 
 
 def _run(
-    label: str, results: Mapping[str, Result], environment: Mapping[str, Any], **more: Any
+    label: str, results: Mapping[str, Result], environment: Mapping[str, Any], **fields: Any
 ) -> Run:
     return Run(
         label=label,
         machine=machine_facts(environment),
-        environment=told_facts(environment),
+        environment=informative_facts(environment),
         results=results,
         **_git(environment),
-        **more,
+        **fields,
     )
 
 
@@ -517,7 +519,7 @@ def _git(environment: Mapping[str, Any]) -> dict[str, Any]:
     return {key: git[key] for key, kind in kinds.items() if isinstance(git.get(key), kind)}
 
 
-def _never_recorded(node_id: str, params: Json, configuration: Json) -> Measurement:
+def _unmeasured(node_id: str, params: Json, configuration: Json) -> Measurement:
     return Measurement(
         id=node_id,
         name=node_id.rpartition("::")[2],
@@ -556,13 +558,13 @@ def _has_regressed(directory: RunDirectory) -> bool:
     )
 
 
-def _rounds_of(event: Mapping[str, Any]) -> FrozenRounds:
+def _rounds_of(event: Mapping[str, Any]) -> FixedRounds:
     launches = event.get("per_launch") or [event]
-    samples = (stored.restored(Samples, one["samples"], "the journal") for one in launches)
-    return middle_rounds(map(FrozenRounds.of, samples))
+    samples = (stored.restored(Samples, launch["samples"], "the journal") for launch in launches)
+    return middle_rounds(map(FixedRounds.of, samples))
 
 
-def middle_rounds(plans: Iterable[FrozenRounds]) -> FrozenRounds:
-    """The median by number, of two in the middle the lower one."""
-    ordered = sorted(plans, key=lambda plan: plan.rounds)
-    return ordered[(len(ordered) - 1) // 2]
+def middle_rounds(plans: Iterable[FixedRounds]) -> FixedRounds:
+    """The median plan by number of rounds, the lower one of two."""
+    sorted_plans = sorted(plans, key=lambda plan: plan.rounds)
+    return sorted_plans[(len(sorted_plans) - 1) // 2]

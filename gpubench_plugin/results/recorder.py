@@ -1,4 +1,4 @@
-"""The recorder: it writes a run down while it happens, so that no crash costs what was measured."""
+"""Recorder: writes a run incrementally, so that a crash loses nothing measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from io import TextIOWrapper
 
-    from gpubench_plugin.results.reader import EarlierRun
+    from gpubench_plugin.results.reader import ResumableRun
     from gpubench_plugin.results.run_directory import RunDirectory
 
 
@@ -25,7 +25,7 @@ LOGGER = logging.getLogger("gpubench")
 
 
 class Recorder:
-    """The files of one run: the journal from the start, the summary at the end."""
+    """Files of one run: the journal from the start, the summary at the end."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Recorder:
         self._journal = journal
         self._command = tuple(command)
         self.environment = environment
-        self.started = started
+        self.start_time = started
         self._resumed = tuple(resumed)
         self._log = _open_log(directory)
 
@@ -56,7 +56,7 @@ class Recorder:
         params: Mapping[str, Mapping[str, str]],
         code: Mapping[str, str],
     ) -> Recorder:
-        """The recorder of a new run.
+        """Start recording a new run.
 
         Args:
             directory: its folder, empty.
@@ -69,54 +69,54 @@ class Recorder:
         Raises:
             ResultsError: a file could not be written.
         """
-        shown, now = redacted_command(command), utc_now()
+        redacted, start_time = redacted_command(command), utc_now()
         json_files.write_text(directory.config_resolved, configurations)
         json_files.write_json(directory.system, environment)
         recorder = cls(
             directory,
             Journal(directory.journal),
-            command=shown,
+            command=redacted,
             environment=environment,
-            started=now,
+            started=start_time,
         )
-        recorder._begin("run_started", now, shown, params=params, code=code)
+        recorder._begin("run_started", start_time, redacted, params=params, code=code)
         return recorder
 
     @classmethod
-    def resume(cls, run: EarlierRun, *, command: Sequence[str], kept: int) -> Recorder:
-        """The recorder of an earlier `run` that goes on; `kept` of its benchmarks stay as they are.
+    def resume(cls, run: ResumableRun, *, command: Sequence[str], carried_over: int) -> Recorder:
+        """Resume recording `run`, of which `carried_over` benchmarks are carried over.
 
         The run's summary is gone until there is a new one: it would say that the run has ended.
 
         Raises:
             ResultsError: a file could not be written.
         """
-        now, shown = utc_now(), redacted_command(command)
+        resume_time, redacted = utc_now(), redacted_command(command)
         recorder = cls(
             run.directory,
             run.journal,
-            command=run.command if run.begun else shown,
+            command=run.command if run.begun else redacted,
             environment=run.environment,
             started=run.started,
-            resumed=(*run.resumed, now),
+            resumed=(*run.resumed, resume_time),
         )
         if not run.begun:
-            params = {i: one.params for i, one in run.measurements.items()}
-            recorder._begin("run_started", run.started, shown, params=params)
-        recorder._begin("run_resumed", now, shown, kept=kept)
+            params = {i: m.params for i, m in run.measurements.items()}
+            recorder._begin("run_started", run.started, redacted, params=params)
+        recorder._begin("run_resumed", resume_time, redacted, kept=carried_over)
         json_files.remove(run.directory.summary)
         return recorder
 
-    def _begin(self, event: str, now: str, command: Sequence[str], **more: object) -> None:
+    def _begin(self, event: str, now: str, command: Sequence[str], **fields: object) -> None:
         head = {"event": event, "time": now, "run_id": self.directory.run_id, "command": command}
         try:
-            self._journal.append({**head, **more})
+            self._journal.append({**head, **fields})
         except BaseException:
             self.close()
             raise
 
     def event(self, benchmark: str, event: Mapping[str, Any]) -> None:
-        """Journal what happened inside a benchmark, a training step for example.
+        """Journal an event inside a benchmark, such as a training step.
 
         Raises:
             ResultsError: it could not be written; so for all methods.
@@ -129,14 +129,14 @@ class Recorder:
         median = measurement.metrics.get("step_time_s")
         LOGGER.info(
             "%s: %s%s%s",
-            json_files.plain(measurement.id),
+            json_files.jsonable(measurement.id),
             measurement.outcome,
             f", step_time_s {median.value:.6g}" if median else "",
             f" ({measurement.reason})" if measurement.reason else "",
         )
 
     def keep_verdicts(self, comparison: Comparison) -> None:
-        """Journal what a comparison with a baseline found, and write it beside."""
+        """Journal and write the verdicts of a comparison with a baseline."""
         from gpubench_plugin.results.verdicts import document
 
         verdicts = document([comparison])
@@ -149,14 +149,14 @@ class Recorder:
         benchmarks: Sequence[Measurement],
         benchmark_json: Json | None,
     ) -> RunRecord:
-        """Write the tables, and last of all the summary; the run has ended."""
+        """Write the tables and finally the summary, which marks the run as ended."""
         from gpubench_plugin.results.summary import table_text, write_summary
 
         run = RunRecord(
             run_id=self.directory.run_id,
             experiment=self.directory.experiment,
             status=status,
-            started=self.started,
+            started=self.start_time,
             resumed=self._resumed,
             finished=utc_now(),
             command=self._command,
@@ -182,7 +182,7 @@ class Recorder:
 
 
 class _LogFile(logging.FileHandler):
-    """Appends to a file that is no link: a run's folder may come from anywhere."""
+    """Log file that refuses symbolic links, since a run directory may come from anywhere."""
 
     def _open(self) -> TextIOWrapper:
         descriptor = files.open_to_write(Path(self.baseFilename), append=True)
@@ -202,7 +202,7 @@ def _open_log(directory: RunDirectory) -> logging.Handler:
 
 
 def append(folder: Path, rank: int, benchmark: str, samples: Samples) -> None:
-    """Append the samples of the `benchmark` with that node id to the file of `rank` in `folder`.
+    """Append the samples of `benchmark` to the file of `rank` in `folder`.
 
     ``ranks/rank-<n>.jsonl`` has all that one rank of several has timed, a line for each benchmark:
     what the ranks send to rank zero is bounded, this is not. Of several launches, or after a run
@@ -215,7 +215,7 @@ def append(folder: Path, rank: int, benchmark: str, samples: Samples) -> None:
 
 
 def append_events(folder: Path, rank: int, benchmark: str, events: Sequence[Json]) -> None:
-    """Append the `events` of one call of the `benchmark` to the file of `rank` in `folder`.
+    """Append the `events` of `benchmark` to the file of `rank` in `folder`.
 
     It is for benchmarks that keep what the rank did in one call.
 
@@ -225,9 +225,9 @@ def append_events(folder: Path, rank: int, benchmark: str, events: Sequence[Json
     _append(folder, rank, benchmark, {"events": list(events)})
 
 
-def _append(folder: Path, rank: int, benchmark: str, more: Json) -> None:
+def _append(folder: Path, rank: int, benchmark: str, fields: Json) -> None:
     path = folder / f"rank-{rank}.jsonl"
-    line = json_files.text({"benchmark": benchmark, "time": utc_now(), "rank": rank, **more})
+    line = json_files.text({"benchmark": benchmark, "time": utc_now(), "rank": rank, **fields})
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with os.fdopen(files.open_to_write(path, append=True), "a", encoding="ascii") as file:

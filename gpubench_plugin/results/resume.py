@@ -1,4 +1,4 @@
-"""Whether an earlier run may go on here and now: same benchmarks, configuration and machine.
+"""Resume checks: same benchmarks, configuration and machine as the earlier run.
 
 One run is one record: what was measured by other code, with another configuration or on another
 machine belongs into another run.
@@ -14,29 +14,29 @@ from typing import Any
 from gpubench_plugin.config import PRECISION_LEFT, former_ids
 from gpubench_plugin.environment import (
     ABSENT,
+    change_text,
     code,
-    described,
     differences,
     fingerprint,
     flat,
+    is_recent_fact,
     listed,
-    recorded_lately,
 )
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Json
-from gpubench_plugin.results.reader import EarlierRun, intact
+from gpubench_plugin.results.reader import ResumableRun, intact
 from gpubench_plugin.results.run_directory import RunDirectory, tag_of
 
 
-def reopen(
+def open_to_resume(
     directory: RunDirectory,
     *,
     environment: Mapping[str, Any],
     configurations: Mapping[str, Json],
     options: Mapping[str, str],
     rootdir: Path,
-) -> EarlierRun:
-    """The run in `directory`, open to go on; where it must not, nothing in it is changed.
+) -> ResumableRun:
+    """Open the run in `directory` to resume it; refuses without changing anything.
 
     Args:
         directory: the folder of the run.
@@ -50,8 +50,8 @@ def reopen(
         UsageProblem: naming every key that differs with both values.
         ResultsError: the run cannot be read or written.
     """
-    _refuse_other_place(directory, options)
-    run = EarlierRun(directory)
+    _refuse_other_options(directory, options)
+    run = ResumableRun(directory)
     try:
         with intact(directory):
             _refuse_other_benchmarks(run, configurations)
@@ -62,80 +62,86 @@ def reopen(
     return run
 
 
-def _refuse_other_place(directory: RunDirectory, options: Mapping[str, str]) -> None:
+def _refuse_other_options(directory: RunDirectory, options: Mapping[str, str]) -> None:
     actual = {
         "--results-dir": str(directory.path.parent.parent),
         "--experiment": directory.experiment,
         "--tag": tag_of(directory.run_id),
     }
-    for flag, asked in options.items():
-        if asked != actual[flag]:
+    for flag, requested in options.items():
+        if requested != actual[flag]:
             raise UsageProblem(
-                f"{flag}={asked} contradicts it: the run has {actual[flag]!r}; leave the flag away"
+                f"{flag}={requested} contradicts it: the run has {actual[flag]!r}; leave the flag "
+                "away"
             )
 
 
-def _refuse_other_benchmarks(run: EarlierRun, selected: Iterable[str]) -> None:
+def _refuse_other_benchmarks(run: ResumableRun, selected: Iterable[str]) -> None:
     new = [i for i in selected if i not in run.configurations]
     if new:
         command = shlex.join(["pytest", *run.command])
         raise UsageProblem(
             f"not selected in the run: {listed(new)}; a run keeps the benchmarks it was started "
-            f"with: {command}{_former(run, new)}"
+            f"with: {command}{_renamed_hint(run, new)}"
         )
 
 
-def _former(run: EarlierRun, new: Sequence[str]) -> str:
-    """A hint where the run has benchmarks under the ids of earlier versions."""
-    renamed = [f"{now} was {old}" for now, old in former_ids(run.configurations, new).items()]
+def _renamed_hint(run: ResumableRun, new: Sequence[str]) -> str:
+    """Hint if the run has benchmarks under ids of earlier versions."""
+    renames = [
+        f"{new_id} was {old_id}" for new_id, old_id in former_ids(run.configurations, new).items()
+    ]
     return (
-        f"; {listed(renamed)}: {PRECISION_LEFT}; measure a new run without --resume"
-        if renamed
+        f"; {listed(renames)}: {PRECISION_LEFT}; measure a new run without --resume"
+        if renames
         else ""
     )
 
 
 def _refuse_other_conditions(
-    run: EarlierRun,
+    run: ResumableRun,
     configurations: Mapping[str, Json],
     environment: Mapping[str, Any],
     rootdir: Path,
 ) -> None:
-    said = [
-        *_in_configuration(run, configurations),
-        *_in_environment(run, environment),
-        *_in_code(run, configurations, rootdir),
+    mismatches = [
+        *_configuration_differences(run, configurations),
+        *_environment_differences(run, environment),
+        *_code_differences(run, configurations, rootdir),
     ]
-    if said:
-        raise UsageProblem("\n  ".join(["this is not what the run was measured with", *said]))
+    if mismatches:
+        raise UsageProblem("\n  ".join(["this is not what the run was measured with", *mismatches]))
 
 
-def _in_configuration(run: EarlierRun, configurations: Mapping[str, Json]) -> Iterator[str]:
-    """Each difference once, with the benchmarks that have it."""
-    differing: dict[str, list[str]] = {}
-    for node_id, now in configurations.items():
-        before = flat(run.configurations[node_id])
-        for key, pair in differences(before, flat(now)).items():
-            differing.setdefault(f"{key}: {described(pair)}", []).append(node_id)
-    return (f"{text} ({listed(ids)})" for text, ids in differing.items())
+def _configuration_differences(
+    run: ResumableRun, configurations: Mapping[str, Json]
+) -> Iterator[str]:
+    """Each configuration difference once, with the affected benchmarks."""
+    ids_by_difference: dict[str, list[str]] = {}
+    for node_id, current in configurations.items():
+        recorded = flat(run.configurations[node_id])
+        for key, pair in differences(recorded, flat(current)).items():
+            ids_by_difference.setdefault(f"{key}: {change_text(pair)}", []).append(node_id)
+    return (f"{text} ({listed(ids)})" for text, ids in ids_by_difference.items())
 
 
-def _in_environment(run: EarlierRun, environment: Mapping[str, Any]) -> Iterator[str]:
-    now = fingerprint(environment)
-    before = {
+def _environment_differences(run: ResumableRun, environment: Mapping[str, Any]) -> Iterator[str]:
+    current = fingerprint(environment)
+    recorded = {
         key: fact
         for key, fact in fingerprint(run.environment).items()
-        if key in now or not key.startswith("devices.")  # a run may go on with some of its devices
+        if key in current
+        or not key.startswith("devices.")  # a run may go on with some of its devices
     }
     return (
-        f"{key}: {described(pair)}"
-        for key, pair in differences(before, now).items()
-        if not (pair[0] is ABSENT and recorded_lately(key))
+        f"{key}: {change_text(pair)}"
+        for key, pair in differences(recorded, current).items()
+        if not (pair[0] is ABSENT and is_recent_fact(key))
     )
 
 
-def _in_code(run: EarlierRun, selected: Iterable[str], rootdir: Path) -> Iterator[str]:
-    """The files that are not what they were; nothing where the run has not recorded any."""
+def _code_differences(run: ResumableRun, selected: Iterable[str], rootdir: Path) -> Iterator[str]:
+    """Changed code files; empty if the run did not record any."""
     if run.code is None:
         return
     files = code.changes(rootdir, selected, run.code)

@@ -1,4 +1,4 @@
-"""The folder of one run: the truth from which all else can be rebuilt; its name, and its lookup."""
+"""Run directory: naming, creation and lookup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def new_run_id(
     tag: str | None, now: datetime, random: Callable[[int], str] = secrets.token_hex
 ) -> str:
-    """``YYYYmmddTHHMMSSZ_<tag|run>_<6 hex>``.
+    """New run id ``YYYYmmddTHHMMSSZ_<tag|run>_<6 hex>``.
 
     It is sortable by time, unique without a counter, and safe as a folder's name.
 
@@ -44,8 +44,8 @@ def new_run_id(
     return f"{stamp}_{path_component('--tag', tag or 'run')}_{random(3)}"
 
 
-def began(run_id: str) -> datetime | None:
-    """When the run began, to the second; None where somebody gave it another name."""
+def start_time(run_id: str) -> datetime | None:
+    """Start time in a run id, to the second; None for custom names."""
     try:
         return datetime.strptime(run_id.partition("_")[0], _STAMP).replace(tzinfo=UTC)
     except ValueError:
@@ -53,25 +53,25 @@ def began(run_id: str) -> datetime | None:
 
 
 def tag_of(run_id: str) -> str:
-    """The tag in a run id, ``run`` where there was none."""
+    """Tag in a run id, ``run`` without one."""
     return run_id.partition("_")[2].rpartition("_")[0]
 
 
 def is_path_component(value: str) -> bool:
-    """Whether `value` is safe as the name of one folder."""
+    """Whether `value` is a safe folder name."""
     return _SAFE.fullmatch(value) is not None and len(value) <= LONGEST
 
 
 def path_component(option: str, value: str) -> str:
-    """`value`, which is safe as the name of one folder.
+    """Validate `value` as a folder name.
 
     Raises:
         UsageProblem: it is not; the message proposes the nearest one that is.
     """
     if is_path_component(value):
         return value
-    nearest = re.sub(r"[^A-Za-z0-9._-]+", "-", value).strip("._-")[:LONGEST]
-    hint = f" (did you mean {nearest!r}?)" if nearest else ""
+    suggestion = re.sub(r"[^A-Za-z0-9._-]+", "-", value).strip("._-")[:LONGEST]
+    hint = f" (did you mean {suggestion!r}?)" if suggestion else ""
     raise UsageProblem(
         f"{option}: {value!r} cannot name a folder{hint}; allowed: letters, digits, '.', '_' and "
         f"'-', a letter or digit first, at most {LONGEST}"
@@ -84,13 +84,13 @@ PROBE: Final = ".writable"
 
 @dataclass(frozen=True, kw_only=True)
 class RunDirectory:
-    """``<results>/<experiment>/<run id>``, absolute, so that a benchmark may change folders."""
+    """``<results>/<experiment>/<run id>``, absolute so that benchmarks may change directory."""
 
     path: Path
 
     @classmethod
     def create(cls, results_dir: Path, experiment: str, run_id: str) -> RunDirectory:
-        """Make the folder and prove that a file can be written into it.
+        """Create the folder and check that it is writable.
 
         `results_dir` itself may be a symbolic link; below it none is followed.
 
@@ -100,24 +100,24 @@ class RunDirectory:
         path_component("--experiment", experiment)
         results = Path(os.path.realpath(results_dir))
         run = cls(path=results / experiment / path_component("run id", run_id))
-        missing: list[Path] = []
+        new_folders: list[Path] = []
         try:
-            missing += [p for p in (run.path, *run.path.parents) if not p.exists()]
+            new_folders += [p for p in (run.path, *run.path.parents) if not p.exists()]
             run.path.parent.mkdir(parents=True, exist_ok=True)
             _refuse_link(run.path.parent)
             run.path.mkdir()
-            _prove_writable(run.path)
+            _check_writable(run.path)
         except OSError as error:
-            _remove(missing)
+            _remove(new_folders)
             raise _not_writable(results, run.path, error) from error
         except BaseException:
-            _remove(missing)
+            _remove(new_folders)
             raise
         return run
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """The folder of an earlier run; nothing in it is changed.
+        """Open the folder of an earlier run without changing it.
 
         Raises:
             UsageProblem: there is no run, and why.
@@ -127,83 +127,83 @@ class RunDirectory:
             return run
         if run.path.is_dir():
             raise UsageProblem(f"{path} is no run's folder: it has no {run.journal.name}")
-        beside = [p.name for p in run.path.parent.glob("*/")]
-        raise UsageProblem(f"{path}: no such folder{nearest(run.path.name, beside)}")
+        siblings = [p.name for p in run.path.parent.glob("*/")]
+        raise UsageProblem(f"{path}: no such folder{nearest(run.path.name, siblings)}")
 
     @property
     def run_id(self) -> str:
-        """The run's name among all runs."""
+        """Unique name of the run."""
         return self.path.name
 
     @property
-    def began(self) -> datetime:
-        """When the run began: its id says; else when its journal was changed last."""
-        told = began(self.run_id)
-        return told or datetime.fromtimestamp(self.journal.lstat().st_mtime, UTC)
+    def start_time(self) -> datetime:
+        """Start time from the id, else the journal's modification time."""
+        time_from_id = start_time(self.run_id)
+        return time_from_id or datetime.fromtimestamp(self.journal.lstat().st_mtime, UTC)
 
     @property
     def experiment(self) -> str:
-        """The experiment it belongs to."""
+        """Experiment of the run."""
         return self.path.parent.name
 
     @property
     def config_resolved(self) -> Path:
-        """Every benchmark's resolved configuration, by node id."""
+        """Resolved configurations by node id."""
         return self.path / "config_resolved.yaml"
 
     @property
     def system(self) -> Path:
-        """The machine and the software."""
+        """Facts of machine and software."""
         return self.path / "system.json"
 
     @property
     def journal(self) -> Path:
-        """One line per event, as it happened."""
+        """Journal: one line per event."""
         return self.path / "metrics.jsonl"
 
     @property
     def summary(self) -> Path:
-        """The summary; written last, so its presence means an orderly end."""
+        """Summary, written last: its presence marks an orderly end."""
         return self.path / "summary.json"
 
     @property
     def table(self) -> Path:
-        """One row per benchmark."""
+        """Table with one row per benchmark."""
         return self.path / "summary.csv"
 
     @property
     def benchmark(self) -> Path:
-        """The measured benchmarks in pytest-benchmark's format."""
+        """Measured benchmarks in pytest-benchmark's format."""
         return self.path / "benchmark.json"
 
     @property
     def verdicts(self) -> Path:
-        """What a comparison with a baseline found, where one was made."""
+        """Verdicts of a comparison with a baseline, if any."""
         return self.path / "verdicts.json"
 
     @property
     def log(self) -> Path:
-        """What the plugin logged."""
+        """Log of the plugin."""
         return self.path / "run.log"
 
     @property
     def ranks(self) -> Path:
-        """Folder of the ranks' logs; made by whoever writes the first."""
+        """Folder of rank logs, created on demand."""
         return self.path / "ranks"
 
     @property
     def traces(self) -> Path:
-        """Folder of the profiler's traces; made by whoever writes the first."""
+        """Folder of profiler traces, created on demand."""
         return self.path / "traces"
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of the trainings' checkpoints; made by whoever writes the first."""
+        """Folder of training checkpoints, created on demand."""
         return self.path / "checkpoints"
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All files that a session may write directly into the folder."""
+        """All files a session may write directly into the folder."""
         return (
             *(self.config_resolved, self.system, self.journal, self.summary, self.table),
             *(self.benchmark, self.verdicts, self.log),
@@ -211,7 +211,7 @@ class RunDirectory:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """All folders that a session may make in it."""
+        """All folders a session may create in it."""
         return (self.ranks, self.traces, self.checkpoints)
 
     def __str__(self) -> str:
@@ -226,7 +226,7 @@ def _refuse_link(experiment: Path) -> None:
         )
 
 
-def _prove_writable(folder: Path) -> None:
+def _check_writable(folder: Path) -> None:
     probe = folder / PROBE
     try:
         write(probe, lambda file: file.write(b"yes\n"))
@@ -235,11 +235,11 @@ def _prove_writable(folder: Path) -> None:
 
 
 def _not_writable(results: Path, run: Path, error: OSError) -> UsageProblem:
-    existing = next(p for p in (run, *run.parents) if os.path.lexists(p))
-    if existing == run:
+    nearest_existing = next(p for p in (run, *run.parents) if os.path.lexists(p))
+    if nearest_existing == run:
         reason = f"{run} exists already"
-    elif not existing.is_dir():
-        reason = f"{existing} is not a folder"
+    elif not nearest_existing.is_dir():
+        reason = f"{nearest_existing} is not a folder"
     else:
         reason = error.strerror or str(error)
     return UsageProblem(
@@ -249,7 +249,7 @@ def _not_writable(results: Path, run: Path, error: OSError) -> UsageProblem:
 
 
 def _remove(folders: list[Path]) -> None:
-    """Remove the empty `folders`, the innermost first."""
+    """Remove the empty `folders`, innermost first."""
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()
@@ -258,35 +258,35 @@ def _remove(folders: list[Path]) -> None:
 _REMOVED: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.removed")
 
 
-def under_removal(run: Path) -> Path:
-    """A new name for the folder of a run, under which no reader takes it for one."""
+def removal_name(run: Path) -> Path:
+    """New name for a run folder that readers ignore, for removal."""
     return run.with_name(f".{run.name}.gpubench-{secrets.token_hex(4)}.removed")
 
 
-def is_under_removal(folder: Path) -> bool:
-    """Whether it has such a name."""
+def is_removal_name(folder: Path) -> bool:
+    """Whether the folder has such a name."""
     return _REMOVED.fullmatch(folder.name) is not None
 
 
 def runs_in(results_dir: Path) -> list[RunDirectory]:
-    """All runs below `results_dir`, of every experiment, the oldest first."""
+    """All runs below `results_dir`, of every experiment, oldest first."""
     journals = Path(os.path.realpath(results_dir)).glob("*/*/metrics.jsonl")
     folders = (journal.parent for journal in journals)
-    found = (RunDirectory(path=folder) for folder in folders if not is_under_removal(folder))
-    return sorted(found, key=lambda run: (run.run_id, run.experiment))
+    candidates = (RunDirectory(path=folder) for folder in folders if not is_removal_name(folder))
+    return sorted(candidates, key=lambda run: (run.run_id, run.experiment))
 
 
-def find_run(results_dir: Path, text: str, *, here: Path) -> RunDirectory:
+def find_run(results_dir: Path, text: str, *, cwd: Path) -> RunDirectory:
     """The run that `text` names: its folder, a file in that, its id or the id's beginning.
 
-    A path is seen from `results_dir` or from `here`; an id is looked for in all experiments.
+    A path is seen from `results_dir` or from `cwd`; an id is looked for in all experiments.
 
     Raises:
         UsageProblem: no run is named so, or several are; the message names those there are.
         ResultsError: the operating system does not let it be looked for.
     """
     with opening(text):
-        return _run_at(results_dir, text, here) or _run_called(results_dir, text, here)
+        return _run_at(results_dir, text, cwd) or _run_called(results_dir, text, cwd)
 
 
 @contextmanager
@@ -309,21 +309,21 @@ def _run_at(results_dir: Path, text: str, here: Path) -> RunDirectory | None:
     return RunDirectory.open(folder) if is_run or os.sep in text else None
 
 
-def _run_called(results_dir: Path, text: str, here: Path) -> RunDirectory:
+def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
     runs = runs_in(results_dir)
     matches = [run for run in runs if run.run_id == text]
     matches = matches or [run for run in runs if run.run_id.startswith(text)]
     if len(matches) == 1:
         return matches[0]
-    if text and (here / text).is_dir():
-        return RunDirectory.open(here / text)  # says why not
+    if text and (cwd / text).is_dir():
+        return RunDirectory.open(cwd / text)  # says why not
     if matches:
-        raise UsageProblem(f"{len(matches)} runs begin with {text!r}: {_listed(matches)}")
+        raise UsageProblem(f"{len(matches)} runs begin with {text!r}: {_names_text(matches)}")
     hint = nearest(text, [run.run_id for run in runs])
-    there = f"the latest: {_listed(runs)}" if runs else "there is none at all"
+    there = f"the latest: {_names_text(runs)}" if runs else "there is none at all"
     raise UsageProblem(f"no run in {results_dir} begins with {text!r}{hint}; {there}")
 
 
-def _listed(runs: Sequence[RunDirectory]) -> str:
-    """The latest of `runs`, the latest first."""
+def _names_text(runs: Sequence[RunDirectory]) -> str:
+    """Names of the latest `runs`, newest first."""
     return listed([f"{run.experiment}/{run.run_id}" for run in reversed(runs)])

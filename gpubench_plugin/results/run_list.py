@@ -1,4 +1,4 @@
-"""The latest runs: those below the folder of runs, and those that the registry alone knows."""
+"""Run list: local runs, and those known only to the registry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import RegistryError
-from gpubench_plugin.results.reader import Overview, StoredRun
+from gpubench_plugin.results.reader import RunOverview, StoredRun
 from gpubench_plugin.results.run_directory import RunDirectory, runs_in, tag_of
 
 if TYPE_CHECKING:
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filter:
-    """Which runs are wanted; None: all. A `tag` may also be the word in a run's id."""
+class RunFilter:
+    """Run filter; None means any. A `tag` also matches text in a run id."""
 
     experiment: str | None = None
     branch: str | None = None
     tag: str | None = None
     state: str | None = None
 
-    def takes(self, run: Overview) -> bool:
-        """Whether `run` is wanted."""
+    def matches(self, run: RunOverview) -> bool:
+        """Whether `run` matches."""
         return (
             self.experiment in {None, run.experiment}
             and self.branch in {None, run.branch}
@@ -38,31 +38,33 @@ class Filter:
 
 
 def latest_runs(
-    results_dir: Path, registry: Registry | None, *, wanted: Filter, limit: int | None
-) -> tuple[list[Overview], list[str]]:
-    """The latest runs that are wanted, the latest first, and lines for the user.
+    results_dir: Path, registry: Registry | None, *, filter: RunFilter, limit: int | None
+) -> tuple[list[RunOverview], list[str]]:
+    """Matching runs, newest first, and messages for the user.
 
     Folders are looked into from the latest on, until there are `limit`.
     """
     directories = runs_in(results_dir)
     notes: list[str] = []
-    elsewhere: list[Overview] = []
+    remote: list[RunOverview] = []
     if registry is not None:
         try:
-            elsewhere = _elsewhere(registry, directories)
+            remote = _remote_runs(registry, directories)
         except RegistryError as error:
             notes.append(f"runs of other machines are not listed: {error}")
-    both = merge(_here(directories, wanted), elsewhere, key=lambda run: run.run_id, reverse=True)
-    return list(islice((run for run in both if wanted.takes(run)), limit)), notes
+    merged_runs = merge(
+        _local_runs(directories, filter), remote, key=lambda run: run.run_id, reverse=True
+    )
+    return list(islice((run for run in merged_runs if filter.matches(run)), limit)), notes
 
 
-def _here(directories: Sequence[RunDirectory], wanted: Filter) -> Iterator[Overview]:
+def _local_runs(directories: Sequence[RunDirectory], filter: RunFilter) -> Iterator[RunOverview]:
     for directory in reversed(directories):
-        if wanted.experiment in {None, directory.experiment}:
+        if filter.experiment in {None, directory.experiment}:
             yield StoredRun(directory).overview()
 
 
-def _elsewhere(registry: Registry, directories: Sequence[RunDirectory]) -> list[Overview]:
-    here = {directory.run_id for directory in directories}
-    runs = (run for run in registry.runs() if run.run_id not in here)
+def _remote_runs(registry: Registry, directories: Sequence[RunDirectory]) -> list[RunOverview]:
+    local_ids = {directory.run_id for directory in directories}
+    runs = (run for run in registry.runs() if run.run_id not in local_ids)
     return sorted(runs, key=lambda run: run.run_id, reverse=True)

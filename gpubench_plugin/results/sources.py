@@ -1,4 +1,4 @@
-"""Runs read from anywhere: a run's folder, id or summary, or a file of pytest-benchmark."""
+"""Run sources for comparisons: run directories, summaries, pytest-benchmark files."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gpubench_plugin.results.reader import StoredRun, intact, summarised
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, opening
 
 
-def read_run(text: str, *, results_dir: Path, here: Path) -> Run:
-    """The run that `text` names; its label is `text`.
+def load_run(text: str, *, results_dir: Path, cwd: Path) -> Run:
+    """Load the run that `text` names, labelled `text`.
 
     That is a run's folder, a file in it (``summary.json``, ``metrics.jsonl``), a file of
     pytest-benchmark, or the id of a run below `results_dir` or its beginning. A path is seen from
-    `here`, a folder also from `results_dir`.
+    `cwd`, a folder also from `results_dir`.
 
     Raises:
         UsageProblem: there is no such run, or the file is broken or of another kind, and why.
         ResultsError: the operating system does not let it be read.
     """
-    path = here / text
+    path = cwd / text
     with opening(text):
         is_folder = path.is_dir() or (results_dir / text).is_dir()
         if text and path.exists() and not path.is_dir():
@@ -33,7 +33,7 @@ def read_run(text: str, *, results_dir: Path, here: Path) -> Run:
                 return _run_in_file(path, text)
         if text.endswith((".json", ".jsonl")) and not is_folder:
             json_files.load(path)  # says why not
-    return StoredRun(find_run(results_dir, text, here=here)).run(text)
+    return StoredRun(find_run(results_dir, text, cwd=cwd)).run(text)
 
 
 def _run_in_file(path: Path, text: str) -> Run:
@@ -42,16 +42,17 @@ def _run_in_file(path: Path, text: str) -> Run:
         return StoredRun(directory).journaled(text)
     document = json_files.load(path)
     if pytest_benchmark_files.written_by_pytest_benchmark(document):
-        return pytest_benchmark_files.run_from(document, text, path)
+        return pytest_benchmark_files.parse_run(document, text, path)
     if isinstance(document, Mapping) and {"schema_version", "run_id"} <= document.keys():
         return summarised(path, document, text)
     raise BrokenFile(
-        f"{path} is neither a file of pytest-benchmark nor a run's summary: it {_has(document)}"
+        f"{path} is neither a file of pytest-benchmark nor a run's summary: it "
+        f"{_describe_document(document)}"
     )
 
 
-def _has(document: object) -> str:
-    """What stands there instead of results."""
+def _describe_document(document: object) -> str:
+    """Describe an unexpected document."""
     if not isinstance(document, Mapping):
         kinds = {list: "is a list", str: "is a text", type(None): "is null"}
         return kinds.get(type(document), "is a number")

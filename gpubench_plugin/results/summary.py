@@ -1,4 +1,4 @@
-"""``summary.json`` and ``summary.csv``: what a run was and what it found.
+"""``summary.json`` and ``summary.csv``: final summary of a run.
 
 ``summary.json`` is written last, and validated before. The published schema is generated from the
 models here, and a test keeps it current::
@@ -17,7 +17,7 @@ from pydantic import StringConstraints
 
 from gpubench_plugin.config import comparable_part
 from gpubench_plugin.environment import csv_text, flat, json_files, redacted_command, stored
-from gpubench_plugin.flags import doubts, notes
+from gpubench_plugin.flags import doubtful_flags, other_flags
 from gpubench_plugin.records import (
     BenchmarkRecord,
     Better,
@@ -43,7 +43,7 @@ _EXACTLY: Final[Json] = {"extra": "forbid", "allow_inf_nan": False}
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryMetric:
-    """One number with its unit and the direction in which it gets better."""
+    """A number with its unit and better direction."""
 
     __pydantic_config__: ClassVar[Json] = _EXACTLY
 
@@ -54,7 +54,7 @@ class SummaryMetric:
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryBenchmark(BenchmarkRecord):
-    """One benchmark. Only the outcome ``measured`` carries metrics."""
+    """One benchmark; only outcome ``measured`` has metrics."""
 
     __pydantic_config__: ClassVar[Json] = {
         **_EXACTLY,
@@ -79,7 +79,7 @@ class SummaryBenchmark(BenchmarkRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One run. Its presence means an orderly end; `status` says which."""
+    """One run, written at its orderly end with the final `status`."""
 
     __pydantic_config__: ClassVar[Json] = {**_EXACTLY, "title": "gpubench summary"}
 
@@ -114,13 +114,13 @@ def write_summary(path: Path, run: RunRecord) -> Summary:
         "benchmarks": [fields_of(measurement) for measurement in run.benchmarks],
     }
     what = f"the summary of {run.run_id}"
-    summary = stored.restored(Summary, json_files.plain(fields), what, strict=True)
+    summary = stored.restored(Summary, json_files.jsonable(fields), what, strict=True)
     json_files.write_json(path, stored.dumped(summary))
     return summary
 
 
-def parsed(fields: object, where: str) -> Summary:
-    """The summary that the file called `where` holds, read from its JSON.
+def parse(fields: object, label: str) -> Summary:
+    """Validate parsed JSON as a summary, called `label` in messages.
 
     Versions 1 and 2 knew no settings: a benchmark's are its whole configuration then, as far as it
     changes numbers.
@@ -128,12 +128,12 @@ def parsed(fields: object, where: str) -> Summary:
     Raises:
         BrokenFile: it is newer than this version knows, or breaks the schema.
     """
-    checked = FORMAT.checked(fields, where)
+    checked = FORMAT.checked(fields, label)
     benchmarks = checked.get("benchmarks")
     for entry in benchmarks if isinstance(benchmarks, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("configuration"), dict):
             entry.setdefault("settings", comparable_part(flat(entry["configuration"])))
-    return stored.restored(Summary, checked, where, strict=True)
+    return stored.restored(Summary, checked, label, strict=True)
 
 
 def fields_of(measurement: Measurement) -> Json:
@@ -156,7 +156,7 @@ def fields_of(measurement: Measurement) -> Json:
 
 
 def table_text(measurements: Sequence[Measurement]) -> str:
-    """The text of ``summary.csv``: one row per benchmark, for a spreadsheet.
+    """``summary.csv``: one row per benchmark.
 
     Columns: id, name, outcome, reason, world_size, one ``params.<name>`` per parameter, one per
     metric, doubts and notes (the flags, with semicolons between). A cell is empty where a
@@ -179,5 +179,5 @@ def _row(measurement: Measurement, params: Iterable[str], metrics: Iterable[str]
     for name in metrics:
         metric = measurement.metrics.get(name)
         yield metric.value if metric and math.isfinite(metric.value) else None
-    yield ";".join(doubts(measurement.flags))
-    yield ";".join(notes(measurement.flags))
+    yield ";".join(doubtful_flags(measurement.flags))
+    yield ";".join(other_flags(measurement.flags))

@@ -1,4 +1,4 @@
-"""The tags of a run: words that people give it later, in ``tags.json`` beside its results.
+"""Run tags, added later by users, stored in ``tags.json`` in the run directory.
 
 A tag protects a run from being pruned. The word in the run's id was given at its start and is no
 tag. The file keeps when each tag was given or taken, and so does the registry: of copies of a run
@@ -28,7 +28,7 @@ _ACTIONS: Final = ("remove", "add")
 
 @dataclass(frozen=True, kw_only=True)
 class TagChange:
-    """A tag given or taken at a `time` (UTC, ISO 8601), which is empty in files of version 1."""
+    """A tag added or removed at `time` (UTC, ISO 8601; empty in files of version 1)."""
 
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
 
@@ -46,23 +46,23 @@ class TagFile:
     changes: tuple[TagChange, ...]
 
 
-def tags_in(changes: Iterable[TagChange]) -> tuple[str, ...]:
-    """The tags after all `changes`, in whatever order they come, sorted."""
-    last = {change.tag: change.action for change in _in_order(changes)}
-    return tuple(sorted(tag for tag, action in last.items() if action == "add"))
+def current_tags(changes: Iterable[TagChange]) -> tuple[str, ...]:
+    """Sorted tags after replaying `changes` in any order."""
+    last_action = {change.tag: change.action for change in _in_order(changes)}
+    return tuple(sorted(tag for tag, action in last_action.items() if action == "add"))
 
 
 def tags_of(directory: RunDirectory) -> tuple[str, ...]:
-    """The tags of the run in `directory`, sorted; none where nobody gave it one.
+    """Sorted tags of the run in `directory`.
 
     Raises:
         ResultsError: as :func:`tag_changes`.
     """
-    return tags_in(tag_changes(directory))
+    return current_tags(tag_changes(directory))
 
 
 def tag_changes(directory: RunDirectory) -> frozenset[TagChange]:
-    """The tags that the run in `directory` was ever given, and those taken from it.
+    """All tag changes of the run in `directory`.
 
     Raises:
         ResultsError: the file cannot be read, is broken, or newer than this version knows.
@@ -82,12 +82,12 @@ def change_tags(
     *,
     add: Collection[str] = (),
     remove: Collection[str] = (),
-    known: Iterable[TagChange] = (),
+    known_changes: Iterable[TagChange] = (),
     now: Callable[[], str] = utc_now,
 ) -> tuple[str, ...]:
-    """Give the run in `directory` tags, or take them; the tags it has then.
+    """Add or remove tags of the run in `directory`; return the resulting tags.
 
-    `known` are changes made elsewhere, of which the file is to know as well.
+    `known_changes` are changes made elsewhere, of which the file is to know as well.
 
     Raises:
         UsageProblem: a word is none that a tag can be.
@@ -96,37 +96,39 @@ def change_tags(
     for tag in add:
         path_component("tag", tag)
     with locked(directory.path):
-        changes = {*tag_changes(directory), *known}
+        changes = {*tag_changes(directory), *known_changes}
         time = time_after(max((change.time for change in changes), default=""), now())
         changes |= {TagChange(time=time, tag=tag, action="add") for tag in {*add} - {*remove}}
         changes |= {TagChange(time=time, tag=tag, action="remove") for tag in remove}
         json_files.write_text(directory.path / FILE, to_text(changes))
-    return tags_in(changes)
+    return current_tags(changes)
 
 
 def to_text(changes: Iterable[TagChange]) -> str:
-    """The text of the file."""
-    ordered = tuple(_in_order(changes))
-    file = TagFile(schema_version=FORMAT.newest, tags=tags_in(ordered), changes=ordered)
+    """Serialize tag changes."""
+    sorted_changes = tuple(_in_order(changes))
+    file = TagFile(
+        schema_version=FORMAT.newest, tags=current_tags(sorted_changes), changes=sorted_changes
+    )
     return json_files.text(stored.dumped(file), indent=2) + "\n"
 
 
-def from_text(text: str | bytes, where: str) -> frozenset[TagChange]:
-    """The changes in the text of a file; `where` names its place in messages.
+def from_text(text: str | bytes, label: str) -> frozenset[TagChange]:
+    """Parse a tags file; `label` is used in messages.
 
     Raises:
         BrokenFile: it holds no tags, or is newer than this version knows.
     """
-    fields = FORMAT.parsed(text, where)
+    fields = FORMAT.parsed(text, label)
     first = fields["schema_version"] == 1
     file = stored.restored(
-        TagFile, {**fields, "changes": []} if first else fields, where, strict=True
+        TagFile, {**fields, "changes": []} if first else fields, label, strict=True
     )
     if first:
         return frozenset(TagChange(time="", tag=tag, action="add") for tag in file.tags)
-    if tags_in(file.changes) != tuple(sorted({*file.tags})):
+    if current_tags(file.changes) != tuple(sorted({*file.tags})):
         raise BrokenFile(
-            f"{where} breaks the schema at tags: its changes lead to others; they are changed by "
+            f"{label} breaks the schema at tags: its changes lead to others; they are changed by "
             "'gpubench runs tag' alone"
         )
     return frozenset(file.changes)

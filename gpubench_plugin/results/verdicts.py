@@ -1,4 +1,4 @@
-"""The verdicts as a file: ``gpubench compare --format=json`` and a run's ``verdicts.json``.
+"""Verdict document: ``gpubench compare --format=json`` and a run's ``verdicts.json``.
 
 The published schema is generated from the records here, and a test keeps it current::
 
@@ -36,14 +36,14 @@ class BenchmarkVerdict(Verdict):
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentDifference(Difference):
-    """A fact that differs between base and head; null where one lacks it."""
+    """A fact that differs between base and head; null on a side without it."""
 
     head_label: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictDocument:
-    """The verdicts of one head, or of several, against one base."""
+    """Verdicts of one or several heads against one base."""
 
     __pydantic_config__: ClassVar[Json] = {"title": "gpubench verdicts", "extra": "forbid"}
 
@@ -56,14 +56,14 @@ class VerdictDocument:
 
     @property
     def regressed(self) -> tuple[str, ...]:
-        """The benchmark of each verdict that keeps the run from being a sample."""
+        """Benchmarks whose verdicts exclude the run from the samples."""
         return tuple(
             row.id
             for row in self.benchmarks
             if is_regression(row.kind, row.method, base=self.base_label)
         )
 
-    def verdicts_on(self, node_id: str) -> tuple[Verdict, ...]:
+    def for_benchmark(self, node_id: str) -> tuple[Verdict, ...]:
         """Those on one benchmark, of its metrics and of the whole, without labels."""
         names = [shared.name for shared in fields(Verdict)]
         rows = (row for row in self.benchmarks if row.id == node_id)
@@ -71,7 +71,7 @@ class VerdictDocument:
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """The facts that differ between base and head."""
+        """Facts that differ between base and head."""
         return tuple(
             Difference(key=row.key, base=row.base, head=row.head)
             for row in self.environment_differences
@@ -79,7 +79,7 @@ class VerdictDocument:
 
 
 def document(comparisons: Sequence[Comparison]) -> Json:
-    """The verdicts in JSON's own types."""
+    """Verdicts as JSON types."""
     verdicts = VerdictDocument(
         base_label=comparisons[0].base if comparisons else "",
         head_labels=tuple(comparison.head for comparison in comparisons),
@@ -97,17 +97,17 @@ def document(comparisons: Sequence[Comparison]) -> Json:
         ),
         notes=tuple(dict.fromkeys(note for comparison in comparisons for note in comparison.notes)),
     )
-    plain: Json = json_files.plain(stored.dumped(verdicts))
+    plain: Json = json_files.jsonable(stored.dumped(verdicts))
     return plain | {"benchmarks": [dict.fromkeys(_KEYS) | row for row in plain["benchmarks"]]}
 
 
 def to_text(comparisons: Sequence[Comparison]) -> str:
-    """The text of ``verdicts.json``: strict JSON in ASCII."""
+    """Serialize ``verdicts.json`` as strict ASCII JSON."""
     return json_files.text(document(comparisons), indent=2) + "\n"
 
 
 def read(path: Path) -> VerdictDocument:
-    """The verdicts at `path`.
+    """Read the verdicts at `path`.
 
     Raises:
         UsageProblem: there is no such file.

@@ -1,4 +1,4 @@
-"""The recording of a session, on rank zero only: open the run, record every benchmark, report.
+"""Session recording on rank zero: opens the run, records benchmarks, reports.
 
 The stages of this side, in order: run directory → journal → (benchmarks run) → summary → terminal.
 """
@@ -18,12 +18,12 @@ import pytest
 from gpubench_plugin.compare import Families
 from gpubench_plugin.config import device_models, devices_of
 from gpubench_plugin.environment import counted
-from gpubench_plugin.errors import ResultsError, text_of
+from gpubench_plugin.errors import ResultsError, error_text
 from gpubench_plugin.launchers import (
     context_of,
-    deferred,
     report_payload,
-    unheard,
+    signals_deferred,
+    signals_ignored,
     update_context,
 )
 from gpubench_plugin.reports import glyphs_for, printable, scaling_lines, status_line, terminal
@@ -44,17 +44,17 @@ _STATUS: Final[dict[int, RunStatus]] = {
 }
 
 
-def status_of(exitstatus: int, rest: Iterable[Measurement]) -> RunStatus:
-    """The status of a run, of which `rest` was not selected when it was resumed."""
+def status_of(exitstatus: int, deselected: Iterable[Measurement]) -> RunStatus:
+    """Final status of a run; `deselected` are benchmarks deselected on resume."""
     status = _STATUS.get(exitstatus, "failed")
-    outcomes = {measurement.outcome for measurement in rest}
+    outcomes = {measurement.outcome for measurement in deselected}
     if status == "complete" and not outcomes <= {"measured", "skipped", "unsupported"}:
         return "interrupted" if "not_measured" in outcomes else "failed"
     return status
 
 
 class Recording:
-    """Records the selected benchmarks of one pytest session.
+    """Records the selected benchmarks of one session.
 
     A gate sets `finishing`, which has the verdicts recorded before the run is closed and tells
     whether the session must not end well because of them, and `failed_verdicts`, which counts the
@@ -79,53 +79,58 @@ class Recording:
         self._status = status_line()
 
     def start(self) -> None:
-        """Open the run; nothing has been measured yet.
+        """Open the run before measuring.
 
         Raises:
             UsageProblem: the results, or ``--benchmark-json``, could not be written.
         """
         self._run = open_run(self._config, self._settings, self._cases)
-        self._unselected = self._run.earlier.keys() - self._cases.keys()
-        self._measurements = {i: self._run.earlier[i] for i in self._unselected | self._run.kept}
+        self._unselected = self._run.earlier_measurements.keys() - self._cases.keys()
+        self._measurements = {
+            i: self._run.earlier_measurements[i] for i in self._unselected | self._run.carried_over
+        }
         for measurement in list(self._measurements.values()):
             self._measurements |= self._families.add(measurement)
         directory = self._run.recorder.directory
         update_context(
-            self._config, run=directory, resumed=self._run.kept, progress=self._show_progress
+            self._config,
+            run=directory,
+            resumed=self._run.carried_over,
+            progress=self._show_progress,
         )
 
     @property
     def path(self) -> Path:
-        """The run's folder."""
+        """The run directory."""
         return self._run.recorder.directory.path
 
     @property
     def measurements(self) -> dict[str, Measurement]:
-        """The records there are so far, by node id, in the order of the run; without samples."""
+        """Measurements so far by node id, in run order, without samples."""
         return {measurement.id: measurement for measurement in self._in_order()}
 
     def run(self) -> Run:
-        """What has been measured so far, as comparisons see it."""
+        """The measurements so far as a run for comparisons."""
         return self.run_of(self._in_order())
 
     def run_of(self, measurements: Iterable[Measurement]) -> Run:
-        """What comparisons would see if `measurements` were all that the session has measured."""
+        """`measurements` as a run for comparisons."""
         from gpubench_plugin.results import run_of
 
         recorder = self._run.recorder
         run_id = recorder.directory.run_id
         facts = recorder.environment
-        return run_of(run_id, measurements, facts, started=recorder.started, run_id=run_id)
+        return run_of(run_id, measurements, facts, started=recorder.start_time, run_id=run_id)
 
     def keep_verdicts(self, comparison: Comparison) -> None:
-        """Write them into the run's journal and folder; a failure ends the session, as ever."""
+        """Write the verdicts to journal and run directory; a failure ends the session."""
         try:
             self._run.recorder.keep_verdicts(comparison)
         except ResultsError as problem:
             self._problem = problem
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        """The header: what will be measured, on what, and where it is recorded."""
+        """Header: benchmarks, devices and run directory."""
         cases = list(self._own.values())
         adopted = len(self._cases) - len(cases)
         lines = [f"gpubench: adopted from pytest-benchmark: {adopted}"] if adopted else []
@@ -138,7 +143,7 @@ class Recording:
             width=_width(self._config),
         )
         if self._settings.resume:
-            kept = self._run.kept
+            kept = self._run.carried_over
             to_go = len(self._cases.keys() - kept)
             lines.append(f"resumed: {len(kept)} measured before, {to_go} to go")
             lines += self._run.notes
@@ -146,12 +151,12 @@ class Recording:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Say on a terminal that a benchmark is on its way to steady state."""
+        """Show in the terminal that a benchmark is warming up."""
         if nodeid in self._own:
             self._status.show("checking and warming up")
 
     def show(self, text: str) -> None:
-        """Show `text` on a terminal until the next report."""
+        """Show `text` on the status line until the next report."""
         self._status.show(text)
 
     def _show_progress(self, rounds: int, half_width: float) -> None:
@@ -160,7 +165,7 @@ class Recording:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
-        """Record a benchmark as soon as its last report is there."""
+        """Record a benchmark at its last report."""
         self._status.clear()
         case = self._cases.get(report.nodeid)
         if case is None:
@@ -176,9 +181,9 @@ class Recording:
             report_payload.drop(report)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Record a benchmark whose reports another plugin has made, without a tear-down."""
+        """Record a benchmark whose reports, made by another plugin, lack a teardown."""
         told = self._told.get(nodeid, [])
-        if _tells(told) or (told and nodeid not in self._measurements):
+        if _has_outcome(told) or (told and nodeid not in self._measurements):
             self._record(self._cases[nodeid])
 
     def _record(self, case: Case) -> None:
@@ -198,21 +203,21 @@ class Recording:
             self._problem = problem
 
     def _kept(self, measurement: Measurement) -> Measurement:
-        """What is kept of it in memory: equal configurations once, and no samples."""
+        """Reduce for memory: share equal configurations, drop samples."""
         whole = json.dumps(measurement.configuration, default=repr)
         shared = self._configurations.setdefault(whole, measurement.configuration)
         return replace(measurement.without_samples(), configuration=shared)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
-        """Stop once results can no longer be written: the next ones would be lost."""
+        """Stop once results cannot be written any more."""
         handled = yield
         if self._problem is not None:
             item.session.shouldfail = f"results could not be written: {self._problem}"
         return handled
 
     def pytest_benchmark_update_json(self, output_json: Json) -> None:
-        """Add our metrics, and the run they belong to, to every file pytest-benchmark writes.
+        """Add metrics and run id to pytest-benchmark's JSON output.
 
         The devices are not part of its ``machine_info``: that is compared before it is known
         whether a session has benchmarks of ours.
@@ -225,26 +230,26 @@ class Recording:
         output_json["gpubench"] = {
             "schema_version": pytest_benchmark.SECTION.newest,
             "run_id": recorder.directory.path.name,
-            "started": recorder.started,
+            "started": recorder.start_time,
             "devices": device_models(self._own.values()),
             "environment": recorder.environment,
         }
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Note that nobody reads what pytest writes any more (``| head``): it ends of that."""
+        """Detect a closed stdout (``| head``), which raises an internal error."""
         self._output_closed = excinfo.errisinstance(BrokenPipeError)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(
         self, session: pytest.Session, exitstatus: int
     ) -> Generator[None, object, object]:
-        """Write everything down before anybody else ends the session, and survive who fails then.
+        """Write all results before other plugins' hooks, and survive errors in those.
 
         pytest-benchmark saves its files here, and an error of that would cost the whole report.
         """
         # Who has interrupted the session means the same by a second signal.
-        with unheard() if exitstatus == pytest.ExitCode.INTERRUPTED else deferred():
+        with signals_ignored() if exitstatus == pytest.ExitCode.INTERRUPTED else signals_deferred():
             self._finish(session, exitstatus)
         self._unindexed = None if self._problem is not None else self._index()
         try:
@@ -258,12 +263,12 @@ class Recording:
                 self._config.hook.pytest_terminal_summary(
                     terminalreporter=reporter, exitstatus=session.exitstatus, config=self._config
                 )
-                told = f"{type(error).__name__}: {text_of(error)}"
+                told = f"{type(error).__name__}: {error_text(error)}"
                 reporter.write_line(f"ERROR: the session's end failed: {told}", red=True)
             return None
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Write the summary; a benchmark that never ran is in it too, and then not all is well."""
+        """Write the summary, including benchmarks that never ran, which fail the run."""
         if exitstatus == pytest.ExitCode.OK and self._cases.keys() - self._measurements.keys():
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
         failed_tests = 0 if self.failed_verdicts is None else self.failed_verdicts()
@@ -274,14 +279,14 @@ class Recording:
         measuring = pytest.ExitCode.INTERRUPTED if self._output_closed else measuring
         status = status_of(measuring, [self._measurements[i] for i in self._unselected])
         for case in self._cases.values():
-            if _tells(self._told.get(case.id, ())):
+            if _has_outcome(self._told.get(case.id, ())):
                 self._record(case)  # it was interrupted after that
             elif case.id not in self._measurements:
                 stopped = "the output was closed" if self._output_closed else "interrupted"
                 ended = session.shouldfail or session.shouldstop or "the session ended before it"
                 reason = stopped if status == "interrupted" else str(ended)
-                self._measurements[case.id] = self._run.earlier.get(
-                    case.id, case.record("not_measured", reason)
+                self._measurements[case.id] = self._run.earlier_measurements.get(
+                    case.id, case.unmeasured("not_measured", reason)
                 )
         if self.finishing is not None and self.finishing():
             session.exitstatus = exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
@@ -295,15 +300,15 @@ class Recording:
             session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
 
     def _index(self) -> str | None:
-        """Tell the registry of the run; a line for the user where that has to wait."""
-        from gpubench_plugin.results.registry import keep
+        """Index the run in the registry; return a message if that is delayed."""
+        from gpubench_plugin.results.registry import store_or_spool
 
         directory = self._run.recorder.directory
-        return keep(self._settings.registry, directory.path.parent.parent, directory)
+        return store_or_spool(self._settings.registry, directory.path.parent.parent, directory)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """The table of results, before pytest-benchmark's."""
+        """Print the result table before pytest-benchmark's."""
         terminalreporter.section("gpubench", sep="=")
         glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
         seen, width = self._in_order(), _width(self._config)
@@ -319,7 +324,7 @@ class Recording:
             terminalreporter.write_line(printable(self._unindexed), yellow=True)
 
     def _in_order(self) -> list[Measurement]:
-        order = self._run.earlier or self._cases
+        order = self._run.earlier_measurements or self._cases
         return [self._measurements[i] for i in order if i in self._measurements]
 
     def _benchmark_json(self) -> Json | None:
@@ -335,9 +340,9 @@ class Recording:
         return os.path.relpath(path, here) if path.is_relative_to(here) else str(path)
 
 
-def _tells(told: Sequence[Json]) -> bool:
-    """Whether the phases of a benchmark say how it ended, as far as they are there."""
-    return any("outcome" in part or "measurement" in part for part in told)
+def _has_outcome(payloads: Sequence[Json]) -> bool:
+    """Whether the payloads of a benchmark's phases include its outcome."""
+    return any("outcome" in part or "measurement" in part for part in payloads)
 
 
 def _width(config: pytest.Config) -> int:

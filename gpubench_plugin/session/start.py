@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.config import Cases, check_marks, fixture_names, is_adopted
+from gpubench_plugin.config import CaseFactory, check_marks, fixture_names, is_adopted
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.hookspecs import LAUNCHER
 from gpubench_plugin.launchers import (
@@ -27,26 +27,26 @@ from gpubench_plugin.launchers import (
     private_folder,
     update_context,
 )
-from gpubench_plugin.results.registry import absolute
+from gpubench_plugin.results.registry import absolute_url
 from gpubench_plugin.session import xdist
-from gpubench_plugin.session.adoption import Adopter
-from gpubench_plugin.session.gate import Unjudged, measuring_is_off
+from gpubench_plugin.session.adoption import AdoptionPlugin
+from gpubench_plugin.session.gate import UnjudgedGate, measuring_disabled_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pytest
 
-    from gpubench_plugin.config import Case, FrozenRounds
-    from gpubench_plugin.launchers import RunContext, RunsBenchmarks, Valve
+    from gpubench_plugin.config import Case, FixedRounds
+    from gpubench_plugin.launchers import DeferredStream, RunContext, RunsBenchmarks
     from gpubench_plugin.launchers.gang import GangRank
     from gpubench_plugin.records import Measurement
-    from gpubench_plugin.session.gate import Confirmation, Gate
+    from gpubench_plugin.session.gate import Confirmation, GatePlugin
     from gpubench_plugin.session.recording import Recording
 
 
 def start_session(
-    session: pytest.Session, items: Sequence[pytest.Item], output: Valve | None
+    session: pytest.Session, items: Sequence[pytest.Item], output: DeferredStream | None
 ) -> None:
     """Resolve the case of every benchmark among `items`; register what records and runs them.
 
@@ -66,7 +66,7 @@ def start_session(
     items = items if records else [i for i in items if not is_adopted(i, fixture_names(i))]
     _resolve_cases(config, items)
     if any(item.stash[STATE].case.adopted for item in items):
-        manager.register(Adopter(), "gpubench-adopter")
+        manager.register(AdoptionPlugin(), "gpubench-adopter")
     launcher = gang_rank or _choose_launcher(session, items, output)
     if xdist.is_worker(config):  # measuring is off
         records, items = False, items if type(launcher) is InProcess else ()
@@ -82,7 +82,7 @@ def start_session(
 
 
 def _choose_launcher(
-    session: pytest.Session, benchmarks: Iterable[pytest.Item], output: Valve | None
+    session: pytest.Session, benchmarks: Iterable[pytest.Item], output: DeferredStream | None
 ) -> RunsBenchmarks:
     """The launcher of the `benchmarks`, to be started and registered; of no rank of a gang.
 
@@ -93,7 +93,7 @@ def _choose_launcher(
     """
     context = context_of(session.config)
     cases = list(filter(None, map(case_on_ranks, benchmarks)))
-    if context.ranks.started:
+    if context.ranks.started_world_size:
         _refuse_flags_of_gangs(context)
         if cases:
             from gpubench_plugin.launchers.torchrun import TorchrunRank
@@ -114,17 +114,17 @@ def _choose_launcher(
 
 
 def _needs_gang(context: RunContext, cases: Iterable[Case]) -> bool:
-    """Whether any benchmark runs on several ranks, or is to have processes of its own.
+    """Whether any benchmark needs several ranks or its own processes.
 
     Then all do: what one process measured is compared with nothing but other processes.
     """
-    sizes = [case.world_size for case in cases if case.refusal() is None]
+    sizes = [case.world_size for case in cases if case.skip_reason() is None]
     settings = context.settings
     return settings.isolate or settings.launches > 1 or max(sizes, default=1) > 1
 
 
 def _refuse_flags_of_gangs(context: RunContext) -> None:
-    settings, size = context.settings, context.ranks.started
+    settings, size = context.settings, context.ranks.started_world_size
     flags = {
         "--world-size": settings.world_sizes,
         "--launches": settings.launches > 1,
@@ -141,40 +141,45 @@ def _refuse_flags_of_gangs(context: RunContext) -> None:
 def _resolve_cases(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
     context = context_of(config)
     here = config.invocation_params.dir  # a benchmark may change the folder
-    registry = absolute(context.settings.registry, here=here)
+    registry = absolute_url(context.settings.registry, cwd=here)
     update_context(config, settings=replace(context.settings, registry=registry))
     local_rank = context.ranks.world.local_rank
-    cases = Cases(context.settings, config.rootpath, local_rank=local_rank)
+    cases = CaseFactory(context.settings, config.rootpath, local_rank=local_rank)
     for item in items:
         item.stash[STATE] = BenchmarkState(case=cases.of(item))
 
 
 def _record(
     session: pytest.Session, items: Sequence[pytest.Item], launcher: RunsBenchmarks
-) -> Gate | None:
+) -> GatePlugin | None:
     """Open the run, in the one process that writes; the gate that judges it, if there is one."""
-    from gpubench_plugin.session.gate import Lookup
+    from gpubench_plugin.session.gate import BaselineLookup
     from gpubench_plugin.session.recording import Recording
 
     config, manager = session.config, session.config.pluginmanager
     settings, here = context_of(config).settings, config.invocation_params.dir
-    lookup = Lookup.early(settings, here) if settings.baseline else None
+    lookup = BaselineLookup.look_up(settings, here) if settings.baseline else None
     recording = Recording(config, [item.stash[STATE].case for item in items])
     recording.start()
     manager.register(recording, "gpubench-recording")
     if lookup is None:
         return None
-    if off := measuring_is_off(config):
+    if off := measuring_disabled_option(config):
         if settings.gate:
-            manager.register(Unjudged(f"nothing is judged with {off}"), "gpubench-gate")
+            manager.register(UnjudgedGate(f"nothing is judged with {off}"), "gpubench-gate")
         return None
-    from gpubench_plugin.session.gate import Gate, Judgement, Removal, freeze
+    from gpubench_plugin.session.gate import (
+        GateJudgement,
+        GatePlugin,
+        RemovedBenchmarks,
+        fix_rounds,
+    )
 
-    notes = freeze(items, lookup, recording.run())
+    notes = fix_rounds(items, lookup, recording.run())
     lookup = replace(lookup, notes=(*lookup.notes, *notes))
     confirmation = _confirmation(config, recording, launcher)
-    judgement = Judgement(recording, lookup, Removal(session), confirmation)
-    gate = Gate(config, lookup, judgement, confirmation)
+    judgement = GateJudgement(recording, lookup, RemovedBenchmarks(session), confirmation)
+    gate = GatePlugin(config, lookup, judgement, confirmation)
     recording.finishing, recording.failed_verdicts = gate.close, gate.failed_verdicts
     manager.register(gate, "gpubench-gate")
     return gate
@@ -186,14 +191,14 @@ def _confirmation(
     """What launches a benchmark again that a history calls regressed."""
     from gpubench_plugin.session.gate import Confirmation
 
-    if context_of(config).ranks.started:
+    if context_of(config).ranks.started_world_size:
         why = "pytest cannot start the ranks that torchrun has started"
         return Confirmation(recording, None, why_not=why)
     if has_debugger(config):
         return Confirmation(recording, None, why_not="a debugger has the terminal (--pdb)")
 
     def launch(
-        items: Sequence[pytest.Item], rounds: Mapping[str, FrozenRounds]
+        items: Sequence[pytest.Item], rounds: Mapping[str, FixedRounds]
     ) -> Iterator[Measurement]:
         from gpubench_plugin.launchers.gang import GangController
 

@@ -1,4 +1,4 @@
-"""pytest-xdist: benchmarks that run beside each other disturb each other, so they are refused.
+"""pytest-xdist guard: concurrent benchmarks disturb each other and are refused.
 
 A worker that has collected benchmarks tells the controller and offers no test at all; the
 controller, which collects nothing itself, then ends the session as a usage error.
@@ -20,45 +20,47 @@ _KEY: Final = "gpubench"
 
 
 def is_worker(config: pytest.Config) -> bool:
-    """Whether this process is a worker of pytest-xdist."""
+    """Whether this process is a pytest-xdist worker."""
     return hasattr(config, "workerinput")
 
 
 def has_workers(config: pytest.Config) -> bool:
-    """Whether this process lets workers run the tests."""
+    """Whether this process distributes tests to workers."""
     return config.getoption("dist", "no") != "no" and not is_worker(config)
 
 
 def refuse(session: pytest.Session) -> bool:
-    """In a worker that would measure: tell the controller, and offer it no test."""
+    """In a worker that would measure, report an error to the controller and collect nothing."""
     config = session.config
-    off = config.getoption("benchmark_skip", False) or config.getoption("benchmark_disable", False)
-    if off or not is_worker(config):
+    is_disabled = config.getoption("benchmark_skip", False) or config.getoption(
+        "benchmark_disable", False
+    )
+    if is_disabled or not is_worker(config):
         return False
     config.workeroutput[_KEY] = MESSAGE  # type: ignore[attr-defined] # pytest-xdist's
     session.items.clear()
     return True
 
 
-class Controller:
-    """Ends the session as a usage error when a worker refused to measure."""
+class XdistGuard:
+    """Ends the session with a usage error if a worker refused to measure."""
 
     def __init__(self) -> None:
-        self._refusal: str | None = None
+        self._error: str | None = None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Hear what the worker had to tell."""
-        told: Mapping[str, str] = getattr(node, "workeroutput", {})
-        self._refusal = told.get(_KEY, self._refusal)
+        """Read the worker's error."""
+        worker_output: Mapping[str, str] = getattr(node, "workeroutput", {})
+        self._error = worker_output.get(_KEY, self._error)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Exit with 4 instead of with 5, nothing collected."""
-        if self._refusal is not None:
+        """Exit with code 4 instead of 5 (nothing collected)."""
+        if self._error is not None:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say why nothing ran."""
-        if self._refusal is not None:
-            terminalreporter.write_line(f"ERROR: {self._refusal}", red=True)
+        """Print why nothing ran."""
+        if self._error is not None:
+            terminalreporter.write_line(f"ERROR: {self._error}", red=True)

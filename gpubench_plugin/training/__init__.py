@@ -1,4 +1,4 @@
-"""The training step and the forward pass as things to measure, and what they are made of."""
+"""Training steps and forward passes as benchmark subjects."""
 
 from typing import TYPE_CHECKING
 
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.check import (
         LossHistory,
         Recorded,
-        loss_drop,
+        check_loss_drop,
         require_gradients,
+        require_scalar_loss,
         require_updates,
-        scalar,
     )
     from gpubench_plugin.training.checkpoint import (
         BEST,
         LATEST,
         Checkpointing,
         Checkpoints,
-        Resumption,
+        ResumeFromCheckpoint,
     )
     from gpubench_plugin.training.checkpoint_formats import FORMATS, CheckpointIO
     from gpubench_plugin.training.compile import (
@@ -27,29 +27,34 @@ if TYPE_CHECKING:
         EAGER,
         INDUCTOR,
         NAME,
-        Counting,
-        compiler,
-        names,
+        CountingBackend,
+        backend_names,
+        make_compiler,
     )
-    from gpubench_plugin.training.compile_study import CompiledStep, captured
-    from gpubench_plugin.training.convergence import Convergence, Course, Target
-    from gpubench_plugin.training.evaluation import AfterTraining, Evaluation, Evaluator
+    from gpubench_plugin.training.compile_study import CompiledStep, capture_counters
+    from gpubench_plugin.training.convergence import Course, Target, TimeToTarget
+    from gpubench_plugin.training.evaluation import Evaluation, EvaluationCheck, Evaluator
     from gpubench_plugin.training.generation import TOLERANCE, Decode, Generation, Prefill
     from gpubench_plugin.training.inference import Inference
     from gpubench_plugin.training.manifest import (
         FORMAT,
         Manifest,
         differences,
-        facts_of,
-        refuse,
+        layouts_of,
+        refuse_mismatch,
         sha256_of,
     )
-    from gpubench_plugin.training.model import build_model, load_model_state, model_state, run_once
+    from gpubench_plugin.training.model import (
+        build_model,
+        load_model_state,
+        model_state,
+        run_fake_step,
+    )
     from gpubench_plugin.training.optimization import Optimization
-    from gpubench_plugin.training.reference import Reference
+    from gpubench_plugin.training.reference import Fp32Reference
     from gpubench_plugin.training.seeding import (
         deterministic,
-        naming_what_is_not_deterministic,
+        nondeterminism_errors,
         seeds_of,
     )
     from gpubench_plugin.training.trainer import ExposedCommunication, Trainer

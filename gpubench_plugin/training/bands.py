@@ -1,4 +1,4 @@
-"""How far training may be from plain fp32: the largest relative errors, by precision and step.
+"""Tolerance bands for comparing training with fp32, by precision and step.
 
 An error is that of a loss or of a gradient's norm, relative to the largest value of the reference
 up to that step. The bands follow its sources, and what was seen of them.
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 
 
 class Band(NamedTuple):
-    """The largest relative errors: of the loss of a step, and of the norm of its gradient."""
+    """Maximum relative errors of a step's loss and gradient norm."""
 
     loss: float
     gradient_norm: float
 
 
 class Bands(NamedTuple):
-    """Those of the `first` step, and of the `later` ones."""
+    """Bands of the `first` step and of `later` ones."""
 
     first: Band
     later: Band
 
-    def covering(self, other: Bands) -> Bands:
-        """The wider of both, each by itself."""
+    def union(self, other: Bands) -> Bands:
+        """The wider of both, separately for first and later steps."""
         return Bands(*(Band(*map(max, *pair)) for pair in zip(self, other, strict=True)))
 
 
@@ -101,7 +101,7 @@ _OF_DTYPE: Final = {"fp32": "fp32", "tf32": "tf32", "fp16": "amp", "bf16": "bf16
 def bands_of(
     module: nn.Module, *, precision: str, compute_dtypes: Iterable[str], measure: MeasureSection
 ) -> Bands:
-    """The bands of `module` in a precision, with what ``measure.check_*_band`` say instead.
+    """Bands of `module` in a precision, overridden by ``measure.check_*_band``.
 
     `compute_dtypes` are what matrix products compute in, which a precision of another distribution
     is judged by, and what gradients are reduced in: the widest bands count.
@@ -114,33 +114,34 @@ def bands_of(
         return _bands((loss, gradient_norm), (loss, gradient_norm))
     table = BATCH_NORMALISED if normalises_batches(module) else BANDS
     dtypes = list(compute_dtypes)
-    unknown = [dtype for dtype in dtypes if dtype not in _OF_DTYPE]
-    if unknown and precision not in table:
+    unknown_dtypes = [dtype for dtype in dtypes if dtype not in _OF_DTYPE]
+    if unknown_dtypes and precision not in table:
         raise UsageProblem(
-            f"measure.check: no band is known for {precision}, which computes in {unknown[0]}; "
+            f"measure.check: no band is known for {precision}, which computes in "
+            f"{unknown_dtypes[0]}; "
             "give measure.check_loss_band and measure.check_gradient_band, or measure.check=false"
         )
     names = [precision, *(_OF_DTYPE[dtype] for dtype in dtypes if dtype in _OF_DTYPE)]
     bands = _FP32
     for name in names:
-        bands = bands.covering(table.get(name, _FP32))
-    first, later = (
+        bands = bands.union(table.get(name, _FP32))
+    first_band, later_band = (
         Band(
             loss=band.loss if loss is None else loss,
             gradient_norm=band.gradient_norm if gradient_norm is None else gradient_norm,
         )
         for band in (bands.first, bands.later)
     )
-    return Bands(first=first, later=later)
+    return Bands(first=first_band, later=later_band)
 
 
 def normalises_batches(module: nn.Module) -> bool:
-    """Whether a sample's result depends on the others of its batch, through batch normalisation."""
+    """Whether the model has batch normalization, which couples the samples of a batch."""
     return any(isinstance(layer, _BatchNorm) for layer in module.modules())
 
 
 def nearest_the_loss(module: nn.Module) -> list[nn.Parameter]:
-    """The trainable parameters behind the last batch normalisation, in the order of registration.
+    """Trainable parameters after the last batch normalization, in registration order.
 
     They get their gradients straight from the loss. They are all of them where there is none, or
     nothing behind it.
@@ -148,10 +149,10 @@ def nearest_the_loss(module: nn.Module) -> list[nn.Parameter]:
     trainable = [p for p in module.parameters() if p.requires_grad]
     if not normalises_batches(module):
         return trainable
-    behind: dict[nn.Parameter, None] = {}  # each once, also where layers share it
+    parameters: dict[nn.Parameter, None] = {}  # each once, also where layers share it
     for layer in module.modules():
         if isinstance(layer, _BatchNorm):
-            behind.clear()
+            parameters.clear()
         else:
-            behind.update(dict.fromkeys(layer.parameters(recurse=False)))
-    return [p for p in behind if p.requires_grad] or trainable
+            parameters.update(dict.fromkeys(layer.parameters(recurse=False)))
+    return [p for p in parameters if p.requires_grad] or trainable

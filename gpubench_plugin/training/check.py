@@ -1,4 +1,4 @@
-"""Checks that a training step must pass to be worth measuring, and a watch on its first steps."""
+"""Checks of a training step before timing, and a recorder of its first steps."""
 
 from __future__ import annotations
 
@@ -45,39 +45,39 @@ class Recorded:
         return Check(correctness=self._facts)
 
 
-def scalar(loss_of: LossFunction, seen: list[Tensor]) -> LossFunction:
-    """`loss_of`, refusing a loss that is not a scalar; every loss is added to `seen`."""
+def require_scalar_loss(loss_of: LossFunction, collected: list[Tensor]) -> LossFunction:
+    """Wrap `loss_of` to require a scalar loss and collect losses in `collected`."""
 
     def checked(module: nn.Module, batch: Batch) -> Tensor:
         loss: object = loss_of(module, batch)
         if not isinstance(loss, Tensor) or loss.ndim != 0:
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
             raise CorrectnessError(f"the loss must be a scalar tensor, not {shape}")
-        seen.append(loss.detach())
+        collected.append(loss.detach())
         return loss
 
     return checked
 
 
 def require_finite(loss: float, *, step: int | None = None) -> None:
-    """Refuse a loss that is NaN or infinite.
+    """Refuse a NaN or infinite loss.
 
     Raises:
         CorrectnessError: naming the step, None for the last timed one.
     """
     if not isfinite(loss):
-        where = "of the last timed step" if step is None else f"at step {step}"
-        raise CorrectnessError(f"the loss {where} is {loss}")
+        step_text = "of the last timed step" if step is None else f"at step {step}"
+        raise CorrectnessError(f"the loss {step_text} is {loss}")
 
 
 def require_gradients(
     module: nn.Module,
     *,
-    finite: bool,
+    require_finite_gradients: bool,
     agreement: RankAgreement,
     names: Sequence[str] | None = None,
 ) -> None:
-    """Refuse a trainable parameter without a gradient, or (if `finite`) with NaN or inf in it.
+    """Refuse trainable parameters without gradients, or with non-finite ones where required.
 
     Of a sharded gradient each rank looks at its shard; all of them refuse what one does. Where each
     rank has other parameters, `names` lists those of all ranks.
@@ -87,13 +87,13 @@ def require_gradients(
     """
     gradients = {name: p.grad for name, p in module.named_parameters() if p.requires_grad}
     names = tuple(gradients) if names is None else names
-    missing = agreement.mean(
+    missing_share = agreement.mean(
         [float(name in gradients and gradients[name] is None) for name in names]
     )
     not_finite = agreement.mean(
-        [float(finite and not _is_finite(gradients.get(name))) for name in names]
+        [float(require_finite_gradients and not _is_finite(gradients.get(name))) for name in names]
     )
-    for name, is_missing, is_not_finite in zip(names, missing, not_finite, strict=True):
+    for name, is_missing, is_not_finite in zip(names, missing_share, not_finite, strict=True):
         if is_missing:
             raise CorrectnessError(f"parameter {name} got no gradient: the loss ignores it")
         if is_not_finite:
@@ -103,12 +103,12 @@ def require_gradients(
 def _is_finite(gradient: Tensor | None) -> bool:
     if gradient is None:
         return True
-    own = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-    return bool(torch.isfinite(own).all())
+    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+    return bool(torch.isfinite(local).all())
 
 
 def require_updates(steps: int, skipped: int) -> None:
-    """Refuse training of which every step was skipped.
+    """Refuse training in which every step was skipped.
 
     Raises:
         CorrectnessError: they were; scaled gradients overflow, or are NaN at any scale.
@@ -120,8 +120,8 @@ def require_updates(steps: int, skipped: int) -> None:
         )
 
 
-def loss_drop(losses: Sequence[float], *, limit: float | None) -> float:
-    """The mean of the last three losses as a share of the mean of the first three.
+def check_loss_drop(losses: Sequence[float], *, limit: float | None) -> float:
+    """Ratio of the mean of the last three losses to that of the first three.
 
     Of fewer than six losses the halves are compared.
 
@@ -129,19 +129,19 @@ def loss_drop(losses: Sequence[float], *, limit: float | None) -> float:
         CorrectnessError: it is not below the `limit` (``training.loss_drop``).
     """
     count = max(1, min(3, len(losses) // 2))
-    first, last = fmean(losses[:count]), fmean(losses[-count:])
-    if limit is not None and not last < limit * first:
+    first_mean, last_mean = fmean(losses[:count]), fmean(losses[-count:])
+    if limit is not None and not last_mean < limit * first_mean:
         raise CorrectnessError(
             f"training.loss_drop={limit}: {len(losses)} steps brought the mean loss of {count} "
-            f"from {first:.4g} to {last:.4g} only; where that is no fault of the step, "
+            f"from {first_mean:.4g} to {last_mean:.4g} only; where that is no fault of the step, "
             "--training.loss_drop=null leaves the check out"
         )
-    return last / first if first else 1.0
+    return last_mean / first_mean if first_mean else 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class LossHistory:
-    """The loss of every step, the ranks' mean, read from the device only when it is logged.
+    """Mean loss of all ranks per step, read from the device only for logging.
 
     Every `every` steps, and when it is closed, it hands `log` one event: the step, its loss and
     what `state` adds.
@@ -155,7 +155,7 @@ class LossHistory:
     _losses: list[float] = field(default_factory=list, init=False)
 
     def add(self, loss: Tensor) -> None:
-        """Remember the loss of the next step.
+        """Add the loss of the next step.
 
         Raises:
             CorrectnessError: a loss read now is not finite.
@@ -200,8 +200,8 @@ def steps_of_check(training: TrainingSection, data: DataSource) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchedStep:
-    """One optimizer step of this rank.
+class RecordedStep:
+    """One optimizer step on this rank.
 
     `batches` are those it accumulated, `loss` is their mean loss, `gradient_norm` the global norm
     before clipping, without the scale of a GradScaler, and `nearest_norm` that of the gradients
@@ -216,14 +216,14 @@ class WatchedStep:
     skipped: bool
 
 
-class Watch:
-    """Takes down the first `count` steps that `optimization` ends; afterwards it does nothing.
+class StepRecorder:
+    """Records the first `count` steps of `optimization`.
 
     `nearest` are the parameters nearest the loss. Reading a loss and a norm waits for the device.
     """
 
     def __init__(self, count: int, optimization: Optimization, *, nearest: Sequence[nn.Parameter]):
-        self.steps: list[WatchedStep] = []
+        self.steps: list[RecordedStep] = []
         self._count = count
         self._optimization = optimization
         self._nearest = nearest
@@ -234,35 +234,35 @@ class Watch:
         self._skipped = 0
 
     def batches(self, source: Iterator[Batch]) -> Iterator[Batch]:
-        """The batches of `source`, remembered while it watches."""
+        """Batches of `source`, recorded while active."""
         for batch in source:
-            if self._watching:
+            if self._is_active:
                 self._batches.append(batch)
             yield batch
 
     def losses(self, loss_of: LossFunction) -> LossFunction:
-        """`loss_of`, each loss remembered while it watches."""
+        """Wrap `loss_of` to record losses while active."""
 
         def watched(module: nn.Module, batch: Batch) -> Tensor:
             loss = loss_of(module, batch)
-            if self._watching:
+            if self._is_active:
                 self._losses.append(loss.detach())
             return loss
 
         return watched
 
     def before_update(self) -> None:
-        """The gradients are complete, and not clipped yet."""
-        if self._watching:
+        """Hook with complete, unclipped gradients."""
+        if self._is_active:
             self._norm = self._optimization.gradient_norm()
             self._nearest_norm = self._optimization.gradient_norm(self._nearest)
 
     def after_update(self) -> None:
-        """The step is over."""
-        if not self._watching:
+        """Hook after the step."""
+        if not self._is_active:
             return
         skipped = self._optimization.skipped_steps()
-        step = WatchedStep(
+        step = RecordedStep(
             batches=tuple(self._batches),
             loss=sum(map(float, self._losses)) / len(self._losses),
             gradient_norm=self._norm,
@@ -275,5 +275,5 @@ class Watch:
         self._skipped = skipped
 
     @property
-    def _watching(self) -> bool:
+    def _is_active(self) -> bool:
         return len(self.steps) < self._count

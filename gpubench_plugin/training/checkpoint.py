@@ -1,11 +1,11 @@
-"""Checkpoints of a training: everything it takes to go on as if it had never stopped.
+"""Training checkpoints: the full state needed to resume exactly.
 
 A checkpoint is a file of tensors and a manifest that names it. The file is written first, under a
 name of its own, the manifest ``latest.json`` or ``best.json`` takes its place last: whatever
 happens in between, what the manifests name is whole.
 
-:class:`Resumption`, which goes on from one, and :class:`Checkpointing`, which writes one, are parts
-of a benchmark.
+:class:`ResumeFromCheckpoint`, which goes on from one, and :class:`Checkpointing`, which writes one,
+are parts of a benchmark.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from gpubench_plugin.records import Check
 from gpubench_plugin.training.manifest import (
     Manifest,
     differences,
-    facts_of,
-    refuse,
+    layouts_of,
+    refuse_mismatch,
     sha256_of,
-    write_whole,
+    write_atomically,
 )
 from gpubench_plugin.training.seeding import RandomState
 
@@ -51,7 +51,7 @@ _DATA: Final = re.compile(r"step-\d{9,}-[0-9a-f]{8}\.pt")
 
 @dataclass(frozen=True, eq=False)
 class Checkpoints:
-    """The checkpoints of one benchmark, in `folder`: the latest one, and the best one.
+    """Checkpoints of one benchmark in `folder`: latest and best.
 
     `settings` are what a training must share to go on from them. Rank zero alone has a folder and
     writes; `gather` brings it the others' random states, and through `agreement` the others learn
@@ -71,36 +71,36 @@ class Checkpoints:
         metrics: Mapping[str, float],
         *,
         is_best: bool | None = None,
-        by: str = "loss",
+        best_metric: str = "loss",
     ) -> Path | None:
-        """Write the latest checkpoint, which `is_best` makes the best one, too; its manifest.
+        """Write the latest checkpoint, also as the best one if `is_best`; return its manifest.
 
-        None asks the best one so far, which one with a lower metric of the name `by` replaces.
-        Every rank must call it, and waits for rank zero; all others return None.
+        None asks the best one so far, which one with a lower metric of the name `best_metric`
+        replaces. Every rank must call it, and waits for rank zero; all others return None.
 
         Raises:
             ResultsError: it could not be written, which every rank raises; the checkpoints before
                 it are intact.
         """
         states = self.gather("random states", asdict(RandomState.capture(self.device)))
-        written: Path | None = None
-        problem: Exception | None = None
+        manifest_path: Path | None = None
+        write_error: Exception | None = None
         if states is not None and self.folder is not None:
             state = {**training.state_dict(), "random": states}
             try:
                 manifest = self._write(self.folder, state, training.total_steps, metrics)
-                written = self._name(self.folder, manifest, is_best, by)
+                manifest_path = self._publish(self.folder, manifest, is_best, best_metric)
             except (GpubenchError, Unsupported) as error:
-                problem = error
-        (failed,) = self.agreement.mean([float(problem is not None)])
-        if problem is not None:
-            raise problem
-        if failed:
+                write_error = error
+        (failed_share,) = self.agreement.mean([float(write_error is not None)])
+        if write_error is not None:
+            raise write_error
+        if failed_share:
             raise ResultsError("rank zero could not write its checkpoint")
-        return written
+        return manifest_path
 
     def load(self, path: Path, training: Trainer, *, rank: int = 0) -> Manifest:
-        """Let `training` go on from the checkpoint at `path`: a manifest, or the latest's folder.
+        """Resume `training` from the manifest or folder at `path`.
 
         The random generators are those of `rank` then.
 
@@ -111,28 +111,28 @@ class Checkpoints:
         """
         path = path / LATEST if path.is_dir() else path
         manifest = Manifest.read(path)
-        here = training.state_dict()
-        refuse(path, _other_settings(manifest.settings, self.settings))
+        current_state = training.state_dict()
+        refuse_mismatch(path, _settings_differences(manifest.settings, self.settings))
         model = {k: facts for k, facts in manifest.tensors.items() if k.startswith("model.")}
-        refuse(path, differences(model, facts_of(here["model"], "model")))
+        refuse_mismatch(path, differences(model, layouts_of(current_state["model"], "model")))
         data = path.with_name(manifest.file)
-        manifest.require_file(data)
+        manifest.verify_file(data)
         state = _read(data)
-        refuse(data, differences(manifest.tensors, facts_of(state)))
-        with _refusing_what_is_no_checkpoint(data):
+        refuse_mismatch(data, differences(manifest.tensors, layouts_of(state)))
+        with _checkpoint_errors(data):
             states = list(state.pop("random"))
             if rank >= len(states):
                 raise UsageProblem(f"{path}: has the random states of {len(states)} ranks only")
-            own = RandomState(**states[rank])
+            own_random_state = RandomState(**states[rank])
             training.load_state_dict(state)
-            own.restore(self.device)
+            own_random_state.restore(self.device)
         return manifest
 
     def _write(
         self, folder: Path, state: Mapping[str, Any], step: int, metrics: Mapping[str, float]
     ) -> Manifest:
         data = folder / f"step-{step:09d}-{token_hex(4)}.pt"
-        write_whole(data, lambda file: torch.save(state, file))
+        write_atomically(data, lambda file: torch.save(state, file))
         return Manifest(
             file=data.name,
             bytes=data.stat().st_size,
@@ -140,64 +140,66 @@ class Checkpoints:
             step=step,
             metrics=dict(metrics),
             settings=dict(self.settings),
-            tensors=facts_of(state),
+            tensors=layouts_of(state),
         )
 
-    def _name(self, folder: Path, manifest: Manifest, is_best: bool | None, by: str) -> Path:
-        """Make the latest, and maybe the best, checkpoint the one described."""
+    def _publish(
+        self, folder: Path, manifest: Manifest, is_best: bool | None, best_metric: str
+    ) -> Path:
+        """Publish the checkpoint as latest, and possibly as best, by writing manifests."""
         latest, best = folder / LATEST, folder / BEST
         manifest.write(latest)
-        if self._is_best(best, manifest.metrics, by) if is_best is None else is_best:
+        if self._is_best(best, manifest.metrics, best_metric) if is_best is None else is_best:
             manifest.write(best)
-        self._remove_unnamed(folder)
+        self._remove_unreferenced(folder)
         return latest
 
-    def _is_best(self, best: Path, metrics: Mapping[str, float], by: str) -> bool:
+    def _is_best(self, best: Path, metrics: Mapping[str, float], best_metric: str) -> bool:
         try:
-            return metrics[by] < Manifest.read(best).metrics[by]
+            return metrics[best_metric] < Manifest.read(best).metrics[best_metric]
         except (GpubenchError, KeyError):  # there is none to be compared with
             return True
 
-    def _remove_unnamed(self, folder: Path) -> None:
-        """Remove the files of tensors that no manifest names any more.
+    def _remove_unreferenced(self, folder: Path) -> None:
+        """Remove tensor files that no manifest references.
 
         A manifest that somebody copied under another name keeps its file.
         """
-        named = {Manifest.read(m).file for m in (folder / LATEST, folder / BEST) if m.exists()}
+        referenced = {Manifest.read(m).file for m in (folder / LATEST, folder / BEST) if m.exists()}
         for copy in folder.glob("*.json"):
             with suppress(GpubenchError):  # of something else
-                named.add(Manifest.read(copy).file)
+                referenced.add(Manifest.read(copy).file)
         for data in folder.iterdir():
             is_ours = _DATA.fullmatch(data.name) and data.is_file() and not data.is_symlink()
-            if is_ours and data.name not in named:
+            if is_ours and data.name not in referenced:
                 with suppress(OSError):  # it does no harm
                     data.unlink()
 
 
-def _other_settings(saved: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
+def _settings_differences(saved_settings: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return [
-        f"{key} is {saved.get(key)!r} in the checkpoint, {value!r} here"
-        for key, value in here.items()
-        if saved.get(key) != value
+        f"{key} is {saved_settings.get(key)!r} in the checkpoint, {value!r} here"
+        for key, value in now.items()
+        if saved_settings.get(key) != value
     ]
 
 
 @contextmanager
-def _refusing_what_is_no_checkpoint(data: Path) -> Iterator[None]:
-    """Make whatever a strange file raises one message: torch's reader checks little of it."""
+def _checkpoint_errors(data: Path) -> Iterator[None]:
+    """Convert any error from a malformed file to one message; torch's reader checks little."""
     try:
         yield
     except (UsageProblem, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        first = str(error).splitlines()[0] if str(error) else ""
-        said = f"{type(error).__name__}: {first}" if first else type(error).__name__
-        raise UsageProblem(f"{data} is no checkpoint: {said}") from error
+        first_line = str(error).splitlines()[0] if str(error) else ""
+        details = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+        raise UsageProblem(f"{data} is no checkpoint: {details}") from error
 
 
 def _read(data: Path) -> dict[str, Any]:
-    """The state in a file, of which nothing is executed, and nothing inflated."""
-    with _refusing_what_is_no_checkpoint(data):
+    """Load the state from a file without executing or decompressing anything."""
+    with _checkpoint_errors(data):
         with ZipFile(data) as archive:
             packed = [part for part in archive.infolist() if part.compress_type != ZIP_STORED]
         if packed:
@@ -209,8 +211,8 @@ def _read(data: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Resumption:
-    """Lets `trainer` go on from the checkpoint at `path`, before its own check."""
+class ResumeFromCheckpoint:
+    """Check that resumes `trainer` from the checkpoint at `path`."""
 
     checkpoints: Checkpoints
     path: Path
@@ -219,31 +221,31 @@ class Resumption:
     agreement: RankAgreement
 
     def prepare(self, log: Log) -> Check:
-        """Load it, on every rank or on none.
+        """Load the checkpoint on all ranks or none.
 
         Raises:
             UsageProblem: it is not whole, or does not fit, on this rank or on another one.
             ResultsError: it cannot be read.
         """
-        problem: GpubenchError | None = None
+        load_error: GpubenchError | None = None
         try:
             manifest = self.checkpoints.load(self.path, self.trainer, rank=self.rank)
         except GpubenchError as error:
-            problem = error
+            load_error = error
         # No rank may begin to train while another one has given up.
-        (failed,) = self.agreement.mean([float(problem is not None)])
-        if problem is not None:
-            raise type(problem)(f"training.resume: {problem}") from problem
-        if failed:
+        (failed_share,) = self.agreement.mean([float(load_error is not None)])
+        if load_error is not None:
+            raise type(load_error)(f"training.resume: {load_error}") from load_error
+        if failed_share:
             raise UsageProblem(f"training.resume: another rank could not load {self.path}")
-        said = {"step": manifest.step, "file": manifest.file, "sha256": manifest.sha256}
-        log({"event": "resumed", **said})
-        return Check(correctness={"resumed": said})
+        event = {"step": manifest.step, "file": manifest.file, "sha256": manifest.sha256}
+        log({"event": "resumed", **event})
+        return Check(correctness={"resumed": event})
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpointing:
-    """Writes a checkpoint of `trainer` once it has trained untimed.
+    """Check that writes a checkpoint of `trainer` after its untimed training.
 
     `metrics` are asked then; the one named `by`, the lower the better, says which checkpoint is
     the best.
@@ -255,15 +257,15 @@ class Checkpointing:
     by: str
 
     def prepare(self, log: Log) -> Check:
-        """Write it, untimed.
+        """Write the checkpoint, untimed.
 
         Raises:
             ResultsError: it could not be written.
         """
         metrics = self.metrics()
-        path = self.checkpoints.save(self.trainer, metrics, by=self.by)
+        path = self.checkpoints.save(self.trainer, metrics, best_metric=self.by)
         if path is None:
             return Check()
-        said = {"step": self.trainer.total_steps, "manifest": path.name, **metrics}
-        log({"event": "checkpoint", **said})
-        return Check(correctness={"checkpoint": said})
+        event = {"step": self.trainer.total_steps, "manifest": path.name, **metrics}
+        log({"event": "checkpoint", **event})
+        return Check(correctness={"checkpoint": event})

@@ -1,4 +1,4 @@
-"""Formats in which tensors are written to files and read again, to be measured beside each other.
+"""Checkpoint formats to benchmark against each other.
 
 All of them leave a file that survives a loss of power: what a format does not sync is synced here.
 They read what they wrote themselves, which matters for DCP: its metadata is pickled.
@@ -24,49 +24,49 @@ from gpubench_plugin.errors import (
     ResultsError,
     Unsupported,
     UsageProblem,
-    not_one_of,
+    invalid_choice,
 )
 from gpubench_plugin.training import manifest
-from gpubench_plugin.training.manifest import differences, facts_of
+from gpubench_plugin.training.manifest import differences, layouts_of
 
 Tensors = Mapping[str, "Tensor"]
 
 
-class Format(ABC):
-    """Writes tensors to `path`, a file or a folder, and reads them."""
+class CheckpointFormat(ABC):
+    """Writes tensors to a file or folder at `path`, and reads them."""
 
     @abstractmethod
     def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
-        """Begin to write; training may go on when it returns. The result waits for the rest.
+        """Start writing; training may continue on return. Call the result to wait for completion.
 
         Raises:
             Unsupported: the format cannot hold such tensors.
         """
 
     @abstractmethod
-    def read(self, like: Tensors, path: Path) -> Tensors:
-        """Tensors as `like`, on the CPU, with the values in `path`."""
+    def read(self, template: Tensors, path: Path) -> Tensors:
+        """Read tensors shaped as `template`, on the CPU."""
 
 
-class TorchSave(Format):
+class TorchSave(CheckpointFormat):
     """``torch.save``, read with ``weights_only``."""
 
     def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
-        """Write all of it."""
-        manifest.write_whole(path, lambda file: torch.save(dict(tensors), file))
+        """Write synchronously."""
+        manifest.write_atomically(path, lambda file: torch.save(dict(tensors), file))
         return _nothing
 
-    def read(self, like: Tensors, path: Path) -> Tensors:
-        """Everything in the file."""
-        found: Tensors = torch.load(path, map_location="cpu", weights_only=True)
-        return found
+    def read(self, template: Tensors, path: Path) -> Tensors:
+        """Read the file."""
+        tensors: Tensors = torch.load(path, map_location="cpu", weights_only=True)
+        return tensors
 
 
-class Safetensors(Format):
-    """Hugging Face's format: a header in JSON and the bytes, without any code."""
+class Safetensors(CheckpointFormat):
+    """Hugging Face's format: JSON header and raw bytes, without code."""
 
     def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
-        """Write all of it.
+        """Write synchronously.
 
         Raises:
             Unsupported: a tensor is not contiguous, two share their memory, or the package lacks.
@@ -87,40 +87,40 @@ class Safetensors(Format):
             os.fsync(file.fileno())
         return _nothing
 
-    def read(self, like: Tensors, path: Path) -> Tensors:
-        """Everything in the file."""
-        found: Tensors = _safetensors().load_file(path)
-        return found
+    def read(self, template: Tensors, path: Path) -> Tensors:
+        """Read the file."""
+        tensors: Tensors = _safetensors().load_file(path)
+        return tensors
 
 
-class DCP(Format):
-    """``torch.distributed.checkpoint``, of all ranks of the default process group.
+class DCP(CheckpointFormat):
+    """``torch.distributed.checkpoint`` over the default process group.
 
     It reads into tensors that are there, and casts without a word where their dtype is another.
     """
 
     def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
-        """Write all of it."""
+        """Write synchronously."""
         from torch.distributed.checkpoint.state_dict_saver import save
 
-        with _exceptions_of_dcp():
+        with _dcp_errors():
             save(dict(tensors), checkpoint_id=path)
         return _nothing
 
-    def read(self, like: Tensors, path: Path) -> Tensors:
-        """Everything, into new tensors."""
+    def read(self, template: Tensors, path: Path) -> Tensors:
+        """Read into new tensors."""
         from torch.distributed.checkpoint.state_dict_loader import load
 
-        found: dict[str, Any] = {
-            name: torch.empty_like(t, device="cpu") for name, t in like.items()
+        tensors: dict[str, Any] = {
+            name: torch.empty_like(t, device="cpu") for name, t in template.items()
         }
-        with _exceptions_of_dcp():
-            load(found, checkpoint_id=path)
-        return found
+        with _dcp_errors():
+            load(tensors, checkpoint_id=path)
+        return tensors
 
 
 class DCPThread(DCP):
-    """The same in the background: training goes on once the tensors are copied.
+    """Asynchronous DCP in a thread: training continues once the tensors are copied.
 
     Torch lets it talk over gloo only.
     """
@@ -128,7 +128,7 @@ class DCPThread(DCP):
     in_process: ClassVar[bool] = False
 
     def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
-        """Copy the tensors to the CPU; a thread, or a process, writes them.
+        """Copy tensors to the CPU; a thread or process writes them.
 
         Raises:
             Unsupported: the default process group cannot carry tensors of the CPU.
@@ -137,25 +137,25 @@ class DCPThread(DCP):
         from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, async_save
 
         kind = AsyncCheckpointerType.PROCESS if self.in_process else AsyncCheckpointerType.THREAD
-        with _exceptions_of_dcp():
+        with _dcp_errors():
             future: Any = async_save(
                 dict(tensors), checkpoint_id=path, async_checkpointer_type=kind
             )
 
         def wait() -> None:
-            with _exceptions_of_dcp():
+            with _dcp_errors():
                 future.result()
 
         return wait
 
 
 class DCPProcess(DCPThread):
-    """The same, written by a process of its own, which the first call starts."""
+    """Asynchronous DCP in a process, started by the first call."""
 
     in_process = True
 
 
-FORMATS: Final[Mapping[str, type[Format]]] = {
+FORMATS: Final[Mapping[str, type[CheckpointFormat]]] = {
     "torch-save": TorchSave,
     "safetensors": Safetensors,
     "dcp": DCP,
@@ -165,7 +165,7 @@ FORMATS: Final[Mapping[str, type[Format]]] = {
 
 
 class CheckpointIO:
-    """Writing and reading of `tensors` in the format of that `name`, in an empty `folder`.
+    """Checkpoint writing and reading as a benchmark: `tensors` in a format, in `folder`.
 
     Raises:
         UsageProblem: there is no such format.
@@ -173,7 +173,7 @@ class CheckpointIO:
 
     def __init__(self, name: str, tensors: Tensors, folder: Path):
         if name not in FORMATS:
-            raise not_one_of("checkpoint format", name, FORMATS)
+            raise invalid_choice("checkpoint format", name, FORMATS)
         self._format = FORMATS[name]()
         self._tensors = tensors
         self._path = folder / "checkpoint"
@@ -183,11 +183,11 @@ class CheckpointIO:
 
     @property
     def bytes(self) -> int:
-        """What the tensors hold."""
+        """Size of the tensors."""
         return sum(tensor.nbytes for tensor in self._tensors.values())
 
     def save(self) -> None:
-        """Write it, to the last byte.
+        """Write, waiting for completion.
 
         Raises:
             UsageProblem: something else lies there, which would be overwritten.
@@ -197,17 +197,17 @@ class CheckpointIO:
         if is_foreign and not (dist.is_initialized() and dist.get_rank() > 0):
             raise UsageProblem(f"{self._path} exists already; give the checkpoint an empty folder")
         self._is_written = True
-        began = perf_counter()
+        started = perf_counter()
         wait = self._format.start(self._tensors, self._path)
-        self.blocking_s.append(perf_counter() - began)
+        self.blocking_s.append(perf_counter() - started)
         wait()
 
     def load(self) -> Tensors:
-        """Read it."""
+        """Read."""
         return self._format.read(self._tensors, self._path)
 
     def verify(self) -> None:
-        """Write and read it once, and compare.
+        """Write, read and compare once.
 
         Raises:
             CorrectnessError: a tensor is not what was written, in dtype, shape, strides or values.
@@ -215,17 +215,19 @@ class CheckpointIO:
         """
         self.save()
         self.blocking_s.clear()  # the first call starts what later ones use
-        found = self.load()
-        unlike = differences(facts_of(self._tensors), facts_of(found)) or [
+        read_tensors = self.load()
+        mismatches = differences(layouts_of(self._tensors), layouts_of(read_tensors)) or [
             f"{name} has other values"
             for name, tensor in self._tensors.items()
-            if not tensor.detach().cpu().equal(found[name])
+            if not tensor.detach().cpu().equal(read_tensors[name])
         ]
-        if unlike:
-            raise CorrectnessError(f"what was read is not what was written: {'; '.join(unlike)}")
+        if mismatches:
+            raise CorrectnessError(
+                f"what was read is not what was written: {'; '.join(mismatches)}"
+            )
 
     def remove(self) -> None:
-        """Remove what was written; nothing where nothing was."""
+        """Remove what was written, if anything."""
         if not self._is_written:
             return
         if self._path.is_dir():
@@ -235,8 +237,8 @@ class CheckpointIO:
 
 
 @contextmanager
-def _exceptions_of_dcp() -> Iterator[None]:
-    """Make DCP's exception, which no ``except Exception`` catches, an ordinary one.
+def _dcp_errors() -> Iterator[None]:
+    """Convert DCP's exception, a BaseException, to an ordinary one.
 
     Raises:
         ResultsError: what DCP found.
@@ -260,7 +262,7 @@ def _require_gloo() -> None:
 
 
 def _nothing() -> None:
-    """There is nothing to wait for."""
+    """No-op."""
 
 
 def _safetensors() -> Any:

@@ -1,4 +1,4 @@
-"""The back ends of torch.compile by name, and one of ours that counts graphs and runs them.
+"""torch.compile backends by name, including one that counts and runs graphs unchanged.
 
 torch keeps a registry of them. A distribution adds one by an entry point of the group
 ``torch_dynamo_backends``, a conftest by ``torch._dynamo.register_backend``.
@@ -14,7 +14,7 @@ from typing import Final, cast
 import torch
 from torch import Tensor, fx, nn
 
-from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.errors import UsageProblem, invalid_choice
 
 NAME: Final = "gpubench-counting"
 """What ``model.compile_backend`` and ``torch.compile(backend=…)`` call it."""
@@ -22,8 +22,8 @@ NAME: Final = "gpubench-counting"
 _CALLS: Final = frozenset({"call_function", "call_method", "call_module"})
 
 
-class Counting:
-    """Takes a graph as it was captured and changes nothing: what is left is the cost of capture.
+class CountingBackend:
+    """Backend that returns graphs unchanged, leaving only the cost of capture.
 
     `graphs` counts the graphs handed over since :meth:`reset`, `operations` what they call, by
     name.
@@ -36,7 +36,7 @@ class Counting:
     def __call__(
         self, graph: fx.GraphModule, example_inputs: Sequence[Tensor]
     ) -> Callable[..., object]:
-        """Count, and return the graph's own forward pass."""
+        """Count the graph and return its own forward."""
         self.graphs += 1
         self.operations.update(
             _name(node.target) for node in graph.graph.nodes if node.op in _CALLS
@@ -45,12 +45,12 @@ class Counting:
         return forward
 
     def reset(self) -> None:
-        """Count from zero."""
+        """Reset the counts."""
         self.graphs = 0
         self.operations.clear()
 
 
-COUNTING: Final = Counting()
+COUNTING: Final = CountingBackend()
 """The one that is registered."""
 
 
@@ -66,8 +66,8 @@ EAGER: Final = {"compile": "none", "compile_backend": INDUCTOR}
 refused."""
 
 
-def names() -> tuple[str, ...]:
-    """Every back end there is, ours among them, sorted."""
+def backend_names() -> tuple[str, ...]:
+    """Sorted names of all backends."""
     import torch._dynamo as dynamo
 
     if NAME not in dynamo.list_backends(exclude_tags=()):
@@ -75,8 +75,8 @@ def names() -> tuple[str, ...]:
     return tuple(dynamo.list_backends(exclude_tags=()))
 
 
-def compiler(*, mode: str, backend: str = INDUCTOR) -> Callable[[nn.Module], nn.Module]:
-    """What compiles a module in this mode by this back end.
+def make_compiler(*, mode: str, backend: str = INDUCTOR) -> Callable[[nn.Module], nn.Module]:
+    """Function that compiles a module in this mode with this backend.
 
     Raises:
         UsageProblem: there is no such back end, or it has no modes and `mode` is one.
@@ -88,8 +88,8 @@ def compiler(*, mode: str, backend: str = INDUCTOR) -> Callable[[nn.Module], nn.
             )
         return lambda module: module
     if backend != INDUCTOR:
-        if backend not in (there := names()):
-            raise not_one_of("model.compile_backend", backend, there)
+        if backend not in (available := backend_names()):
+            raise invalid_choice("model.compile_backend", backend, available)
         if mode != "default":
             raise UsageProblem(
                 f"model.compile={mode}: modes are inductor's, model.compile_backend={backend} has "

@@ -1,4 +1,4 @@
-"""A compiled training step as a thing to measure, with what compiling it costs."""
+"""Compiled training step as a benchmark, with its compilation cost."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _MISSING = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What compiling took.
+class CompileCost:
+    """Compilation cost.
 
     `cold_s` and `warm_s` are seconds beyond a steady step: with an empty cache on disk, and with
     all that lives in memory forgotten but the cache on disk left from the cold compile. `graphs`
@@ -46,7 +46,7 @@ class Cost:
 
 @dataclass(eq=False, kw_only=True)
 class CompiledStep:
-    """Forward and backward pass of a compiled module; gradients are forgotten after every step.
+    """Forward and backward pass of a compiled module; gradients are dropped after each step.
 
     `compiled` makes what is measured of the module `eager`; see :func:`.compile.compiler`. `loss`
     is that of the measured batch of `samples`, `other_losses` are those of other sizes, which are
@@ -65,35 +65,35 @@ class CompiledStep:
     recompiles: int = field(default=0, init=False)
     calls: int = field(default=0, init=False)
     _graphs_before: int = field(default=0, init=False)
-    _cost: Cost | None = field(default=None, init=False)
+    _cost: CompileCost | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._compiled = self.compiled(self.eager)
 
     @property
-    def cost(self) -> Cost:
-        """What compiling took, once :meth:`prepare` found it out."""
+    def cost(self) -> CompileCost:
+        """Compilation cost, available after :meth:`prepare`."""
         assert self._cost is not None
         return self._cost
 
     def step(self) -> None:
-        """The compiled step: the hot path."""
+        """Run the compiled step (hot path)."""
         self._train(self._compiled)
         self.calls += 1
 
     def eager_step(self) -> None:
-        """The same, not compiled."""
+        """Run the uncompiled step."""
         self._train(self.eager)
 
     def prepare(self, log: Callable[[Mapping[str, object]], None]) -> Check:
-        """Compile cold and warm, and compare what is computed with the module that is not compiled.
+        """Compile cold and warm, and compare the results with the uncompiled module.
 
         Raises:
             CorrectnessError: loss or gradients differ by more than the tolerance.
             Unsupported: the back end lacks what it compiles with.
         """
         expected = self._results(self.eager)
-        with _needing_compilers():
+        with _compiler_errors():
             first_s = self._compile()
         error = relative_error(self._results(self._compiled), expected)
         if not error <= self.tolerance:  # also where it is no number
@@ -107,49 +107,49 @@ class CompiledStep:
         )
 
     def begin(self) -> None:
-        """Count recompiles from here."""
-        self._graphs_before = captured().graphs
+        """Start counting recompiles."""
+        self._graphs_before = capture_counters().graphs
 
     def finish(self) -> Mapping[str, float]:
-        """No facts; `recompiles` is then the number in the timed calls, which should be none."""
-        self.recompiles = captured().graphs - self._graphs_before
+        """No facts; `recompiles` then counts those during timing, ideally none."""
+        self.recompiles = capture_counters().graphs - self._graphs_before
         return {}
 
     def work(self) -> Work:
-        """The samples of the batch."""
+        """Samples of the batch."""
         return Work(samples=self.samples)
 
     def _compile(self) -> float:
-        """Find out the cost; the seconds of the first, cold step."""
+        """Determine the cost; return the seconds of the first, cold step."""
         from torch._inductor.utils import clear_caches, fresh_cache
 
         recompiles = self._batch_size_recompiles()
         with fresh_cache():
             torch.compiler.reset()
-            before = captured()
+            counters_before = capture_counters()
             cold_s = timed_s(self.step, self.device)
-            seen = captured() - before
+            captured_now = capture_counters() - counters_before
             torch.compiler.reset()
             clear_caches()
             warm_s = timed_s(self.step, self.device)
             steady_s = min(timed_s(self.step, self.device) for _ in range(3))
-        self._cost = Cost(
+        self._cost = CompileCost(
             cold_s=max(0.0, cold_s - steady_s),
             warm_s=max(0.0, warm_s - steady_s),
-            **seen._asdict(),
+            **captured_now._asdict(),
             batch_size_recompiles=recompiles,
         )
         return cold_s
 
     def _batch_size_recompiles(self) -> int:
-        """Capturing is the same for every back end: one that compiles nothing finds it out."""
+        """Count recompiles with a backend that only captures, since capture is the same for all."""
         torch.compiler.reset()
         module = cast("nn.Module", torch.compile(self.eager, backend="eager"))
         self.loss(module)
-        before = captured()
+        counters_before = capture_counters()
         for loss in self.other_losses:
             loss(module)
-        return (captured() - before).graphs
+        return (capture_counters() - counters_before).graphs
 
     def _train(self, module: nn.Module) -> None:
         self.loss(module).backward()
@@ -165,22 +165,22 @@ class CompiledStep:
         return results
 
 
-class Captured(NamedTuple):
-    """What torch has captured in this process so far."""
+class CaptureCounters(NamedTuple):
+    """Dynamo counters of this process."""
 
     graphs: int
     graph_breaks: int
     operations: int
 
-    def __sub__(self, earlier: Captured) -> Captured:
-        return Captured(*map(sub, self, earlier))
+    def __sub__(self, other: CaptureCounters) -> CaptureCounters:
+        return CaptureCounters(*map(sub, self, other))
 
 
-def captured() -> Captured:
-    """The counters of torch, which only grow."""
+def capture_counters() -> CaptureCounters:
+    """Read the counters, which only increase."""
     from torch._dynamo.utils import counters
 
-    return Captured(
+    return CaptureCounters(
         graphs=counters["stats"]["unique_graphs"],
         graph_breaks=sum(counters["graph_break"].values()),
         operations=counters["stats"]["calls_captured"],
@@ -188,7 +188,7 @@ def captured() -> Captured:
 
 
 def relative_error(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """The norm of all differences over the norm of all that is expected."""
+    """Norm of the difference over the norm of the expected values."""
     difference = [a - e for a, e in zip(actual, expected, strict=True)]
     return _norm(difference) / _norm(expected)
 
@@ -198,8 +198,8 @@ def _norm(tensors: Sequence[Tensor]) -> float:
 
 
 @contextmanager
-def _needing_compilers() -> Iterator[None]:
-    """What a back end lacks makes the benchmark unsupported.
+def _compiler_errors() -> Iterator[None]:
+    """Skip the benchmark if the backend lacks a compiler.
 
     Raises:
         Unsupported: naming what to install.

@@ -1,4 +1,4 @@
-"""Training to a target on real data, as a thing to measure."""
+"""Time-to-target training on real data as a benchmark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpubench_plugin.environment import synchronize
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.check import LossHistory
-from gpubench_plugin.training.model import run_once
+from gpubench_plugin.training.model import run_fake_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Milestone:
-    """An evaluation on the way to the target, and whether none before was better."""
+    """An evaluation on the way to the target, and whether it is the best so far."""
 
     step: int
     evaluation: Evaluation
@@ -48,50 +48,51 @@ class Milestone:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What the held-out samples must reach: an accuracy, or a loss."""
+    """Target for held-out samples: an accuracy or a loss."""
 
     accuracy: float | None
     loss: float | None
 
     @classmethod
     def of(cls, training: TrainingSection, workload: Workload[Any]) -> Target:
-        """The target in the section ``training``.
+        """The target in section ``training``.
 
         Raises:
             UsageProblem: there is none or two, or an accuracy is asked of what does not classify.
         """
-        made = cls(accuracy=training.target_accuracy, loss=training.target_loss)
-        if (made.accuracy is None) == (made.loss is None):
+        target = cls(accuracy=training.target_accuracy, loss=training.target_loss)
+        if (target.accuracy is None) == (target.loss is None):
             raise UsageProblem(
-                f"training.target_accuracy={made.accuracy} and training.target_loss={made.loss}; "
+                f"training.target_accuracy={target.accuracy} and "
+                f"training.target_loss={target.loss}; "
                 "allowed: one of them, the other null"
             )
-        if made.accuracy is not None and not workload.classifies:
+        if target.accuracy is not None and not workload.classifies:
             raise UsageProblem(
-                f"training.target_accuracy={made.accuracy}: {workload.section.name} does not "
+                f"training.target_accuracy={target.accuracy}: {workload.section.name} does not "
                 "classify; allowed: training.target_loss"
             )
-        return made
+        return target
 
     @property
-    def said(self) -> str:
-        """As the user wrote it."""
+    def text(self) -> str:
+        """The target as configured."""
         if self.accuracy is None:
             return f"training.target_loss={self.loss}"
         return f"training.target_accuracy={self.accuracy}"
 
     def value(self, evaluation: Evaluation) -> float:
-        """What the target is about."""
+        """The value compared with the target."""
         return evaluation.loss if evaluation.accuracy is None or self.loss else evaluation.accuracy
 
-    def is_better(self, one: Evaluation, other: Evaluation) -> bool:
-        """Whether `one` is nearer to the target than `other`, or further beyond it."""
+    def is_better(self, first: Evaluation, second: Evaluation) -> bool:
+        """Whether `first` is better than `second` with respect to the target."""
         if self.loss is not None:
-            return self.value(one) < self.value(other)
-        return self.value(one) > self.value(other)
+            return self.value(first) < self.value(second)
+        return self.value(first) > self.value(second)
 
     def is_reached(self, evaluation: Evaluation) -> bool:
-        """Whether it is good enough."""
+        """Whether the target is reached."""
         if self.loss is not None:
             return self.value(evaluation) <= self.loss
         return self.accuracy is not None and self.value(evaluation) >= self.accuracy
@@ -99,7 +100,7 @@ class Target:
 
 @dataclass(eq=False, kw_only=True)
 class Course:
-    """The same training every time: weights, order of batches and random numbers start alike.
+    """A reproducible training: same weights, batch order and random numbers each time.
 
     `build_trainer` makes a trainer of `module` on `data`, with an optimizer that has seen nothing;
     the weights to start from are those that `module` has now.
@@ -121,12 +122,12 @@ class Course:
 
     @property
     def trainer(self) -> Trainer:
-        """The trainer since the last :meth:`restart`."""
+        """Trainer since the last :meth:`restart`."""
         assert self._trainer is not None, "not begun"
         return self._trainer
 
     def restart(self) -> None:
-        """Go back to the start; what the last training counted is kept.
+        """Restore the initial state, keeping counts.
 
         Raises:
             CorrectnessError: the last training went wrong.
@@ -139,28 +140,28 @@ class Course:
         self._trainer.begin()
 
     def train(self, steps: int) -> None:
-        """Go on for some optimizer steps: the hot path."""
+        """Train for some optimizer steps (hot path)."""
         step = self.trainer.step
         for _ in repeat(None, steps):
             step()
 
     def losses(self, steps: int) -> Iterator[Tensor]:
-        """Go on for some optimizer steps, and hand out the loss of each as it was on this rank."""
+        """Train for some optimizer steps, yielding each loss on this rank."""
         for _ in repeat(None, steps):
             self.trainer.step()
             yield self.trainer.last_loss
 
     def evaluate(self) -> Evaluation:
-        """How good the model is now."""
+        """Evaluate the model."""
         return self.evaluator.evaluate()
 
-    def forget(self) -> None:
-        """Count from zero, with the next training."""
+    def reset_counts(self) -> None:
+        """Reset the counts with the next training."""
         self._trainer = None
         self._counted.clear()
 
-    def counted(self) -> Mapping[str, float]:
-        """What the trainings since :meth:`forget` counted, summed.
+    def counts(self) -> Mapping[str, float]:
+        """Counts of all trainings since :meth:`reset_counts`, summed.
 
         Raises:
             CorrectnessError: the last one went wrong.
@@ -174,8 +175,8 @@ class Course:
             self._trainer = None
 
 
-class Convergence:
-    """Trains to a target; one call of :meth:`step` is one whole training of as many steps as that.
+class TimeToTarget:
+    """Trains to a target; each call of :meth:`step` is a whole training of fixed length.
 
     How many steps it takes is found before the measurement, by a training that is evaluated every
     ``training.evaluate_every`` steps. What is timed is the same training again, from the same
@@ -191,39 +192,41 @@ class Convergence:
     def __init__(
         self,
         *,
-        course: Course,
+        training_run: Course,
         workload: Workload[Any],
         data: DataSource,
         training: TrainingSection,
         agreement: RankAgreement,
         reference: Callable[[], AbstractContextManager[Course]] | None = None,
     ):
-        self._course = course
+        self._run = training_run
         self._workload = workload
         self._training = training
         self._agreement = agreement
         self._reference = reference
         self._target = Target.of(training, workload)
-        accumulated = training.accumulation_steps
-        self._batches_per_epoch = (data.steps_per_epoch or 0) / accumulated
-        self._every = training.evaluate_every or -(-(data.steps_per_epoch or 1) // accumulated)
+        batches_per_step = training.accumulation_steps
+        self._batches_per_epoch = (data.steps_per_epoch or 0) / batches_per_step
+        self._evaluate_every = training.evaluate_every or -(
+            -(data.steps_per_epoch or 1) // batches_per_step
+        )
         self._steps = 0
-        self._reached: Evaluation | None = None
+        self._reference_evaluation: Evaluation | None = None
         self.calls = 0
         self.observers: list[Callable[[Milestone], object]] = []
 
     def restart(self) -> None:
-        """Go back to the start: the untimed setup of :meth:`step`."""
-        self._course.restart()
+        """Restore the initial state: untimed setup of :meth:`step`."""
+        self._run.restart()
 
     def step(self) -> None:
-        """One training from the start to the target: the hot path."""
-        self._course.train(self._steps)
+        """Train from the start to the target (hot path)."""
+        self._run.train(self._steps)
         self.calls += 1
 
     def brief_step(self) -> None:
-        """The first two optimizer steps of a training: the second has the optimizer's state."""
-        self._course.train(2)
+        """Run two optimizer steps; the second one has optimizer state."""
+        self._run.train(2)
 
     def prepare(self, log: Log) -> Check:
         """Train to the target, untimed, and compare the precision with fp32.
@@ -234,10 +237,10 @@ class Convergence:
         """
         milestones: list[Milestone] = []
         losses, first_step_s = self._train_to_target(log, milestones)
-        reached = milestones[-1]
-        self._steps, self._reached = reached.step, reached.evaluation
-        parity = self._parity(reached.evaluation)
-        log({"event": "convergence", "target": self._target.said, "step": reached.step, **parity})
+        final = milestones[-1]
+        self._steps, self._reference_evaluation = final.step, final.evaluation
+        parity = self._parity(final.evaluation)
+        log({"event": "convergence", "target": self._target.text, "step": final.step, **parity})
         epochs = (
             {"epochs_to_target": self._steps / self._batches_per_epoch}
             if self._batches_per_epoch
@@ -245,7 +248,7 @@ class Convergence:
         )
         return Check(
             correctness={
-                "target": self._target.said,
+                "target": self._target.text,
                 "losses": losses,
                 "evaluations": [milestone.point for milestone in milestones],
                 **parity,
@@ -260,28 +263,30 @@ class Convergence:
         )
 
     def begin(self) -> None:
-        """Count from zero."""
-        self._course.forget()
+        """Reset the counts."""
+        self._run.reset_counts()
 
     def finish(self) -> Mapping[str, float]:
-        """What was counted, and how good the last timed training was.
+        """Counted facts, and the evaluation after the last timed training.
 
         Raises:
             CorrectnessError: it went wrong, or led elsewhere than the untimed one.
         """
-        found = self._course.evaluate()
-        counted = self._course.counted()
-        if self._reached is not None:
-            self._compare(found, self._reached, "the timed training", "the untimed one")
-        return {**counted, **found.metrics}
+        evaluation = self._run.evaluate()
+        counts = self._run.counts()
+        if self._reference_evaluation is not None:
+            self._compare(
+                evaluation, self._reference_evaluation, "the timed training", "the untimed one"
+            )
+        return {**counts, **evaluation.metrics}
 
     def work(self) -> Work:
         """Samples and tokens of a whole training on this rank."""
         return Work(samples=self._samples, tokens=self._workload.tokens(self._samples))
 
     def flops_step(self) -> None:
-        """Forward and backward passes of a whole training as one of a huge batch, without data."""
-        run_once(self._workload, samples=self._samples, backward=True)
+        """Forward and backward passes of a whole training as one huge fake batch."""
+        run_fake_step(self._workload, samples=self._samples, backward=True)
 
     @property
     def _samples(self) -> int:
@@ -289,64 +294,66 @@ class Convergence:
         return self._steps * training.batch_size * training.accumulation_steps
 
     def _train_to_target(self, log: Log, milestones: list[Milestone]) -> tuple[list[float], float]:
-        """Train and evaluate in turn; the losses of training, the milestones in `milestones`.
+        """Train and evaluate alternately; return losses and time, filling `milestones`.
 
         It is the first training there is, as a timed call is one: its seconds without those of
         evaluations and of writing losses down are returned, too.
         """
-        self._course.restart()
+        self._run.restart()
         history = LossHistory(
             log, every=self._training.log_every, state=dict, agreement=self._agreement
         )
         step, best, spent_s = 0, None, 0.0
         while step < self._training.max_steps:
-            stretch = min(self._every, self._training.max_steps - step)
-            losses = self._course.losses(stretch)
-            for _ in range(stretch):
-                began = perf_counter()
+            steps_until_evaluation = min(self._evaluate_every, self._training.max_steps - step)
+            losses = self._run.losses(steps_until_evaluation)
+            for _ in range(steps_until_evaluation):
+                started = perf_counter()
                 loss = next(losses)
                 synchronize(loss.device)
-                spent_s += perf_counter() - began
+                spent_s += perf_counter() - started
                 history.add(loss)
-            step += stretch
-            evaluation = self._course.evaluate()
+            step += steps_until_evaluation
+            evaluation = self._run.evaluate()
             is_best = best is None or self._target.is_better(evaluation, best.evaluation)
             milestone = Milestone(
-                step=step, evaluation=evaluation, is_best=is_best, trainer=self._course.trainer
+                step=step, evaluation=evaluation, is_best=is_best, trainer=self._run.trainer
             )
             best = milestone if is_best else best
             milestones.append(milestone)
             log({"event": "evaluation", **milestone.point})
-            for tell in self.observers:
-                tell(milestone)
+            for observer in self.observers:
+                observer(milestone)
             if self._target.is_reached(evaluation):
                 return history.close(), spent_s
         assert best is not None  # there is at least one step
         raise CorrectnessError(
-            f"{self._target.said} was not reached within training.max_steps="
+            f"{self._target.text} was not reached within training.max_steps="
             f"{self._training.max_steps}: the best was {self._target.value(best.evaluation):.4g} "
             f"at step {best.step}"
         )
 
-    def _parity(self, own: Evaluation) -> dict[str, float]:
-        """The relative error of the loss, that in fp32, and the accuracy there."""
+    def _parity(self, own_evaluation: Evaluation) -> dict[str, float]:
+        """Relative loss error against fp32, with its loss and accuracy."""
         if self._reference is None:
             return {}
-        with self._reference() as course:
-            course.restart()
-            course.train(self._steps)
-            expected = course.evaluate()
-        error = self._compare(own, expected, "this precision", "fp32")
+        with self._reference() as reference_run:
+            reference_run.restart()
+            reference_run.train(self._steps)
+            expected = reference_run.evaluate()
+        error = self._compare(own_evaluation, expected, "this precision", "fp32")
         in_fp32 = {f"{name}_fp32": value for name, value in expected.metrics.items()}
         return {"parity_error": error, **in_fp32}
 
-    def _compare(self, found: Evaluation, expected: Evaluation, what: str, other: str) -> float:
-        """The relative error of the loss `found`."""
-        error = abs(found.loss - expected.loss) / (abs(expected.loss) or 1.0)
+    def _compare(
+        self, actual: Evaluation, expected: Evaluation, label: str, expected_label: str
+    ) -> float:
+        """Relative error of the loss `actual`; raises outside the band."""
+        error = abs(actual.loss - expected.loss) / (abs(expected.loss) or 1.0)
         if not error <= self._training.parity_band:
             raise CorrectnessError(
                 f"training.parity_band={self._training.parity_band}: after {self._steps} steps the "
-                f"loss on held-out samples is {found.loss:.4g} in {what}, {expected.loss:.4g} in "
-                f"{other}: a relative error of {error:.3g}"
+                f"loss on held-out samples is {actual.loss:.4g} in {label}, {expected.loss:.4g} in "
+                f"{expected_label}: a relative error of {error:.3g}"
             )
         return error

@@ -1,4 +1,4 @@
-"""How good a model is on samples that it was not trained on."""
+"""Evaluation of a model on held-out samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The mean loss over held-out samples, and the share of them in the right class.
+    """Mean loss and accuracy on held-out samples.
 
     `accuracy` is None where the model does not classify.
     """
@@ -34,14 +34,14 @@ class Evaluation:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Both by name, as facts of a benchmark and in its journal."""
+        """Both by metric name, for facts and journal."""
         accuracy = {} if self.accuracy is None else {"test_accuracy": self.accuracy}
         return {"test_loss": self.loss, **accuracy}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluator:
-    """Evaluates the model in training on the part of `data` that is held out.
+    """Evaluates the model in training on the held-out part of `data`.
 
     Several ranks evaluate their shares; all of them find the same.
 
@@ -64,7 +64,7 @@ class Evaluator:
             )
 
     def evaluate(self) -> Evaluation:
-        """Loss and accuracy now, in eval mode; the model is then in the mode that it was in.
+        """Current loss and accuracy in eval mode; the previous mode is restored.
 
         Raises:
             CorrectnessError: the loss is not finite.
@@ -84,7 +84,7 @@ class Evaluator:
         return Evaluation(loss=loss / samples, accuracy=accuracy)
 
     def _sums(self, batches: Iterable[Batch]) -> list[float]:
-        """The sum of losses, the number of samples in the right class, and that of all samples."""
+        """Sum of losses, number of correct samples, and number of samples."""
         means, correct, sizes = [], [], []
         for batch in batches:
             with self.precision.forward_context(self.device):
@@ -98,8 +98,8 @@ class Evaluator:
         return [fsum(losses), fsum(_values(correct)), float(sum(sizes))]
 
 
-class AfterTraining:
-    """Evaluates once the untimed training of a benchmark is over: ``training.evaluate``."""
+class EvaluationCheck:
+    """Evaluates after the untimed training (``training.evaluate``)."""
 
     def __init__(self, evaluate: Callable[[], Evaluation]):
         self._evaluate = evaluate
@@ -110,11 +110,11 @@ class AfterTraining:
         Raises:
             CorrectnessError: the loss is not finite.
         """
-        found = self._evaluate().metrics
-        log({"event": "evaluation", **found})
-        return Check(correctness={"evaluation": found}, facts=found)
+        evaluation = self._evaluate().metrics
+        log({"event": "evaluation", **evaluation})
+        return Check(correctness={"evaluation": evaluation}, facts=evaluation)
 
 
 def _values(tensors: list[Tensor]) -> list[float]:
-    """What the tensors hold; one wait for the device."""
+    """Values of the tensors with a single device synchronization."""
     return torch.stack(tensors).tolist() if tensors else []

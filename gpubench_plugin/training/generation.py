@@ -1,4 +1,4 @@
-"""Generating text as two things to measure: taking in the prompt, and one token after the other."""
+"""Text generation as two benchmarks: prefill, and decoding."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DTYPE: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class Generation:
-    """A model, a prompt, and a static cache; a subclass says what is one call.
+    """A model, a prompt, and a static cache; subclasses define one call.
 
     Greedy: of every row the most likely token follows, chosen on the device. Rows are `sequences`
     prompts of `prompt_tokens` tokens, drawn with the `seed`, and the cache has room for
@@ -45,7 +45,7 @@ class Generation:
         UsageProblem: the model has fewer positions than tokens.
     """
 
-    least_new_tokens: ClassVar[int]
+    min_new_tokens: ClassVar[int]
     reads: ClassVar[str]
     """The method of :class:`.CachedModel` that a call runs."""
 
@@ -66,10 +66,10 @@ class Generation:
         self.sequences = sequences
         self.prompt_tokens = prompt_tokens or max(1, positions // 2)
         self.new_tokens = positions - self.prompt_tokens if new_tokens is None else new_tokens
-        if self.new_tokens < self.least_new_tokens or self._length > positions:
+        if self.new_tokens < self.min_new_tokens or self._length > positions:
             raise UsageProblem(
                 f"inference.prompt_tokens={self.prompt_tokens} and inference.new_tokens="
-                f"{max(self.new_tokens, self.least_new_tokens)}: allowed: together at most "
+                f"{max(self.new_tokens, self.min_new_tokens)}: allowed: together at most "
                 f"model.sequence_length={positions}"
             )
         self._workload = workload
@@ -111,19 +111,19 @@ class Generation:
         return token
 
     def begin(self) -> None:
-        """Nothing is counted."""
+        """No-op: nothing is counted."""
 
     def _compare(self, logits: list[Tensor], tokens: list[Tensor]) -> Mapping[str, object]:
-        """Hold the `logits` that led to the `tokens` against a forward pass without a cache.
+        """Compare `logits` that led to `tokens` with a forward pass without a cache.
 
         Raises:
             CorrectnessError: they differ by more than the precision explains.
         """
         text = torch.cat([self._prompt, *tokens[:-1]], dim=1)
         with torch.inference_mode(), self._precision.forward_context(self._device):
-            expected = self._model.uncached(text, last=len(logits)).float()
-        found = torch.stack(logits, dim=1).float()
-        error = float((found - expected).abs().max() / expected.abs().max())
+            expected = self._model.uncached(text, last_positions=len(logits)).float()
+        cached_logits = torch.stack(logits, dim=1).float()
+        error = float((cached_logits - expected).abs().max() / expected.abs().max())
         tolerance = TOLERANCE.get(self._precision.compute_dtype, max(TOLERANCE.values()))
         if not error <= tolerance:  # NaN is no small error
             raise CorrectnessError(
@@ -131,12 +131,12 @@ class Generation:
                 f"forward pass without by {error:.3g} of the largest; allowed in "
                 f"{self._precision.name}: {tolerance:g}"
             )
-        equal = torch.cat(tokens, dim=1) == expected.argmax(dim=-1)
+        is_equal = torch.cat(tokens, dim=1) == expected.argmax(dim=-1)
         return {
             "cache_error": error,
             "cache_tolerance": tolerance,
-            "tokens_compared": equal.numel(),
-            "tokens_equal": int(equal.sum()),
+            "tokens_compared": is_equal.numel(),
+            "tokens_equal": int(is_equal.sum()),
         }
 
     def _require_finite_logits(self) -> None:
@@ -146,27 +146,27 @@ class Generation:
     def _run_without_data(self, tokens: int) -> None:
         """One call on so many tokens of each row; weights and cache have no data."""
         with FakeTensorMode(), torch.no_grad():
-            module = self._workload.without_data().build()
+            module = self._workload.for_fake_tensors().build()
             model = self._cached(module, torch.float32, torch.device("cpu"))
             getattr(model, self.reads)(torch.zeros(self.sequences, tokens, dtype=torch.long))
 
 
 class Prefill(Generation):
-    """Takes in the prompt and chooses the first token: one call of :meth:`step` is one prompt."""
+    """Prefill: each call of :meth:`step` reads the prompt and selects the first token."""
 
-    least_new_tokens = 0
-    reads = "first"
+    min_new_tokens = 0
+    reads = "prefill"
     _token: Tensor | None = None
 
     def step(self) -> None:
-        """All prompts from an empty cache to their first tokens: the hot path."""
-        self._model.rewind(0)
+        """Prefill all prompts from an empty cache (hot path)."""
+        self._model.reset_position(0)
         self._token = None  # captured graphs reuse its memory
         self._token = self._call(self._prompt)
         self.calls += 1
 
     def prepare(self, log: Log) -> Check:
-        """Read the prompts, timed; compare their logits, and a token's read from the cache.
+        """Prefill once, timed; compare the logits, also of a token read from the cache.
 
         Raises:
             CorrectnessError: they are not those of a forward pass without a cache.
@@ -177,7 +177,7 @@ class Prefill(Generation):
         logits, tokens = [self._logits.clone()], [self._token.clone()]
         if self.new_tokens:
             with torch.inference_mode(), self._precision.forward_context(self._device):
-                after, token = _greedy(self._model.next)(tokens[0])
+                after, token = _greedy(self._model.decode)(tokens[0])
             logits.append(after)
             tokens.append(token)
         return Check(
@@ -185,7 +185,7 @@ class Prefill(Generation):
         )
 
     def finish(self) -> Mapping[str, float]:
-        """``first_tokens`` of a row per call.
+        """``first_tokens`` per row and call.
 
         Raises:
             CorrectnessError: the last logits are not finite.
@@ -194,51 +194,51 @@ class Prefill(Generation):
         return {"first_tokens": 1.0}
 
     def work(self) -> Work:
-        """Prompts, and the tokens in them."""
+        """Prompts and their tokens."""
         return Work(samples=self.sequences, tokens=self.sequences * self.prompt_tokens)
 
     def flops_step(self) -> None:
-        """One call on tensors without data, for a FLOP counter."""
+        """Run one call on fake tensors, for FLOP counting."""
         self._run_without_data(self.prompt_tokens)
 
 
 class Decode(Generation):
-    """Generates: one call of :meth:`step` is one more token of every row.
+    """Decoding: each call of :meth:`step` generates one token per row.
 
     When the cache is full it goes on from the end of the prompt again. That happens inside the
     step: a count on the host, and once in `new_tokens` calls two operations that set how many
     tokens were seen.
     """
 
-    least_new_tokens = 1
-    reads = "next"
+    min_new_tokens = 1
+    reads = "decode"
 
     def __init__(self, **arguments: Any):
         super().__init__(**arguments)
         self._token = torch.zeros(self.sequences, 1, dtype=torch.long, device=self._device)
-        self._left = 0
+        self._remaining = 0
 
     def step(self) -> None:
-        """One token of every row: the hot path."""
-        if not self._left:
-            self._model.rewind(self.prompt_tokens)
-            self._left = self.new_tokens
+        """Generate one token per row (hot path)."""
+        if not self._remaining:
+            self._model.reset_position(self.prompt_tokens)
+            self._remaining = self.new_tokens
         self._token.copy_(self._call(self._token))
-        self._left -= 1
+        self._remaining -= 1
         self.calls += 1
 
     def prepare(self, log: Log) -> Check:
-        """Read the prompts; generate, the first call timed, and compare the logits.
+        """Prefill, decode with the first call timed, and compare the logits.
 
         Raises:
             CorrectnessError: they are not those of a forward pass without a cache.
         """
-        self._model.rewind(0)
+        self._model.reset_position(0)
         with torch.inference_mode(), self._precision.forward_context(self._device):
-            first, token = _greedy(self._model.first)(self._prompt)
+            first_logits, token = _greedy(self._model.prefill)(self._prompt)
         self._token.copy_(token)
-        logits, tokens = [first], [token]
-        self._left = self.new_tokens
+        logits, tokens = [first_logits], [token]
+        self._remaining = self.new_tokens
         first_step_s = None
         for _ in range(min(CHECKED_TOKENS, self.new_tokens)):
             took_s = timed_s(self.step, self._device)
@@ -252,7 +252,7 @@ class Decode(Generation):
         )
 
     def finish(self) -> Mapping[str, float]:
-        """``output_tokens`` of a row per call.
+        """``output_tokens`` per row and call.
 
         Raises:
             CorrectnessError: the last logits are not finite; a NaN in the cache stays in them.
@@ -261,25 +261,25 @@ class Decode(Generation):
         return {"output_tokens": 1.0}
 
     def work(self) -> Work:
-        """One token of every row."""
+        """One token per row."""
         return Work(tokens=self.sequences)
 
     def flops_step(self) -> None:
-        """One call on tensors without data, for a FLOP counter."""
+        """Run one call on fake tensors, for FLOP counting."""
         self._run_without_data(1)
 
 
 def _greedy(logits_of: Callable[[Tensor], Tensor]) -> Greedy:
-    """`logits_of` some tokens, and of each row the token with the largest."""
+    """Greedy decoding: logits, and the most likely token per row."""
 
-    def chosen(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def greedy_step(tokens: Tensor) -> tuple[Tensor, Tensor]:
         logits = logits_of(tokens)
         return logits, logits.argmax(dim=-1, keepdim=True)
 
-    return chosen
+    return greedy_step
 
 
 def _next_graph(compile: Compile | None, device: torch.device) -> None:
-    """Tell captured graphs that a new iteration starts, and outputs of the last are not needed."""
+    """Mark a new iteration for CUDA graphs, whose previous outputs may be overwritten."""
     if compile is not None and device.type == "cuda":
         torch.compiler.cudagraph_mark_step_begin()

@@ -1,4 +1,4 @@
-"""The forward pass as a thing to measure."""
+"""Inference: the forward pass as a benchmark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.distributed.fsdp import FSDPModule
 from gpubench_plugin.environment import timed_s
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.records import Check, Work
-from gpubench_plugin.training.model import run_once
+from gpubench_plugin.training.model import run_fake_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Inference:
-    """Runs `module` on `data` in eval mode: one call of :meth:`step` is one batch.
+    """Runs `module` on `data` in eval mode, one batch per call of :meth:`step`.
 
     Nothing in it waits for the device. `ranks_per_batch` ranks work on the same batch, of which
     each counts an equal part.
@@ -65,17 +65,17 @@ class Inference:
         return self._workload.tokens(self.samples_per_step)
 
     def step(self) -> None:
-        """One batch: the hot path."""
-        asked = perf_counter_ns()
+        """Run one batch (hot path)."""
+        requested_ns = perf_counter_ns()
         batch = next(self._data)
-        self._data_wait_ns += perf_counter_ns() - asked
+        self._data_wait_ns += perf_counter_ns() - requested_ns
         self._output = None  # or two batches' outputs would take memory at once
         with self._without_gradients(), self._precision.forward_context(self._device):
             self._output = self._workload.forward(self._module, batch)
         self.calls += 1
 
     def prepare(self, log: Log) -> Check:
-        """Run one batch, timed, and look at its outputs.
+        """Run one batch, timed, and check its outputs.
 
         Raises:
             CorrectnessError: an output is not finite.
@@ -86,11 +86,11 @@ class Inference:
         return Check(correctness={"outputs_finite": True}, facts={"first_step_s": first_step_s})
 
     def begin(self) -> None:
-        """Count from zero."""
+        """Reset the counts."""
         self._data_wait_ns = 0
 
     def finish(self) -> Mapping[str, float]:
-        """``data_wait_s`` since :meth:`begin`; of a denoising network ``iterations_per_call``.
+        """``data_wait_s`` since :meth:`begin`; for denoising models ``iterations_per_call``.
 
         Raises:
             CorrectnessError: an output of the last call is not finite.
@@ -106,14 +106,14 @@ class Inference:
         return Work(samples=self.samples_per_step, tokens=self.tokens_per_step)
 
     def flops_step(self) -> None:
-        """The forward pass of one batch on tensors without data, for a FLOP counter."""
-        run_once(self._workload, samples=self.samples_per_step, backward=False)
+        """Forward pass of one batch on fake tensors, for FLOP counting."""
+        run_fake_step(self._workload, samples=self.samples_per_step, backward=False)
 
     def _require_finite_output(self) -> None:
         output = self._output
         # The extremes say it without the temporary tensors of isfinite: outputs may be gigabytes.
         if output is not None and not bool(torch.stack(output.aminmax()).isfinite().all()):
-            bad = int((~torch.isfinite(output)).sum())
+            bad_count = int((~torch.isfinite(output)).sum())
             raise CorrectnessError(
-                f"the model's output: {bad} of {output.numel()} values are not finite"
+                f"the model's output: {bad_count} of {output.numel()} values are not finite"
             )

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint, as JSON beside it: version, hash, and every tensor's layout."""
+"""Checkpoint manifest, a JSON file with version, hash, and tensor layouts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gpubench_plugin.errors import ResultsError, Unsupported, UsageProblem
 _AT_ONCE: Final = 1 << 20
 
 
-def write_whole(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Write `path` with what `fill` puts into the file it is given.
+def write_atomically(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    """Write `path` atomically with `fill`.
 
     Raises:
         ResultsError: the system did not take it; what stood at `path` is as it was.
@@ -34,12 +34,12 @@ def write_whole(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of the file at `path`, in hexadecimal; raises OSError."""
-    found = sha256()
+    """SHA-256 of the file at `path`, in hexadecimal; raises OSError."""
+    digest = sha256()
     with path.open("rb") as file:
         while data := file.read(_AT_ONCE):
-            found.update(data)
-    return found.hexdigest()
+            digest.update(data)
+    return digest.hexdigest()
 
 
 FORMAT: Final = "gpubench-checkpoint"
@@ -50,8 +50,8 @@ _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorFacts:
-    """How the numbers of a tensor lie in memory; `stride` counts elements."""
+class TensorLayout:
+    """Memory layout of a tensor; `stride` counts elements."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -59,7 +59,7 @@ class TensorFacts:
 
     @classmethod
     def of(cls, tensor: Tensor) -> Self:
-        """Those of `tensor`.
+        """Layout of `tensor`.
 
         Raises:
             Unsupported: it has no strides.
@@ -70,12 +70,12 @@ class TensorFacts:
         return cls(dtype=dtype, shape=tuple(tensor.shape), stride=tensor.stride())
 
 
-Facts = Mapping[str, TensorFacts]
+Facts = Mapping[str, TensorLayout]
 
 
-def facts_of(tree: object, prefix: str = "") -> dict[str, TensorFacts]:
-    """The facts of all tensors in nested dictionaries, lists and tuples, by dotted path."""
-    return {path: TensorFacts.of(tensor) for path, tensor in _tensors(tree, prefix)}
+def layouts_of(tree: object, prefix: str = "") -> dict[str, TensorLayout]:
+    """Layouts of all tensors in nested containers, by dotted path."""
+    return {path: TensorLayout.of(tensor) for path, tensor in _tensors(tree, prefix)}
 
 
 def _tensors(tree: object, prefix: str) -> Iterator[tuple[str, Tensor]]:
@@ -92,23 +92,28 @@ def _tensors(tree: object, prefix: str) -> Iterator[tuple[str, Tensor]]:
         yield from _tensors(value, f"{prefix}.{name}" if prefix else name)
 
 
-def differences(saved: Facts, here: Facts) -> list[str]:
-    """What is not alike, one line each, in the order of the names."""
+def differences(saved_layouts: Facts, now: Facts) -> list[str]:
+    """Differences, one line each, sorted by name."""
     lines = []
-    for name in sorted({*saved, *here}):
-        if name not in saved:
+    for name in sorted({*saved_layouts, *now}):
+        if name not in saved_layouts:
             lines.append(f"{name} is missing in the checkpoint")
-        elif name not in here:
+        elif name not in now:
             lines.append(f"{name} is unexpected: there is no such tensor here")
         else:
-            lines += _unlike(name, asdict(saved[name]), asdict(here[name]))
+            lines += _layout_differences(name, asdict(saved_layouts[name]), asdict(now[name]))
     return lines
 
 
-def _unlike(name: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
-    for what, value in saved.items():
-        if value != here[what]:
-            yield f"{name} has {what} {_shown(value)} in the checkpoint, {_shown(here[what])} here"
+def _layout_differences(
+    name: str, saved_layout: Mapping[str, Any], now: Mapping[str, Any]
+) -> Iterator[str]:
+    for attribute, value in saved_layout.items():
+        if value != now[attribute]:
+            yield (
+                f"{name} has {attribute} {_shown(value)} in the checkpoint, "
+                f"{_shown(now[attribute])} here"
+            )
             return  # another shape has other strides, too
 
 
@@ -118,7 +123,7 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """A checkpoint's description.
+    """Description of a checkpoint.
 
     `file` lies in the same folder and has that many `bytes` and that `sha256`. `settings` are what
     must be the same to go on from it, `metrics` what training had reached at `step`, counted in
@@ -135,18 +140,18 @@ class Manifest:
     torch: str = field(default_factory=lambda: str(torch.__version__))
 
     def write(self, path: Path) -> None:
-        """Write it to `path`, durably.
+        """Write the manifest durably.
 
         Raises:
             ResultsError: it could not be written.
         """
         fields = {"format": FORMAT, "version": _FORM.newest, **stored.dumped(self)}
         text = json_files.text(fields, indent=1)
-        write_whole(path, lambda file: file.write(f"{text}\n".encode()))
+        write_atomically(path, lambda file: file.write(f"{text}\n".encode()))
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The manifest at `path`.
+        """Read the manifest at `path`.
 
         Raises:
             UsageProblem: there is none, it is of a newer version, or it is not what it should be.
@@ -160,8 +165,8 @@ class Manifest:
             raise UsageProblem(f"{path}: file {manifest.file!r} is not a name in the same folder")
         return manifest
 
-    def require_file(self, path: Path) -> None:
-        """Refuse a file at `path` that is not the one described.
+    def verify_file(self, path: Path) -> None:
+        """Verify that the file at `path` is the one described.
 
         Raises:
             UsageProblem: it is missing, no regular file (a pipe would block), of another length,
@@ -169,26 +174,28 @@ class Manifest:
         """
         try:
             status = path.stat()
-            found, is_regular = status.st_size, stat.S_ISREG(status.st_mode)
-            digest = sha256_of(path) if is_regular and found == self.bytes else ""
+            size, is_regular = status.st_size, stat.S_ISREG(status.st_mode)
+            digest = sha256_of(path) if is_regular and size == self.bytes else ""
         except OSError as error:
             raise UsageProblem(f"{path} cannot be read: {error.strerror}") from error
         if not is_regular:
             raise UsageProblem(f"{path} is no regular file")
-        if found != self.bytes:
-            what = "cut off" if found < self.bytes else "too long"
-            raise UsageProblem(f"{path} is {what}: {found} bytes, its manifest says {self.bytes}")
+        if size != self.bytes:
+            description = "cut off" if size < self.bytes else "too long"
+            raise UsageProblem(
+                f"{path} is {description}: {size} bytes, its manifest says {self.bytes}"
+            )
         if digest != self.sha256:
             raise UsageProblem(
                 f"{path} was changed: its sha256 is {digest}, its manifest says {self.sha256}"
             )
 
 
-def refuse(where: Path, lines: Sequence[str]) -> None:
-    """Refuse a checkpoint that is not alike, if there are `lines` that say how.
+def refuse_mismatch(path: Path, lines: Sequence[str]) -> None:
+    """Refuse a mismatching checkpoint if there are `lines` with differences.
 
     Raises:
         UsageProblem: with the first of them.
     """
     if lines:
-        raise UsageProblem(f"{where} does not fit: {listed(lines, separator='; ')}")
+        raise UsageProblem(f"{path} does not fit: {listed(lines, separator='; ')}")

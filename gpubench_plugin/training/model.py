@@ -11,7 +11,7 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
-from gpubench_plugin.training.compile import compiler
+from gpubench_plugin.training.compile import make_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,14 +40,14 @@ def build_model(
     compiled: Compiled | None = None,
     wrap: Wrap | None = None,
 ) -> nn.Module:
-    """The workload's model: seeded, cast, on the device in its memory format, compiled, wrapped.
+    """Build the workload's model: seeded, converted, on the device, compiled, wrapped.
 
     The weights are drawn on the CPU: they are the same on every device and on every rank. The
     random state is left as it was. What is compiled is the model inside the wrapper of a
     parallelism, by parts where `compiled` says so, as torch advises:
     https://docs.pytorch.org/docs/stable/compile/programming_model.where_to_apply_compile.html
     """
-    compile_part = compiler(mode=section.compile, backend=section.compile_backend)
+    compile_part = make_compiler(mode=section.compile, backend=section.compile_backend)
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(seed)
         module = workload.build()
@@ -58,14 +58,14 @@ def build_model(
     return module if wrap is None else wrap(module)
 
 
-def run_once(workload: Workload[Any], *, samples: int, backward: bool) -> None:
-    """Build the model and a batch of `samples`, run forward (and `backward`), compute nothing.
+def run_fake_step(workload: Workload[Any], *, samples: int, backward: bool) -> None:
+    """Build model and batch as fake tensors and run forward (and `backward`).
 
     On fake tensors, which know their shape only: a ``FlopCounterMode`` around the call counts the
     full model anywhere, in no memory. Activations computed again are not counted, as is the custom
     for MFU: Chowdhery et al. 2022, PaLM, https://arxiv.org/abs/2204.02311, appendix B.
     """
-    workload = workload.without_data()
+    workload = workload.for_fake_tensors()
     with FakeTensorMode(), nullcontext() if backward else torch.no_grad():
         module = workload.build()
         batch = workload.synthetic_batch(samples, device=torch.device("cpu"))
@@ -76,14 +76,14 @@ def run_once(workload: Workload[Any], *, samples: int, backward: bool) -> None:
 
 
 def model_state(module: nn.Module) -> dict[str, Tensor]:
-    """The parameters and persistent buffers of `module`, which live on in it: nothing is copied."""
+    """Parameters and persistent buffers of `module`, by reference."""
     return {_plain(name): value for name, value in _inner(module).state_dict().items()}
 
 
 def load_model_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Copy `state`, as :func:`model_state` gave it, into the tensors of `module`."""
-    inner = _inner(module)
-    inner.load_state_dict({name: state[_plain(name)] for name in inner.state_dict()})
+    """Copy a :func:`model_state` into the tensors of `module`."""
+    unwrapped = _inner(module)
+    unwrapped.load_state_dict({name: state[_plain(name)] for name in unwrapped.state_dict()})
 
 
 def _inner(module: nn.Module) -> nn.Module:

@@ -1,4 +1,4 @@
-"""From a loss to updated weights: loss scaling, clipping, optimizer, schedule."""
+"""Optimization: loss scaling, clipping, optimizer step, schedule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GlobalNorm = Callable[[Iterable[nn.Parameter]], float]
 
 
 class Optimization:
-    """The part of a training step that is the same for every model.
+    """The model-independent part of a training step.
 
     Where gradients overflow, the `scaler` leaves an update out; the schedule waits for the
     updates that happen, as far as the host knows of them. `global_norm` is that of the gradients
@@ -52,13 +52,13 @@ class Optimization:
         self._clipping = training.gradient_clipping
         self.scaler = scaler
         self._global_norm = global_norm or gradient_norm
-        self._updates = None if scaler is None else ScaledUpdates(self._optimizer, device)
+        self._updates = None if scaler is None else AppliedUpdateCounter(self._optimizer, device)
         self._steps = 0
-        self._steps_before = 0
+        self._steps_at_load = 0
 
     @property
     def learning_rate(self) -> float:
-        """The rate of the next update."""
+        """Learning rate of the next update."""
         return float(self._optimizer.param_groups[0]["lr"])
 
     @property
@@ -68,17 +68,17 @@ class Optimization:
 
     @property
     def total_steps(self) -> int:
-        """Calls of :meth:`update` from the very start, also before a checkpoint."""
-        return self._steps_before + self._steps
+        """Calls of :meth:`update` in total, including those before a checkpoint."""
+        return self._steps_at_load + self._steps
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradients of `loss`, scaled where the precision needs it."""
+        """Accumulate the gradients of `loss`, scaled if the precision requires it."""
         if self.scaler is not None:
             loss = self.scaler.scale(loss)
         loss.backward()
 
     def update(self) -> None:
-        """Use up the gradients."""
+        """Apply and clear the gradients."""
         optimizer, scaler = self._optimizer, self.scaler
         if self._clipping is not None:
             if scaler is not None:
@@ -90,21 +90,21 @@ class Optimization:
             scaler.step(optimizer)
             scaler.update()
         optimizer.zero_grad(set_to_none=True)
-        if self._scheduler is not None and (self._updates is None or self._updates.called_last()):
+        if self._scheduler is not None and (self._updates is None or self._updates.was_called()):
             self._scheduler.step()
         self._steps += 1
 
-    def gradient_norm(self, of: Iterable[nn.Parameter] | None = None) -> float:
-        """The 2-norm of the gradients of all parameters together, without the scaler's scale.
+    def gradient_norm(self, parameters: Iterable[nn.Parameter] | None = None) -> float:
+        """2-norm of all gradients without the loss scale.
 
-        That of some where they are named in `of`. Waits for the device. To be asked before
+        That of some where they are named in `parameters`. Waits for the device. To be asked before
         :meth:`update`, by every rank.
         """
         scale = 1.0 if self.scaler is None else self.scaler.get_scale()
-        return self._global_norm(self._parameters if of is None else of) / scale
+        return self._global_norm(self._parameters if parameters is None else parameters) / scale
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of optimizer, schedule and scaler; None of what there is not."""
+        """State of optimizer, schedule and scaler; None for missing ones."""
         scheduler, scaler = self._scheduler, self.scaler
         return {
             "optimizer": self._optimizer.state_dict(),
@@ -114,28 +114,28 @@ class Optimization:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` gave of an optimization of the same kind."""
+        """Restore a state of :meth:`state_dict`."""
         self._optimizer.load_state_dict(state["optimizer"])
         if self._scheduler is not None:
             self._scheduler.load_state_dict(state["scheduler"])
         if self.scaler is not None:
             self.scaler.load_state_dict(state["scaler"])
-        self._steps_before = state["steps"] - self._steps
+        self._steps_at_load = state["steps"] - self._steps
 
     def reset(self) -> None:
-        """Count steps and skipped steps from zero."""
-        self._steps_before += self._steps
+        """Reset the counts of steps and skipped steps."""
+        self._steps_at_load += self._steps
         self._steps = 0
         if self._updates is not None:
             self._updates.reset()
 
     def skipped_steps(self) -> int:
-        """Steps since :meth:`reset` that left the weights alone; waits for the device."""
+        """Steps since :meth:`reset` that were skipped; synchronizes."""
         return 0 if self._updates is None else self._steps - self._updates.applied()
 
 
-class ScaledUpdates:
-    """Counts the updates that a GradScaler lets through, without waiting for the device.
+class AppliedUpdateCounter:
+    """Counts updates applied by a GradScaler without synchronizing.
 
     There are two kinds of optimizer. An ordinary one is not called when gradients are not finite:
     its calls are the updates. A fused one is always called and finds in its attribute
@@ -146,27 +146,27 @@ class ScaledUpdates:
     def __init__(self, optimizer: Optimizer, device: torch.device):
         self._calls = 0
         self._calls_before = 0
-        self._left_out = torch.zeros((), device=device)
+        self._skipped = torch.zeros((), device=device)
         optimizer.register_step_post_hook(self._after_call)
 
     def _after_call(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         self._calls += 1
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is not None:
-            self._left_out.add_(found_inf)
+            self._skipped.add_(found_inf)
 
     def reset(self) -> None:
-        """Count from zero."""
+        """Reset the count."""
         self._calls = 0
         self._calls_before = 0
-        self._left_out.zero_()
+        self._skipped.zero_()
 
-    def called_last(self) -> bool:
-        """Whether the optimizer was called since this was asked before."""
-        called = self._calls > self._calls_before
+    def was_called(self) -> bool:
+        """Whether the optimizer was called since the last query."""
+        was_called = self._calls > self._calls_before
         self._calls_before = self._calls
-        return called
+        return was_called
 
     def applied(self) -> int:
-        """Updates since :meth:`reset`; waits for the device."""
-        return self._calls - int(self._left_out)
+        """Updates since :meth:`reset`; synchronizes."""
+        return self._calls - int(self._skipped)

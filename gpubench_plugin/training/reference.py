@@ -1,4 +1,4 @@
-"""The first steps of a training beside the same steps in plain fp32.
+"""fp32 reference: the first training steps repeated in plain fp32.
 
 The reference has the same weights, batches, optimizer and random numbers, and nothing else of what
 is measured: no autocast, no GradScaler, no TF32, no compiler, no wrapper, and not the trainer's
@@ -23,7 +23,7 @@ from torch._subclasses import FakeTensorMode
 from gpubench_plugin import catalog
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.flags import UNCHECKED
-from gpubench_plugin.measure import return_free_memory
+from gpubench_plugin.measure import release_memory
 from gpubench_plugin.records import Check
 from gpubench_plugin.results import is_out_of_memory
 from gpubench_plugin.training.bands import bands_of, nearest_the_loss, normalises_batches
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.config import MeasureSection, TrainingSection
     from gpubench_plugin.distributed import RankAgreement
     from gpubench_plugin.training.bands import Bands
-    from gpubench_plugin.training.check import WatchedStep
-    from gpubench_plugin.training.schedulers.base import Schedule
+    from gpubench_plugin.training.check import RecordedStep
+    from gpubench_plugin.training.schedulers.base import LearningRateSchedule
     from gpubench_plugin.workloads import Batch, Workload
 
     Given = tuple[Sequence[Batch], bool]  # of a step: its batches, and whether it has no update
@@ -57,8 +57,8 @@ _MOMENTS: Final = 2
 _T = TypeVar("_T")
 
 
-class Reference:
-    """Trains `workload` again as plainly as can be, and compares the first `steps`.
+class Fp32Reference:
+    """Trains `workload` again in plain fp32 and compares the first `steps`.
 
     `section` builds the model, `seed` draws its weights. `precision` names what is measured, and
     `compute_dtypes` what it computes in and reduces gradients in. `averaging` says that the ranks
@@ -96,10 +96,12 @@ class Reference:
         self._averaging = averaging and agreement.world_size > 1
         self._shares_batch = shares_batch
         self._free_bytes = free_bytes
-        self._ahead: _Trained | Check | None = None
+        self._precomputed: _ReferenceSteps | Check | None = None
 
-    def look_ahead(self, batches: Iterator[Batch], *, start: RandomState) -> Iterator[Batch]:
-        """All of `batches`; the reference has then trained on those of the first step.
+    def precompute_first_step(
+        self, batches: Iterator[Batch], *, start: RandomState
+    ) -> Iterator[Batch]:
+        """Yield `batches` unchanged, after training the reference on those of the first step.
 
         It does so where no other step is compared: before the measured training has gradients and
         an optimizer's states, both models together take less than that training does later. Every
@@ -107,12 +109,12 @@ class Reference:
         """
         if self.steps > 1:
             return batches
-        taken = tuple(islice(batches, self._training.accumulation_steps))
-        self._ahead = self._apart([(taken, False)], start)
-        return chain(taken, batches)
+        first_batches = tuple(islice(batches, self._training.accumulation_steps))
+        self._precomputed = self._run_isolated([(first_batches, False)], start)
+        return chain(first_batches, batches)
 
-    def compare(self, watched: Sequence[WatchedStep], *, start: RandomState) -> Check:
-        """The errors of what was `watched` from the first step on, which began in state `start`.
+    def compare(self, recorded_steps: Sequence[RecordedStep], *, start: RandomState) -> Check:
+        """Errors of the `recorded_steps` steps, which started in state `start`.
 
         The random generators are left as they were, and nothing the reference took stays in
         memory. A step that a GradScaler skipped has no norm to compare, and the reference skips
@@ -122,93 +124,99 @@ class Reference:
         Raises:
             CorrectnessError: an error is beyond the band, or the reference is not finite.
         """
-        losses, norms, nearest, skipped = self._mean(
-            [s.loss for s in watched],
-            [s.gradient_norm for s in watched],
-            [s.nearest_norm for s in watched],
-            [float(s.skipped) for s in watched],
+        losses, norms, near_loss_norms, skipped = self._mean(
+            [s.loss for s in recorded_steps],
+            [s.gradient_norm for s in recorded_steps],
+            [s.nearest_norm for s in recorded_steps],
+            [float(s.skipped) for s in recorded_steps],
         )
-        trained = self._ahead
+        trained = self._precomputed
         if trained is None:
-            given = [(step.batches, step.skipped) for step in watched]
-            trained = self._apart(given, start)
+            steps = [(step.batches, step.skipped) for step in recorded_steps]
+            trained = self._run_isolated(steps, start)
         if isinstance(trained, Check):
             return trained
-        absent = [share > 0 for share in skipped]
-        begun = next((n for n, skips in enumerate(absent, 1) if not skips), len(absent))
-        first, later = trained.bands.first, trained.bands.later
-        norm_values = partial(Values, first=begun, key="measure.check_gradient_band")
+        is_absent = [share > 0 for share in skipped]
+        first_update = next(
+            (n for n, skips in enumerate(is_absent, 1) if not skips), len(is_absent)
+        )
+        first_bands, later_bands = trained.bands.first, trained.bands.later
+        norm_values = partial(Values, first=first_update, key="measure.check_gradient_band")
         return compared(
             losses=Values(
                 name="loss",
                 measured=losses,
                 reference=trained.losses,
-                absent=[False] * len(losses),
-                bands=(first.loss, later.loss),
-                first=begun,
+                is_absent=[False] * len(losses),
+                bands=(first_bands.loss, later_bands.loss),
+                first=first_update,
                 key="measure.check_loss_band",
             ),
             norms=norm_values(
                 name="gradient norm",
                 measured=norms,
                 reference=trained.gradient_norms,
-                absent=absent,
+                is_absent=is_absent,
                 bands=(
-                    later.gradient_norm if trained.normalised else first.gradient_norm,
-                    later.gradient_norm,
+                    later_bands.gradient_norm if trained.normalised else first_bands.gradient_norm,
+                    later_bands.gradient_norm,
                 ),
             ),
             nearest=norm_values(
                 name="gradient norm nearest the loss",
-                measured=nearest[:begun],
-                reference=trained.nearest_norms[:begun],
-                absent=absent[:begun],
-                bands=(first.gradient_norm, first.gradient_norm),
+                measured=near_loss_norms[:first_update],
+                reference=trained.nearest_norms[:first_update],
+                is_absent=is_absent[:first_update],
+                bands=(first_bands.gradient_norm, first_bands.gradient_norm),
             ),
         )
 
-    def _apart(self, given: Sequence[Given], start: RandomState) -> _Trained | Check:
-        """What the reference finds from state `start`; generators and memory are as before."""
-        now = RandomState.capture(self._device)
+    def _run_isolated(self, steps: Sequence[Given], start: RandomState) -> _ReferenceSteps | Check:
+        """Run the reference from `start`, preserving generators and memory."""
+        current_state = RandomState.capture(self._device)
         start.restore(self._device)
         try:
             with catalog.load("precision", "fp32")().switches():
-                return self._train(given)
+                return self._train(steps)
         finally:
-            now.restore(self._device)
-            return_free_memory(self._device)
+            current_state.restore(self._device)
+            release_memory(self._device)
 
-    def _train(self, given: Sequence[Given]) -> _Trained | Check:
-        """The reference's steps; or the record of why there is nothing to compare with."""
-        needed = free = None
+    def _train(self, steps: Sequence[Given]) -> _ReferenceSteps | Check:
+        """Run the reference's steps, or record why it is unavailable."""
+        needed_bytes = free_bytes = None
         if self._free_bytes is not None:
-            needed, free = self._needed_bytes(), self._free_bytes()
-        if not self._everywhere(needed is None or free is None or needed <= free):
-            return _unchecked(needed, free)
+            needed_bytes, free_bytes = self._needed_bytes(), self._free_bytes()
+        if not self._on_all_ranks(
+            needed_bytes is None or free_bytes is None or needed_bytes <= free_bytes
+        ):
+            return _not_compared(needed_bytes, free_bytes)
         try:
-            return self._trained(given)
+            return self._trained(steps)
         except _DoesNotFitError:
             pass  # beyond this block nothing of it is left
-        return_free_memory(self._device)
-        return _unchecked(self._needed_bytes() if needed is None else needed, free)
+        release_memory(self._device)
+        return _not_compared(
+            self._needed_bytes() if needed_bytes is None else needed_bytes, free_bytes
+        )
 
-    def _trained(self, given: Sequence[Given]) -> _Trained | Check:
-        module = self._attempt(self._build)
-        if reason := self._incomparable(module):
+    def _trained(self, steps: Sequence[Given]) -> _ReferenceSteps | Check:
+        module = self._call_protected(self._build)
+        if reason := self._incomparable_reason(module):
             return Check(correctness={"reference": {"not_compared": reason}})
-        nearest = nearest_the_loss(module)
-        updates = _PlainUpdates(module, self._training, self._device)
+        near_loss_parameters = nearest_the_loss(module)
+        updates = _TorchUpdates(module, self._training, self._device)
         own_losses, own_norms, own_nearest = [], [], []
-        for number, (batches, skipped) in enumerate(given, 1):
-            own_losses.append(self._attempt(partial(self._backward, module, batches)))
+        for number, (batches, skipped) in enumerate(steps, 1):
+            own_losses.append(self._call_protected(partial(self._backward, module, batches)))
             if self._averaging:
                 _average_gradients(module, self._agreement.world_size)
             own_norms.append(updates.gradient_norm())
-            own_nearest.append(_norm(nearest))
-            if number < len(given):
-                self._attempt(partial(updates.update, skipped=skipped))
+            own_nearest.append(_norm(near_loss_parameters))
+            if number < len(steps):
+                self._call_protected(partial(updates.update, skipped=skipped))
         losses, norms, of_nearest = self._mean(own_losses, own_norms, own_nearest)
-        return _Trained(
+        return _ReferenceSteps(
             losses=losses,
             gradient_norms=norms,
             nearest_norms=of_nearest,
@@ -216,25 +224,25 @@ class Reference:
             normalised=normalises_batches(module),
         )
 
-    def _attempt(self, work: Callable[[], _T]) -> _T:
-        """The result of `work`.
+    def _call_protected(self, work: Callable[[], _T]) -> _T:
+        """Run `work`, returning its result.
 
         Raises:
             _DoesNotFitError: a rank, perhaps another one, ran out of memory.
         """
-        done: list[_T] = []
+        results: list[_T] = []
         try:
-            done.append(work())
+            results.append(work())
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-        if not self._everywhere(bool(done)):
+        if not self._on_all_ranks(bool(results)):
             raise _DoesNotFitError
-        return done[0]
+        return results[0]
 
-    def _everywhere(self, fits: bool) -> bool:
-        """Whether it holds on all ranks."""
-        return self._agreement.mean([float(fits)]) == [1.0]
+    def _on_all_ranks(self, condition: bool) -> bool:
+        """Whether the condition holds on all ranks."""
+        return self._agreement.mean([float(condition)]) == [1.0]
 
     def _needed_bytes(self) -> int:
         samples, steps = self._training.batch_size, self.steps
@@ -249,19 +257,19 @@ class Reference:
             precision=catalog.load("precision", "fp32")(),
         ).train()
 
-    def _incomparable(self, module: nn.Module) -> str | None:
-        """Why the measured model computes something else by design."""
-        dropping = any(isinstance(m, _DROPOUT) and m.p > 0 for m in module.modules())
-        if dropping and self._workload.section.compile != "none":
+    def _incomparable_reason(self, module: nn.Module) -> str | None:
+        """Why the measured model differs from the reference by design, or None."""
+        has_dropout = any(isinstance(m, _DROPOUT) and m.p > 0 for m in module.modules())
+        if has_dropout and self._workload.section.compile != "none":
             return "compiled dropout draws other random numbers; set its rate to 0 to compare"
-        if dropping and self._shares_batch:
+        if has_dropout and self._shares_batch:
             return "ranks that divide a model draw dropout apart; set its rate to 0 to compare"
         if self._shares_batch and normalises_batches(module):
             return "ranks that divide a model may normalise parts of the batch"
         return None
 
     def _backward(self, module: nn.Module, batches: Sequence[Batch]) -> float:
-        """Add the gradients of the mean loss of `batches`, which is returned."""
+        """Accumulate gradients of the mean loss of `batches`, and return the loss."""
         losses = []
         for batch in batches:
             loss = self._workload.loss(module, _in_fp32(batch)) / len(batches)
@@ -270,14 +278,14 @@ class Reference:
         return sum(losses)
 
     def _mean(self, *columns: Sequence[float]) -> list[list[float]]:
-        """Each value of equally long columns as the mean over the ranks: all judge the same."""
-        means = self._agreement.mean([value for column in columns for value in column])
+        """Mean over ranks of each value of equally long columns, so that all ranks agree."""
+        rank_means = self._agreement.mean([value for column in columns for value in column])
         length = len(columns[0])
-        return [means[at : at + length] for at in range(0, len(means), length)]
+        return [rank_means[at : at + length] for at in range(0, len(rank_means), length)]
 
 
-class _PlainUpdates:
-    """Clipping, optimizer and schedule straight from torch: no code of what is judged."""
+class _TorchUpdates:
+    """Clipping, optimizer and schedule directly from torch, independent of the code under test."""
 
     def __init__(self, module: nn.Module, training: TrainingSection, device: torch.device):
         self._parameters = [p for p in module.parameters() if p.requires_grad]
@@ -286,7 +294,7 @@ class _PlainUpdates:
         self._moves_when_skipped: bool = builder(training, device).fused
         unfused = training.model_copy(update={"fused": False})
         self._optimizer: Optimizer = builder(unfused, device).build(self._parameters)
-        schedule: Schedule = catalog.load("schedulers", training.scheduler)
+        schedule: LearningRateSchedule = catalog.load("schedulers", training.scheduler)
         self._scheduler = schedule.build(self._optimizer, training.schedule_steps)
         self._clipping = training.gradient_clipping
 
@@ -294,7 +302,7 @@ class _PlainUpdates:
         return _norm(self._parameters)
 
     def update(self, *, skipped: bool) -> None:
-        """Use up the gradients; of a step that is `skipped` for nothing."""
+        """Apply the gradients, or discard them if `skipped`."""
         if skipped:
             self._optimizer.zero_grad(set_to_none=True)
         elif self._clipping is not None:
@@ -307,8 +315,8 @@ class _PlainUpdates:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Trained:
-    """Of each step the loss, the global norm, and that of the gradients nearest the loss."""
+class _ReferenceSteps:
+    """Per step: loss, global norm, and norm of the gradients nearest the loss."""
 
     losses: list[float]
     gradient_norms: list[float]
@@ -318,13 +326,13 @@ class _Trained:
 
 
 class _DoesNotFitError(Exception):
-    """There is not enough memory for the reference."""
+    """Not enough memory for the reference."""
 
 
-def _unchecked(needed: int | None, free: int | None) -> Check:
-    """Nothing was compared, for lack of memory: the bytes it would take, and those there were."""
+def _not_compared(needed_bytes: int | None, free_bytes: int | None) -> Check:
+    """Record that nothing was compared for lack of memory, with needed and free bytes."""
     reason = "the fp32 reference does not fit into memory"
-    record = {"unchecked": reason, "needed_bytes": needed, "free_bytes": free}
+    record = {"unchecked": reason, "needed_bytes": needed_bytes, "free_bytes": free_bytes}
     return Check(correctness={"reference": record}, flags=(UNCHECKED,))
 
 
@@ -334,7 +342,7 @@ def _norm(parameters: Sequence[nn.Parameter]) -> float:
 
 
 def _average_gradients(module: nn.Module, ranks: int) -> None:
-    """All parameters', in the same order on every rank; a missing gradient counts as zeros."""
+    """Average gradients in the same order on every rank; missing ones count as zero."""
     for parameter in module.parameters():
         if parameter.requires_grad:
             if parameter.grad is None:
@@ -350,13 +358,13 @@ def _in_fp32(batch: Batch) -> Batch:
 
 
 def _plain_step_bytes(workload: Workload[Any], *, samples: int, updates: bool) -> int:
-    """Bytes of the weights, their gradients and what one forward pass of `samples` saves.
+    """Bytes of weights, gradients, and activations saved by one forward pass of `samples`.
 
     Twice the largest saved tensor is added, for the gradients that pass through it, and with
     `updates` the state of an optimizer. The workspace of single kernels is not counted. It runs
     forward on fake tensors, which know their shape only.
     """
-    counted = workload.without_data()
+    counted = workload.for_fake_tensors()
     again = workload.section.activation_checkpointing  # here that is the point
     counted.section = counted.section.model_copy(update={"activation_checkpointing": again})
     with FakeTensorMode():
@@ -379,29 +387,29 @@ def _plain_step_bytes(workload: Workload[Any], *, samples: int, updates: bool) -
 
 
 def _storage(tensor: Tensor) -> int:
-    place: int = tensor.untyped_storage()._cdata
-    return place
+    address: int = tensor.untyped_storage()._cdata
+    return address
 
 
 @dataclass(frozen=True, kw_only=True)
 class Values:
-    """Values of successive steps beside those of the reference, with the bands and their key.
+    """Values of successive steps and of the reference, with bands and config key.
 
     `bands` are that of the first steps and that of the later ones; `first` says how many are first:
-    until there was an update, all of them have the weights of the start. Where a value is `absent`,
-    there is nothing to compare: a skipped step has no norm.
+    until there was an update, all of them have the weights of the start. Where a value is
+    `is_absent`, there is nothing to compare: a skipped step has no norm.
     """
 
     name: str
     measured: Sequence[float]
     reference: Sequence[float]
-    absent: Sequence[bool]
+    is_absent: Sequence[bool]
     bands: tuple[float, float]
     first: int
     key: str
 
     def errors(self) -> Iterator[float | None]:
-        """That of each step, relative to the largest value of the reference up to it.
+        """Error of each step, relative to the largest reference value so far.
 
         None of a step without a value.
 
@@ -411,28 +419,28 @@ class Values:
         Raises:
             CorrectnessError: an error is beyond its band, or the reference is not finite.
         """
-        largest = accumulate(map(abs, self.reference), max)
-        values = zip(self.measured, self.reference, largest, self.absent, strict=True)
-        for step, (measured, reference, scale, absent) in enumerate(values, 1):
-            if not isfinite(reference):
-                raise CorrectnessError(f"step {step}: the {self.name} of plain fp32 is {reference}")
-            if absent:
+        scales = accumulate(map(abs, self.reference), max)
+        values = zip(self.measured, self.reference, scales, self.is_absent, strict=True)
+        for step, (value, expected, scale, is_absent) in enumerate(values, 1):
+            if not isfinite(expected):
+                raise CorrectnessError(f"step {step}: the {self.name} of plain fp32 is {expected}")
+            if is_absent:
                 yield None
                 continue
-            difference = abs(measured - reference)
+            difference = abs(value - expected)
             error = difference / scale if scale else float(difference > 0)
             band = self.bands[step > self.first]
             if not error <= band:
                 raise CorrectnessError(
-                    f"step {step}: the {self.name} is {measured:.6g}, in plain fp32 "
-                    f"{reference:.6g}: an error of {error:.2g} relative to {scale:.6g} is beyond "
+                    f"step {step}: the {self.name} is {value:.6g}, in plain fp32 "
+                    f"{expected:.6g}: an error of {error:.2g} relative to {scale:.6g} is beyond "
                     f"the band of {band:g} ({self.key})"
                 )
             yield error
 
 
 def compared(losses: Values, norms: Values, nearest: Values) -> Check:
-    """The record of all errors, the largest of which are facts.
+    """Record all errors, with the largest ones as facts.
 
     `norms` are the global gradient norms, `nearest` those of the gradients nearest the loss, of
     which only the first steps' are there. Where a GradScaler skipped every compared step no
@@ -470,5 +478,5 @@ def compared(losses: Values, norms: Values, nearest: Values) -> Check:
 
 
 def _largest(errors: Sequence[float | None]) -> float | None:
-    """None where every step was skipped."""
+    """Largest error; None if every step was skipped."""
     return max((error for error in errors if error is not None), default=None)

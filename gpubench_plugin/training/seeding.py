@@ -1,4 +1,4 @@
-"""Seeds, determinism and random states: what it takes to repeat a run bit by bit."""
+"""Seeds, determinism and random states for bitwise repeatability."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 import torch
 
-from gpubench_plugin.errors import Unsupported, text_of
+from gpubench_plugin.errors import Unsupported, error_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ _REFUSED: Final = "does not have a deterministic implementation"
 
 @contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
-    """Deterministic algorithms only, and every switch as it was afterwards.
+    """Context with deterministic algorithms only, restoring all switches afterwards.
 
     Tensors that nobody filled hold NaN. On CUDA the variable that makes cuBLAS deterministic is
     set; torch looks at it in every matrix product, cuBLAS when a process uses it first.
@@ -42,7 +42,7 @@ def deterministic(device: torch.device) -> Iterator[None]:
         Unsupported: that variable is set to something else.
     """
     cudnn = torch.backends.cudnn
-    found = torch.get_deterministic_debug_mode(), cudnn.deterministic, cudnn.benchmark
+    old_switches = torch.get_deterministic_debug_mode(), cudnn.deterministic, cudnn.benchmark
     variable = os.environ.get(_WORKSPACE)
     if device.type == "cuda" and variable not in {None, *_WORKSPACES}:
         raise Unsupported(
@@ -55,15 +55,15 @@ def deterministic(device: torch.device) -> Iterator[None]:
         cudnn.deterministic, cudnn.benchmark = True, False
         yield
     finally:
-        mode, cudnn.deterministic, cudnn.benchmark = found
+        mode, cudnn.deterministic, cudnn.benchmark = old_switches
         torch.set_deterministic_debug_mode(mode)
         if variable is None:
             os.environ.pop(_WORKSPACE, None)
 
 
 @contextmanager
-def naming_what_is_not_deterministic() -> Iterator[None]:
-    """Where torch has no deterministic form of an operation, make that the benchmark's reason.
+def nondeterminism_errors() -> Iterator[None]:
+    """Name the operation when torch has no deterministic implementation.
 
     Raises:
         Unsupported: naming the operation.
@@ -71,7 +71,7 @@ def naming_what_is_not_deterministic() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        message = text_of(error)
+        message = error_text(error)
         if _REFUSED not in message:
             raise
         operation = message[: message.index(_REFUSED)].rsplit("\n", maxsplit=1)[-1].strip()
@@ -82,7 +82,7 @@ def naming_what_is_not_deterministic() -> Iterator[None]:
 
 
 def seeds_of(seed: int, *, world_size: int) -> Json:
-    """What is seeded with what, for the record.
+    """Seeds by purpose, for the record.
 
     Weights are drawn from `seed` itself, on a generator of their own, and so are the order of real
     data and, on every rank, what the training draws. Synthetic batches have a seed for each rank.
@@ -97,13 +97,13 @@ def seeds_of(seed: int, *, world_size: int) -> Json:
 
 
 def synthetic_seed(seed: int, world_size: int, rank: int) -> int:
-    """The seed of a rank's synthetic batches: no two ranks of one experiment have the same."""
+    """Seed of a rank's synthetic batches, unique per rank."""
     return seed * world_size + rank
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomState:
-    """The states of Python's generator, numpy's global one, torch's on the CPU, and the device's.
+    """State of the generators of Python, numpy, torch on the CPU, and the device.
 
     All of it is JSON: bytes are written in base64. `device` is None where that is the CPU.
     """
@@ -115,24 +115,24 @@ class RandomState:
 
     @classmethod
     def capture(cls, device: torch.device) -> Self:
-        """The states now; waits for the device."""
-        version, words, gauss = random.getstate()
+        """Capture the current states; synchronizes."""
+        version, state_words, gauss = random.getstate()
         legacy: dict[str, Any] = np.random.get_state(legacy=False)
-        own = None
+        device_state = None
         if device.type != "cpu":
-            own = _text(torch.get_device_module(device).get_rng_state(device))
+            device_state = _text(torch.get_device_module(device).get_rng_state(device))
         return cls(
-            python=" ".join(map(str, (version, gauss, *words))),
+            python=" ".join(map(str, (version, gauss, *state_words))),
             numpy={**legacy, "state": _plain(legacy["state"])},
             cpu=_text(torch.get_rng_state()),
-            device=own,
+            device=device_state,
         )
 
     def restore(self, device: torch.device) -> None:
-        """Put them back; the device's only where it has one and had one."""
-        version, gauss, *words = self.python.split(" ")
+        """Restore the states; the device's only if both have one."""
+        version, gauss, *state_words = self.python.split(" ")
         random.setstate(
-            (int(version), tuple(map(int, words)), None if gauss == "None" else float(gauss))
+            (int(version), tuple(map(int, state_words)), None if gauss == "None" else float(gauss))
         )
         np.random.set_state(
             {**self.numpy, "state": {k: _array(v) for k, v in self.numpy["state"].items()}}

@@ -1,4 +1,4 @@
-"""The training loop as a thing to measure."""
+"""Training loop as a benchmark."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.bands import nearest_the_loss
 from gpubench_plugin.training.check import (
     LossHistory,
-    Watch,
-    loss_drop,
+    StepRecorder,
+    check_loss_drop,
     require_finite,
     require_gradients,
+    require_scalar_loss,
     require_updates,
-    scalar,
     steps_of_check,
 )
-from gpubench_plugin.training.model import load_model_state, model_state, run_once
+from gpubench_plugin.training.model import load_model_state, model_state, run_fake_step
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.seeding import RandomState
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.check import LossFunction
     from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.training.optimization import GlobalNorm
-    from gpubench_plugin.training.reference import Reference
+    from gpubench_plugin.training.reference import Fp32Reference
     from gpubench_plugin.workloads import Batch, Workload
 
 PAIRS: Final = 10
@@ -50,7 +50,7 @@ PAIRS: Final = 10
 
 
 class Trainer:
-    """Trains `module` on `data`: one call of :meth:`step` is one optimizer step.
+    """Trains `module` on `data`, one optimizer step per call of :meth:`step`.
 
     Between :meth:`begin` and :meth:`finish` nothing reads from the device, so that steps queue up
     on it; the exception is torch's own: a GradScaler waits for an optimizer that is not fused.
@@ -81,7 +81,7 @@ class Trainer:
         agreement: RankAgreement | None = None,
         differs_from_one_process: str | None = None,
         global_norm: GlobalNorm | None = None,
-        reference: Reference | None = None,
+        reference: Fp32Reference | None = None,
         passes: PipelinePasses | None = None,
         ranks_per_batch: int = 1,
     ):
@@ -128,27 +128,27 @@ class Trainer:
 
     @property
     def last_loss(self) -> Tensor:
-        """The loss of the last batch that was trained on, on this rank and on the device."""
+        """Loss of the last batch on this rank, on the device."""
         assert self._loss is not None
         return self._loss
 
     @property
     def total_steps(self) -> int:
-        """Optimizer steps from the very start, also before a checkpoint."""
+        """Optimizer steps in total, including those before a checkpoint."""
         return self._optimization.total_steps
 
     @property
     def calls(self) -> int:
-        """The same: every call of :meth:`step` is an optimizer step."""
+        """Equal to the optimizer steps: each call of :meth:`step` is one."""
         return self.total_steps
 
     def state_dict(self) -> dict[str, Any]:
-        """Model, optimizer, schedule, scaler, steps and batches taken; nothing is copied."""
-        own = {"model": model_state(self._module), "batches": self._batches}
-        return {**own, **self._optimization.state_dict()}
+        """State of model, optimizer, schedule, scaler, steps and data, by reference."""
+        state = {"model": model_state(self._module), "batches": self._batches}
+        return {**state, **self._optimization.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from the state of a trainer of the same kind, also in the data."""
+        """Resume from the state of an equal trainer, including the data position."""
         load_model_state(self._module, state["model"])
         self._optimization.load_state_dict(state)
         self._batches = state["batches"]
@@ -156,19 +156,19 @@ class Trainer:
             next(self._data)
 
     def step(self) -> None:
-        """One optimizer step: the hot path."""
+        """Run one optimizer step (hot path)."""
         self._gradients(self._data, self._loss_of)
         self._optimization.update()
         self._batches += self._accumulation_steps
 
-    def step_alone(self) -> None:
-        """The same without an exchange of gradients: ranks that share a model drift apart."""
+    def step_without_exchange(self) -> None:
+        """Run one step without gradient exchange; the ranks' models diverge."""
         with self._no_sync():
             self._gradients(self._data, self._loss_of)
         self._optimization.update()
 
     def prepare(self, log: Log) -> Check:
-        """Train untimed, and check that it is training.
+        """Train untimed, and check that the model learns.
 
         The steps repeat one fixed batch, or with ``training.epochs`` pass over the data. The first
         one is timed and looked at closely, the first few are compared with the reference.
@@ -194,16 +194,18 @@ class Trainer:
             agreement=self._agreement,
         )
         reference = self._reference
-        watch = Watch(
+        watch = StepRecorder(
             0 if reference is None else reference.steps,
             self._optimization,
             nearest=nearest_the_loss(self._module),
         )
         over_epochs = self._training.epochs is not None
-        given: Iterator[Batch] = self._data if over_epochs else repeat(self._data.fixed_batch())
+        check_batches: Iterator[Batch] = (
+            self._data if over_epochs else repeat(self._data.fixed_batch())
+        )
         if reference is not None:
-            given = reference.look_ahead(given, start=start)
-        batches = watch.batches(given)
+            check_batches = reference.precompute_first_step(check_batches, start=start)
+        batches = watch.batches(check_batches)
         loss_of = watch.losses(self._loss_of)
         first_step_s = self._first_step(batches, loss_of, watch)
         history.add(self.last_loss)
@@ -219,14 +221,14 @@ class Trainer:
         require_updates(self._check_steps, skipped)
         compared = Check() if reference is None else reference.compare(watch.steps, start=start)
         # What goes on from a checkpoint may have little left to lose.
-        resumed = self._training.resume is not None
-        drop = loss_drop(losses, limit=None if resumed else self._training.loss_drop)
-        lapsed = self._training.loss_drop_lapsed
+        is_resumed = self._training.resume is not None
+        loss_ratio = check_loss_drop(losses, limit=None if is_resumed else self._training.loss_drop)
+        ignore_reason = self._training.loss_drop_ignored
         return Check(
             correctness={
                 "losses": losses,
-                "loss_drop": drop,
-                **({} if lapsed is None else {"loss_drop_lapsed": lapsed}),
+                "loss_drop": loss_ratio,
+                **({} if ignore_reason is None else {"loss_drop_lapsed": ignore_reason}),
                 "skipped_steps": skipped,
                 **self._ranks_record,
                 **compared.correctness,
@@ -241,7 +243,7 @@ class Trainer:
         )
 
     def begin(self) -> None:
-        """Count from zero."""
+        """Reset the counts."""
         self._optimization.reset()
         self._data_wait_ns = 0
 
@@ -262,8 +264,8 @@ class Trainer:
         return Work(samples=self.samples_per_step, tokens=self.tokens_per_step)
 
     def flops_step(self) -> None:
-        """Forward and backward of one step on tensors without data, for a FLOP counter."""
-        run_once(self._workload, samples=self.samples_per_step, backward=True)
+        """Forward and backward pass of one step on fake tensors, for FLOP counting."""
+        run_fake_step(self._workload, samples=self.samples_per_step, backward=True)
 
     def _gradients(self, batches: Iterator[Batch], loss_of: LossFunction) -> None:
         for _ in range(self._accumulation_steps - 1):
@@ -272,9 +274,9 @@ class Trainer:
         self._backward(batches, loss_of)
 
     def _backward(self, batches: Iterator[Batch], loss_of: LossFunction) -> None:
-        asked = perf_counter_ns()
+        requested_ns = perf_counter_ns()
         batch = next(batches)
-        self._data_wait_ns += perf_counter_ns() - asked
+        self._data_wait_ns += perf_counter_ns() - requested_ns
         if self._passes is not None:
             self._loss = loss_of(self._module, batch)
             return
@@ -285,25 +287,32 @@ class Trainer:
             loss = loss / self._accumulation_steps
         self._optimization.backward(loss)
 
-    def _first_step(self, batches: Iterator[Batch], loss_of: LossFunction, watch: Watch) -> float:
-        """Train one step with every check; its duration in seconds without those of gradients."""
+    def _first_step(
+        self, batches: Iterator[Batch], loss_of: LossFunction, watch: StepRecorder
+    ) -> float:
+        """Run one step with all checks; return its duration without the gradient checks."""
         losses: list[Tensor] = []
-        gradients = partial(self._gradients, batches, scalar(loss_of, losses))
+        gradients = partial(self._gradients, batches, require_scalar_loss(loss_of, losses))
         spent_s = timed_s(gradients, self._device)
         # Not before the backward pass, in which other ranks would wait for one that gave up.
         require_finite(self._mean(losses), step=1)
         # Before the update, whose clipping would spread a NaN to all gradients. A scaled gradient
         # that is not finite is a step to skip, not an error.
-        finite = self._optimization.scaler is None
+        must_be_finite = self._optimization.scaler is None
         names = None if self._passes is None else self._passes.parameter_names
-        require_gradients(self._module, finite=finite, agreement=self._agreement, names=names)
+        require_gradients(
+            self._module,
+            require_finite_gradients=must_be_finite,
+            agreement=self._agreement,
+            names=names,
+        )
         watch.before_update()
         spent_s += timed_s(self._optimization.update, self._device)
         watch.after_update()
         return spent_s
 
     def _mean(self, losses: Sequence[Tensor]) -> float:
-        """The mean of `losses` over them and the ranks; not finite if one is not."""
+        """Mean of `losses` over steps and ranks; not finite if any is not."""
         (mean,) = self._agreement.mean([sum(map(float, losses)) / len(losses)])
         return mean
 
@@ -316,7 +325,7 @@ class Trainer:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExposedCommunication:
-    """Times steps with and without an exchange in turns, once everything else is measured.
+    """Times steps with and without gradient exchange alternately, after the measurement.
 
     A step here begins on all ranks at once, after `meet`, and lasts until the device is done. It
     comes after the timed calls because weights that are not exchanged drift apart.
@@ -328,12 +337,15 @@ class ExposedCommunication:
     device: torch.device
 
     def facts(self) -> Mapping[str, float]:
-        """The medians ``step_exchanging_s`` and ``step_alone_s`` of this rank."""
+        """Medians ``step_exchanging_s`` and ``step_alone_s`` of this rank."""
         for step in (self.exchanging, self.alone):
             self._seconds(step)
         pairs = [(self._seconds(self.exchanging), self._seconds(self.alone)) for _ in range(PAIRS)]
-        exchanging, alone = zip(*pairs, strict=True)
-        return {"step_exchanging_s": median(exchanging), "step_alone_s": median(alone)}
+        with_exchange_s, without_exchange_s = zip(*pairs, strict=True)
+        return {
+            "step_exchanging_s": median(with_exchange_s),
+            "step_alone_s": median(without_exchange_s),
+        }
 
     def _seconds(self, step: Callable[[], None]) -> float:
         synchronize(self.device)

@@ -1,4 +1,4 @@
-"""What is trained or inferred: one module per workload, each a subclass of `base.Workload`."""
+"""Workloads, one per module, subclasses of `base.Workload`."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What the denoising networks share: noised samples, and the loss on the noise in them.
+"""Base of denoising models: noised samples, and the noise prediction loss.
 
 The training objective of Ho et al. 2020 (https://arxiv.org/abs/2006.11239), equation 14.
 """
@@ -26,7 +26,7 @@ _GROUPS = 32
 
 
 class UNetSection(ModelSection):
-    """The shape of a sample, and the levels of the network from fine to coarse."""
+    """Sample size, and levels of the network from fine to coarse."""
 
     sample_size: PositiveInt = Field(description="Height and width of a sample")
     hidden_sizes: tuple[PositiveInt, ...] = Field(
@@ -40,8 +40,8 @@ class UNetSection(ModelSection):
         levels = len(self.hidden_sizes)
         if len(self.attention) != levels:
             raise ValueError(f"attention has {len(self.attention)} values, hidden_sizes {levels}")
-        if wrong := [width for width in self.hidden_sizes if width % _GROUPS]:
-            raise ValueError(f"hidden_sizes: {wrong[0]} is no multiple of {_GROUPS}")
+        if bad_widths := [width for width in self.hidden_sizes if width % _GROUPS]:
+            raise ValueError(f"hidden_sizes: {bad_widths[0]} is no multiple of {_GROUPS}")
         if self.sample_size % 2 ** (levels - 1):
             raise ValueError(f"sample_size {self.sample_size} cannot be halved {levels - 1} times")
         return self
@@ -51,7 +51,7 @@ S = TypeVar("S", bound=UNetSection)
 
 
 class Denoiser(Workload[S]):
-    """A network that finds the noise in a sample, given how far the noising has gone.
+    """Predicts the noise in a sample, given the time step.
 
     A batch holds the noised samples, the noise, and as `context` the time steps and whatever else
     the network is given.
@@ -71,11 +71,11 @@ class Denoiser(Workload[S]):
 
     _scheduler: Any = None
 
-    def without_data(self) -> Self:
-        """The scheduler has data, so another one is made where tensors have none."""
-        made = super().without_data()
-        made._scheduler = None
-        return made
+    def for_fake_tensors(self) -> Self:
+        """Recreate the scheduler, which holds data, among fake tensors."""
+        clone = super().for_fake_tensors()
+        clone._scheduler = None
+        return clone
 
     def build(self) -> nn.Module:
         """The network with random weights."""
@@ -103,13 +103,13 @@ class Denoiser(Workload[S]):
     def synthetic_batch(
         self, size: int, *, device: torch.device, generator: torch.Generator | None = None
     ) -> Batch:
-        """Samples of normal noise, N×C×H×W, with more noise added."""
+        """Gaussian samples, N×C×H×W, with added noise."""
         side = self.section.sample_size
         shape = (size, self.channels, side, side)
         return self.noised(torch.randn(shape, device=device, generator=generator), generator)
 
     def noised(self, samples: Tensor, generator: torch.Generator | None) -> Batch:
-        """The batch of `samples`, each at a time drawn uniformly."""
+        """Add noise to `samples`, each at a uniformly drawn time step."""
         if self._scheduler is None:
             (scheduler_class,) = from_library(self.section.name, "diffusers", "DDPMScheduler")
             self._scheduler = scheduler_class(**self.beta_schedule)
@@ -117,8 +117,8 @@ class Denoiser(Workload[S]):
         scheduler = self._scheduler
         device = samples.device
         noise = torch.randn(samples.shape, device=device, generator=generator)
-        last = scheduler.config.num_train_timesteps
-        times = torch.randint(last, (len(samples),), device=device, generator=generator)
+        step_count = scheduler.config.num_train_timesteps
+        times = torch.randint(step_count, (len(samples),), device=device, generator=generator)
         inputs = scheduler.add_noise(samples, noise, times)
         layout = self.memory_format
         return Batch(
@@ -128,10 +128,10 @@ class Denoiser(Workload[S]):
         )
 
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The noise as the network sees it, N×C×H×W."""
+        """Predicted noise, N×C×H×W."""
         predicted: Tensor = module(batch.inputs, *batch.context).sample
         return predicted
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The mean squared error, in fp32 whatever the precision of the prediction."""
+        """Mean squared error in fp32, whatever the precision of the prediction."""
         return mse_loss(self.forward(module, batch).float(), batch.targets.float())

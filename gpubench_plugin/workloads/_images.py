@@ -1,4 +1,4 @@
-"""What all classifiers of images share: their data and their loss."""
+"""Base of image classifiers: data and loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpubench_plugin.workloads.base import Batch, Workload
 
 
 class ImageSection(ModelSection):
-    """The shape of the images and the number of classes."""
+    """Image size and number of classes."""
 
     image_size: PositiveInt = Field(224, description="Height and width of an image in pixels")
     classes: PositiveInt = Field(1000, description="Classes to tell apart")
@@ -25,7 +25,7 @@ S = TypeVar("S", bound=ImageSection)
 
 
 class ImageClassifier(Workload[S]):
-    """A workload whose samples are square images, each of one class."""
+    """A workload on square images with one class each."""
 
     channels: ClassVar[int] = 3
     classifies = True
@@ -33,28 +33,28 @@ class ImageClassifier(Workload[S]):
     def synthetic_batch(
         self, size: int, *, device: torch.device, generator: torch.Generator | None = None
     ) -> Batch:
-        """Images of normal noise, N×C×H×W, with uniformly drawn classes."""
+        """Gaussian images, N×C×H×W, with random classes."""
         side = self.section.image_size
         images = torch.randn(size, self.channels, side, side, device=device, generator=generator)
         classes = torch.randint(self.section.classes, (size,), device=device, generator=generator)
         return Batch(images.contiguous(memory_format=self.memory_format), classes)
 
     def from_images(self, images: Tensor, labels: Tensor) -> Batch:
-        """The images scaled to the model's size (bilinearly), grey repeated in every channel.
+        """Resize images bilinearly to the model's size, repeating grey in every channel.
 
         A model of grey images takes the mean of the colours. Classes are looked at on the CPU
         only: elsewhere every batch would have to be waited for.
         """
-        present = int(labels.max()) + 1 if labels.device.type == "cpu" else 0
-        if present > self.section.classes:
+        class_count = int(labels.max()) + 1 if labels.device.type == "cpu" else 0
+        if class_count > self.section.classes:
             raise UsageProblem(
-                f"model.classes: {self.section.classes} is too few; the images are of {present}"
+                f"model.classes: {self.section.classes} is too few; the images are of {class_count}"
             )
         if self.channels == 1:
             images = images.mean(1, keepdim=True)
         side = self.section.image_size
-        scaled = interpolate(images, size=(side, side), mode="bilinear", align_corners=False)
-        coloured = scaled.expand(-1, self.channels, -1, -1)
+        resized = interpolate(images, size=(side, side), mode="bilinear", align_corners=False)
+        coloured = resized.expand(-1, self.channels, -1, -1)
         return Batch(coloured.contiguous(memory_format=self.memory_format), labels)
 
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:
@@ -64,5 +64,5 @@ class ImageClassifier(Workload[S]):
         return logits
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The mean cross entropy, in fp32 whatever the precision of the logits."""
+        """Mean cross entropy in fp32, whatever the precision of the logits."""
         return cross_entropy(self.forward(module, batch).float(), batch.targets)

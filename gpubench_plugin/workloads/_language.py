@@ -1,4 +1,4 @@
-"""The base of language models: sizes, data, loss, construction, and a static cache."""
+"""Base of language models: sizes, data, loss, construction, static cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpubench_plugin.workloads.base import Batch, Workload
 
 
 class CachedModel:
-    """The `module` of a causal language model with a static cache of keys and values.
+    """The `module` of a causal language model with a static KV cache.
 
     The cache, one for every call, is transformers' ``StaticCache``: memory for `length` tokens of
     `sequences` rows that stays where it is, so that calls can be compiled and captured, and a
@@ -51,24 +51,24 @@ class CachedModel:
         self._seen: list[Tensor] = [layer.cumulative_length for layer in self._cache.layers]
         self._slots = torch.arange(length, device=device)
 
-    def rewind(self, seen: int) -> None:
-        """Go on as if `seen` tokens had been seen; what the cache has of later ones is unused."""
+    def reset_position(self, position: int) -> None:
+        """Reset the cache position to `position` tokens."""
         torch._foreach_zero_(self._seen)  # of all layers at once
-        if seen:
-            torch._foreach_add_(self._seen, seen)
+        if position:
+            torch._foreach_add_(self._seen, position)
 
-    def first(self, tokens: Tensor) -> Tensor:
-        """Take a prompt, N×L, into the empty cache; logits of what follows it, N×vocabulary."""
+    def prefill(self, tokens: Tensor) -> Tensor:
+        """Prefill the empty cache with a prompt, N×L; next-token logits, N×vocabulary."""
         return self._last_logits(tokens, mask=None)
 
-    def next(self, tokens: Tensor) -> Tensor:
-        """Take one more token of each row, N×1; logits of what follows it, N×vocabulary."""
+    def decode(self, tokens: Tensor) -> Tensor:
+        """Append one token per row, N×1; next-token logits, N×vocabulary."""
         # Attention runs over all of the cache, whatever is in it: the same work in every call.
         return self._last_logits(tokens, mask=self._slots <= self._cache.get_seq_length())
 
-    def uncached(self, tokens: Tensor, *, last: int) -> Tensor:
-        """Logits at the `last` positions of `tokens`, N×last×vocabulary, without the cache."""
-        logits: Tensor = self._module(input_ids=tokens, logits_to_keep=last).logits
+    def uncached(self, tokens: Tensor, *, last_positions: int) -> Tensor:
+        """Logits at the `last_positions` of `tokens`, N×last×vocabulary, without the cache."""
+        logits: Tensor = self._module(input_ids=tokens, logits_to_keep=last_positions).logits
         return logits
 
     def _last_logits(self, tokens: Tensor, *, mask: Tensor | None) -> Tensor:
@@ -87,7 +87,7 @@ def _cast_cache(name: str | None, dtype: torch.dtype) -> Any:
     (static_cache,) = from_library(name, "transformers", "StaticCache")
 
     class Cast(static_cache):  # type: ignore[misc,valid-type] # imported when it is needed
-        """Under autocast the rotation makes keys fp32 while values are not."""
+        """Static cache that casts: under autocast, rotation makes keys but not values fp32."""
 
         def update(self, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any) -> Any:
             return super().update(keys.to(dtype), values.to(dtype), *args, **kwargs)
@@ -109,7 +109,7 @@ Source: https://huggingface.co/docs/transformers/attention_interface
 
 
 class LanguageSection(ModelSection):
-    """The sizes of a transformer; the defaults are those of the known model of that name."""
+    """Sizes of a transformer, by default those of the model it is named after."""
 
     layers: PositiveInt = Field(12, description="Blocks of attention and feed-forward layers")
     width: PositiveInt = Field(768, description="Features of a token")
@@ -119,21 +119,21 @@ class LanguageSection(ModelSection):
     sequence_length: PositiveInt = Field(1024, description="Tokens of a sample")
 
     @model_validator(mode="after")
-    def _heads_divide(self) -> Self:
+    def _check_heads(self) -> Self:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is no multiple of heads {self.heads}")
         return self
 
 
 class RotarySection(LanguageSection):
-    """The sizes where heads share keys and values, and pairs of features turn with the position."""
+    """Sizes of a transformer with grouped-query attention and rotary embeddings."""
 
     vocabulary: PositiveInt = Field(32000, description="Different tokens")
     sequence_length: PositiveInt = Field(2048, description="Tokens of a sample")
     key_value_heads: PositiveInt = Field(4, description="Heads of keys and values; divides heads")
 
     @model_validator(mode="after")
-    def _heads_turn(self) -> Self:
+    def _check_rotary_heads(self) -> Self:
         if self.heads % self.key_value_heads:
             raise ValueError(
                 f"heads {self.heads} is no multiple of key_value_heads {self.key_value_heads}"
@@ -150,7 +150,7 @@ S = TypeVar("S", bound=LanguageSection)
 
 
 class LanguageModel(Workload[S]):
-    """A transformer over tokens; a subclass names its classes in transformers and its data."""
+    """A transformer over tokens; subclasses name its transformers classes and data."""
 
     checkpoints_activations = True
     where = NEEDS_TRANSFORMERS
@@ -165,7 +165,7 @@ class LanguageModel(Workload[S]):
         self.tokens_per_sample = section.sequence_length
 
     def hyperparameters(self) -> dict[str, Any]:
-        """The arguments of its configuration in transformers: sizes, and no dropout."""
+        """Arguments of its transformers configuration: sizes, without dropout."""
         return {
             "num_hidden_layers": self.section.layers,
             "hidden_size": self.section.width,
@@ -179,7 +179,7 @@ class LanguageModel(Workload[S]):
         }
 
     def build(self) -> nn.Module:
-        """The model with random weights, without dropout, its attention computed by SDPA."""
+        """The model with random weights, without dropout, using SDPA."""
         interface, configuration, architecture = from_library(
             self.section.name,
             "transformers",
@@ -200,37 +200,37 @@ class LanguageModel(Workload[S]):
         return logits
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The mean cross entropy over the targets, in fp32; a target of −100 does not count."""
+        """Mean cross entropy over targets in fp32; target −100 is ignored."""
         return token_loss(self.forward(module, batch), batch.targets)
 
 
 def token_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean cross entropy of `logits`, N×L×vocabulary, with all `targets`, N×L, in fp32."""
+    """Mean cross entropy of `logits`, N×L×vocabulary, over `targets`, N×L, in fp32."""
     return cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
 class CausalLanguageModel(LanguageModel[S]):
-    """A language model that predicts every token from those before it."""
+    """A language model that predicts each token from the preceding ones."""
 
     def synthetic_batch(
         self, size: int, *, device: torch.device, generator: torch.Generator | None = None
     ) -> Batch:
-        """Tokens, N×L, and of each the one that follows: every row counts up from a drawn start.
+        """Tokens, N×L, and their successors; rows count up from a random start.
 
         So there is a rule to be learned, the same on all ranks; noise could only be memorised.
         """
         vocabulary = self.section.vocabulary
-        first = torch.randint(vocabulary, (size, 1), device=device, generator=generator)
-        later = torch.arange(self.section.sequence_length + 1, device=device)
-        return _shifted((first + later) % vocabulary)
+        start = torch.randint(vocabulary, (size, 1), device=device, generator=generator)
+        offsets = torch.arange(self.section.sequence_length + 1, device=device)
+        return _shifted((start + offsets) % vocabulary)
 
     def from_text(self, tokens: Tensor) -> Batch:
-        """Every token but the last of a row, N×L, and of each the one that follows."""
-        present, length = int(tokens.max()) + 1, tokens.shape[1] - 1
-        if present > self.section.vocabulary:
+        """All tokens of a row but the last, N×L, and their successors."""
+        token_count, length = int(tokens.max()) + 1, tokens.shape[1] - 1
+        if token_count > self.section.vocabulary:
             raise UsageProblem(
                 f"model.vocabulary: {self.section.vocabulary} is too few; the text has tokens "
-                f"up to number {present - 1}"
+                f"up to number {token_count - 1}"
             )
         if length != self.section.sequence_length:
             raise UsageProblem(

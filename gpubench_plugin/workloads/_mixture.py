@@ -1,4 +1,4 @@
-"""What language models with mixtures of experts share: their sizes, experts and router's loss.
+"""Base of MoE language models: sizes, experts, router loss.
 
 transformers computes all experts of a layer by one grouped matrix product, which autocast does not
 know: it would be in fp32 whatever the precision. It gets the weights in the type of autocast.
@@ -30,7 +30,7 @@ WITHOUT_DATA = "gpubench_grouped_mm_without_data"
 
 
 class MixtureSection(RotarySection):
-    """The sizes of a transformer whose feed-forward layers are experts."""
+    """Sizes of a transformer with MoE feed-forward layers."""
 
     width: PositiveInt = Field(1024, description="Features of a token")
     heads: PositiveInt = Field(16, description="Heads of attention, which share the width")
@@ -44,7 +44,7 @@ class MixtureSection(RotarySection):
     )
 
     @model_validator(mode="after")
-    def _enough_experts(self) -> Self:
+    def _check_experts(self) -> Self:
         if self.experts_per_token > self.experts:
             raise ValueError(
                 f"experts_per_token {self.experts_per_token} of only {self.experts} experts"
@@ -56,7 +56,7 @@ S = TypeVar("S", bound=MixtureSection)
 
 
 class MixtureOfExperts(CausalLanguageModel[S]):
-    """A causal language model, each of whose tokens visits a few experts per layer.
+    """A causal language model with several experts per token and layer.
 
     In training, the router's load-balancing loss is added to the cross entropy: experts × the sum
     over them of their share of the tokens times their mean probability, over all layers, times
@@ -66,7 +66,7 @@ class MixtureOfExperts(CausalLanguageModel[S]):
     """
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Those of every language model, and the experts."""
+        """Arguments of a language model, and of its experts."""
         section = self.section
         return {
             **super().hyperparameters(),
@@ -80,12 +80,12 @@ class MixtureOfExperts(CausalLanguageModel[S]):
     _grouped = GROUPED
 
     def build(self) -> nn.Module:
-        """The model, whose mixtures say why ranks with a part of the batch each train otherwise."""
+        """The model; its MoE layers state why training differs when a batch is split over ranks."""
         (functions,) = from_library(
             self.section.name, "transformers.integrations.moe", "ALL_EXPERTS_FUNCTIONS"
         )
-        functions.register(GROUPED, _in_type(None, functions["grouped_mm"]))
-        functions.register(WITHOUT_DATA, _in_type(torch.bfloat16, functions["grouped_mm"]))
+        functions.register(GROUPED, _casting(None, functions["grouped_mm"]))
+        functions.register(WITHOUT_DATA, _casting(torch.bfloat16, functions["grouped_mm"]))
         module: Any = super().build()
         for layer in module.model.layers:
             layer.mlp.differs_per_rank = "a router balances the load of each rank's own batch"
@@ -93,7 +93,7 @@ class MixtureOfExperts(CausalLanguageModel[S]):
         return built
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The mean cross entropy, in training with the weighted loss of the router; in fp32."""
+        """Mean cross entropy in fp32, in training with the weighted router loss."""
         # The router's loss has no matrix product, and transformers 5.17 looks at data for it.
         if not module.training or self._grouped == WITHOUT_DATA:
             return super().loss(module, batch)
@@ -102,30 +102,30 @@ class MixtureOfExperts(CausalLanguageModel[S]):
         prediction = token_loss(output.logits, batch.targets)
         return prediction + self.section.router_loss_weight * router
 
-    def without_data(self) -> Self:
-        """Experts as one matrix product: one after the other needs to know who visits which."""
-        made = super().without_data()
-        made.section = made.section.model_copy(update={"experts_implementation": "grouped"})
-        made._grouped = WITHOUT_DATA
-        return made
+    def for_fake_tensors(self) -> Self:
+        """Use grouped experts: sequential ones need the routing, which fake tensors lack."""
+        clone = super().for_fake_tensors()
+        clone.section = clone.section.model_copy(update={"experts_implementation": "grouped"})
+        clone._grouped = WITHOUT_DATA
+        return clone
 
 
-def _in_type(dtype: torch.dtype | None, grouped: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A way to compute experts: `grouped`, their weights in `dtype`, None for that of autocast."""
+def _casting(dtype: torch.dtype | None, grouped: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Wrap `grouped` to cast expert weights to `dtype` (None: autocast's)."""
 
     def computed(experts: Any, hidden: Tensor, indices: Tensor, weights: Tensor) -> Tensor:
         kind = hidden.device.type
-        chosen = dtype
-        if chosen is None and torch.is_autocast_enabled(kind):
-            chosen = torch.get_autocast_dtype(kind)
-        cast = experts if chosen is None else _Cast(experts, chosen)
+        target_dtype = dtype
+        if target_dtype is None and torch.is_autocast_enabled(kind):
+            target_dtype = torch.get_autocast_dtype(kind)
+        cast = experts if target_dtype is None else _Cast(experts, target_dtype)
         return grouped(cast, hidden, indices, weights)
 
     return computed
 
 
 class _Cast:
-    """A module's attributes, its floating tensors in another type."""
+    """View of a module's attributes with floating-point tensors cast to another dtype."""
 
     def __init__(self, module: Any, dtype: torch.dtype):
         self._module = module

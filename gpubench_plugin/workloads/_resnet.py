@@ -1,4 +1,4 @@
-"""The residual networks of He et al. 2015 (https://arxiv.org/abs/1512.03385), from transformers."""
+"""Residual networks of He et al. 2015 (https://arxiv.org/abs/1512.03385), from transformers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FourStages = tuple[PositiveInt, PositiveInt, PositiveInt, PositiveInt]
 
 
 class ResNetSection(ImageSection):
-    """The widths of the stages; their depths and blocks are what a ResNet's number stands for."""
+    """Widths of the stages; depths and block types depend on the variant."""
 
     embedding_size: PositiveInt = Field(64, description="Channels of the stem")
     hidden_sizes: FourStages = Field(description="Channels of the four stages")
 
 
 class ResNet(ImageClassifier[ResNetSection]):
-    """A ResNet; a subclass states its blocks."""
+    """A ResNet; subclasses define its blocks."""
 
     Section: ClassVar[type[ResNetSection]] = ResNetSection
     convolutional = True

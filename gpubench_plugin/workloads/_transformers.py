@@ -1,4 +1,4 @@
-"""What workloads take from transformers and diffusers, where those are installed."""
+"""Lazy imports from transformers and diffusers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEEDS_DIFFUSERS: Final = "with diffusers, of the extra suite"
 
 
 def from_library(section_name: str | None, library: str, *names: str) -> tuple[Any, ...]:
-    """The attributes `names` of `library`, imported now: that takes seconds the first time.
+    """Import the attributes `names` of `library`, which takes seconds the first time.
 
     `section_name` is the workload's, for the message.
 
@@ -30,7 +30,7 @@ def from_library(section_name: str | None, library: str, *names: str) -> tuple[A
 
 
 def recompute_activations(module: Any) -> None:
-    """Have a model of one of the libraries compute each block again in the backward pass.
+    """Enable activation recomputation per block in a library model.
 
     Both do it by torch's way that is not reentrant:
     https://docs.pytorch.org/docs/stable/checkpoint.html

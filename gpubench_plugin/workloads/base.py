@@ -1,4 +1,4 @@
-"""The base of all workloads, and the batch they are fed with."""
+"""Workload base class, and batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpubench_plugin.errors import Unsupported
 
 
 class Batch(NamedTuple):
-    """Inputs and the targets they should lead to; the first dimension counts samples.
+    """Inputs and targets, with samples in the first dimension.
 
     `context` holds what else the model takes of each sample: time steps, text embeddings.
     """
@@ -25,14 +25,14 @@ class Batch(NamedTuple):
     context: tuple[Tensor, ...] = ()
 
     def split(self, size: int) -> tuple[Batch, ...]:
-        """Views of `size` consecutive samples each."""
+        """Split into views of `size` consecutive samples."""
         columns = (self.inputs, self.targets, *self.context)
         parts = zip(*(column.split(size) for column in columns), strict=True)
         return tuple(Batch(part[0], part[1], part[2:]) for part in parts)
 
 
 class Stages(NamedTuple):
-    """A model cut into `modules` that run one after the other, each on the output of the last.
+    """A model cut into `modules` that run in sequence.
 
     All but the first take, and all but the last give, one floating tensor; for one sample it has
     the shape `between`. `loss` takes the last output and the targets to a scalar, which is the mean
@@ -48,7 +48,7 @@ S = TypeVar("S", bound=ModelSection)
 
 
 class Workload(ABC, Generic[S]):
-    """A model with random weights, what it is fed, and its loss.
+    """A model with random weights, its data, and its loss.
 
     A workload builds offline, from its section of the configuration alone. It neither seeds nor
     moves anything: whoever calls :meth:`build` sets the seed, the device and the memory format.
@@ -90,7 +90,7 @@ class Workload(ABC, Generic[S]):
 
     @property
     def memory_format(self) -> torch.memory_format:
-        """The layout of images and of the weights of convolutions."""
+        """Memory format of images and convolution weights."""
         return torch.channels_last if self.section.channels_last else torch.contiguous_format
 
     def tokens(self, samples: int) -> int | None:
@@ -99,32 +99,32 @@ class Workload(ABC, Generic[S]):
 
     @abstractmethod
     def build(self) -> nn.Module:
-        """The model with random weights, on the default device.
+        """Build the model with random weights on the default device.
 
         Raises:
             Unsupported: a library that the model comes from is not installed.
         """
 
-    def without_data(self) -> Self:
-        """The workload to build for counting: the same mathematics, run where tensors have no data.
+    def for_fake_tensors(self) -> Self:
+        """Variant of the workload that can run on fake tensors with the same computation.
 
         What is computed a second time to save memory is no part of the mathematics.
         """
-        made = copy(self)
-        made.section = self.section.model_copy(update={"activation_checkpointing": False})
-        return made
+        clone = copy(self)
+        clone.section = self.section.model_copy(update={"activation_checkpointing": False})
+        return clone
 
     @abstractmethod
     def synthetic_batch(
         self, size: int, *, device: torch.device, generator: torch.Generator | None = None
     ) -> Batch:
-        """A batch of random samples shaped like real ones, made on `device`.
+        """Random batch shaped like real data, on `device`.
 
         A `generator`, if given, must live on `device`.
         """
 
     def from_images(self, images: Tensor, labels: Tensor) -> Batch:
-        """Real images as this model's batch, on the device where they are.
+        """Convert real images to this model's batch, on their device.
 
         `images` are N×1×H×W (grey) or N×3×H×W with values from 0 to 1, `labels` are N class
         numbers.
@@ -136,7 +136,7 @@ class Workload(ABC, Generic[S]):
         raise Unsupported(f"{self.section.name} is no model of images")
 
     def from_text(self, tokens: Tensor) -> Batch:
-        """Real text as this model's batch, on the device where it is.
+        """Convert real text to this model's batch, on its device.
 
         `tokens` are N×(L + 1) token numbers: every one but the last of a row is followed by its
         target.
@@ -148,7 +148,7 @@ class Workload(ABC, Generic[S]):
         raise Unsupported(f"{self.section.name} is no model of text")
 
     def from_table(self, features: Tensor, targets: Tensor) -> Batch:
-        """Rows of a table as this model's batch, on the device where they are.
+        """Convert table rows to this model's batch, on their device.
 
         `features` are N×F numbers, `targets` N numbers to be predicted, both normalised.
 
@@ -159,7 +159,7 @@ class Workload(ABC, Generic[S]):
         raise Unsupported(f"{self.section.name} is no model of tables")
 
     def tensor_plan(self, ranks: int) -> Mapping[str, str] | None:
-        """How `ranks` share each layer of the built model; None where nobody has worked it out.
+        """Tensor parallel plan for `ranks`; None if not available.
 
         By pattern of module names, ``*`` for one part between dots: ``colwise`` shares a layer's
         outputs and ``rowwise`` its inputs, ``colwise-gathered`` gives the whole output to every
@@ -172,7 +172,7 @@ class Workload(ABC, Generic[S]):
         return None
 
     def stages(self, module: nn.Module, count: int) -> Stages | None:
-        """The built `module` cut into `count` stages; None where nobody has worked it out.
+        """Cut the built `module` into `count` stages; None if not supported.
 
         The stages take the layers over, which must not be used through `module` any more.
 
@@ -183,11 +183,11 @@ class Workload(ABC, Generic[S]):
 
     @abstractmethod
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:
-        """What inference computes, for example logits."""
+        """Inference output, such as logits."""
 
     @abstractmethod
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The scalar that training lowers."""
+        """Scalar training loss."""
 
 
 BASE = Workload

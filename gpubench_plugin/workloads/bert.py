@@ -19,7 +19,7 @@ NO_TARGET = -100
 
 
 class BertSection(LanguageSection):
-    """The sizes of a BERT; the defaults are those of the large one."""
+    """Sizes of a BERT, by default BERT-large."""
 
     layers: PositiveInt = Field(24, description="Blocks of attention and feed-forward layers")
     width: PositiveInt = Field(1024, description="Features of a token")
@@ -30,14 +30,14 @@ class BertSection(LanguageSection):
 
 
 class Bert(LanguageModel[BertSection]):
-    """Attention in both directions, trained to fill in masked tokens."""
+    """Bidirectional attention, trained on masked tokens."""
 
     Section = BertSection
     configuration = "BertConfig"
     architecture = "BertForMaskedLM"
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Those of every language model, and no dropout, which BERT has by default."""
+        """Arguments of a language model without BERT's default dropout."""
         return {
             **super().hyperparameters(),
             "hidden_dropout_prob": 0.0,
@@ -48,7 +48,7 @@ class Bert(LanguageModel[BertSection]):
     def synthetic_batch(
         self, size: int, *, device: torch.device, generator: torch.Generator | None = None
     ) -> Batch:
-        """Uniformly drawn tokens, N×L, of which 15 % of each row are masked and are its targets.
+        """Random tokens, N×L, with 15 % per row masked as targets.
 
         All of those are replaced by the mask; the paper keeps or changes a fifth of them, which
         costs the same.
@@ -58,5 +58,5 @@ class Bert(LanguageModel[BertSection]):
         mask = section.vocabulary - 1
         tokens = torch.randint(max(mask, 1), shape, device=device, generator=generator)
         order = torch.rand(shape, device=device, generator=generator).argsort(dim=1)
-        masked = order < max(1, round(MASKED * section.sequence_length))
-        return Batch(tokens.masked_fill(masked, mask), tokens.masked_fill(~masked, NO_TARGET))
+        is_masked = order < max(1, round(MASKED * section.sequence_length))
+        return Batch(tokens.masked_fill(is_masked, mask), tokens.masked_fill(~is_masked, NO_TARGET))

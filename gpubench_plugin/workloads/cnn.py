@@ -13,7 +13,7 @@ from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 
 
 class CNNSection(ImageSection):
-    """The widths of the stages."""
+    """Widths of the stages."""
 
     image_size: PositiveInt = Field(8, description="Height and width of an image in pixels")
     classes: PositiveInt = Field(10, description="Classes to tell apart")
@@ -22,7 +22,7 @@ class CNNSection(ImageSection):
 
 
 class CNN(ImageClassifier[CNNSection]):
-    """Stages of a 3×3 convolution, batch norm, ReLU and 2×2 maximum pooling, then linear layers.
+    """3×3 convolutions with batch norm, ReLU and 2×2 max pooling, then linear layers.
 
     Raises:
         UsageProblem: the image is too small for its stages.

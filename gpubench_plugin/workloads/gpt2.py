@@ -8,7 +8,7 @@ from gpubench_plugin.workloads._language import CausalLanguageModel, LanguageSec
 
 
 class GPT2(CausalLanguageModel[LanguageSection]):
-    """Learned positions, layer norms before the blocks, embeddings shared with the logits.
+    """Learned positions, pre-norm, tied embeddings.
 
     Source: https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf
     """
@@ -18,7 +18,7 @@ class GPT2(CausalLanguageModel[LanguageSection]):
     architecture = "GPT2LMHeadModel"
 
     def hyperparameters(self) -> dict[str, Any]:
-        """The same under GPT-2's own names."""
+        """The sizes under GPT-2's names."""
         return {
             "n_layer": self.section.layers,
             "n_embd": self.section.width,

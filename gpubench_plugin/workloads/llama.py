@@ -17,7 +17,7 @@ from gpubench_plugin.workloads.base import Stages
 
 
 class LlamaSection(RotarySection):
-    """The sizes of a Llama; the defaults have 1.1 billion parameters."""
+    """Sizes of a Llama, by default with 1.1 billion parameters."""
 
     layers: PositiveInt = Field(22, description="Blocks of attention and feed-forward layers")
     width: PositiveInt = Field(2048, description="Features of a token")
@@ -26,21 +26,21 @@ class LlamaSection(RotarySection):
 
 
 class Llama(CausalLanguageModel[LlamaSection]):
-    """Rotary positions, RMS norms, gated feed-forward layers, keys and values shared by heads."""
+    """Rotary embeddings, RMS norm, SwiGLU, grouped-query attention."""
 
     Section = LlamaSection
     configuration = "LlamaConfig"
     architecture = "LlamaForCausalLM"
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Those of every language model, and the number of heads of keys and values."""
+        """Arguments of a language model, and the number of KV heads."""
         return {
             **super().hyperparameters(),
             "num_key_value_heads": self.section.key_value_heads,
         }
 
     def tensor_plan(self, ranks: int) -> Mapping[str, str]:
-        """Heads, features inside the feed-forward layers, and the vocabulary, each shared evenly.
+        """Heads, feed-forward features and vocabulary, each sharded evenly.
 
         Source: Shoeybi et al., Megatron-LM (2019), section 3, https://arxiv.org/abs/1909.08053
         """
@@ -59,12 +59,12 @@ class Llama(CausalLanguageModel[LlamaSection]):
         }
 
     def stages(self, module: nn.Module, count: int) -> Stages:
-        """The blocks in `count` equal parts, longer ones first; embedding and head at the ends."""
+        """Blocks in `count` nearly equal parts, with embedding and head at the ends."""
         return decoder_stages(module, count)
 
 
 class DecoderStage(nn.Module):
-    """Some blocks of a decoder; the first stage embeds tokens, the last one computes logits."""
+    """Some decoder blocks; the first stage embeds tokens, the last computes logits."""
 
     def __init__(self, decoder: Any, blocks: range):
         super().__init__()
@@ -94,7 +94,7 @@ class DecoderStage(nn.Module):
 
 
 def decoder_stages(decoder: Any, count: int) -> Stages:
-    """`decoder` (a ``…ForCausalLM`` without a mask of attention) in `count` stages.
+    """Cut `decoder` (a ``…ForCausalLM`` without attention mask) into `count` stages.
 
     Raises:
         Unsupported: there are fewer blocks than stages.

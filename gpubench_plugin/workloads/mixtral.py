@@ -11,7 +11,7 @@ from gpubench_plugin.workloads._mixture import MixtureOfExperts, MixtureSection
 
 
 class MixtralSection(MixtureSection):
-    """The sizes; by default a quarter of Mixtral 8×7B's width and 12 of its 32 layers."""
+    """Sizes, by default a quarter of Mixtral 8×7B's width and 12 of its 32 layers."""
 
     intermediate_size: PositiveInt = Field(3584, description="Features inside an expert")
     experts: PositiveInt = Field(8, description="Experts in each layer")
@@ -19,12 +19,12 @@ class MixtralSection(MixtureSection):
 
 
 class Mixtral(MixtureOfExperts[MixtralSection]):
-    """Few wide experts, whose weights sum to one."""
+    """Few wide experts with normalized routing weights."""
 
     Section = MixtralSection
     configuration = "MixtralConfig"
     architecture = "MixtralForCausalLM"
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Those of every mixture, with Mixtral's name of the number of experts."""
+        """Arguments of an MoE model under Mixtral's names."""
         return {**super().hyperparameters(), "num_local_experts": self.section.experts}

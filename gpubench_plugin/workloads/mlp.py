@@ -1,4 +1,4 @@
-"""A multilayer perceptron: the smallest thing that trains."""
+"""Multilayer perceptron, the smallest trainable model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 
 
 class MLPSection(ImageSection):
-    """The widths of the layers."""
+    """Widths of the layers."""
 
     image_size: PositiveInt = Field(8, description="Height and width of an image in pixels")
     classes: PositiveInt = Field(10, description="Classes to tell apart")
@@ -20,7 +20,7 @@ class MLPSection(ImageSection):
 
 
 class MLP(ImageClassifier[MLPSection]):
-    """Linear layers with ReLU between them, on flattened grey images."""
+    """Linear layers with ReLU on flattened grey images."""
 
     Section = MLPSection
     channels = 1

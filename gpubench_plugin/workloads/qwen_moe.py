@@ -11,7 +11,7 @@ from gpubench_plugin.workloads._mixture import MixtureOfExperts, MixtureSection
 
 
 class QwenMoeSection(MixtureSection):
-    """The sizes; by default half of Qwen3-30B-A3B's width and experts, a quarter of its layers."""
+    """Sizes, by default half of Qwen3-30B-A3B's width and experts, a quarter of its layers."""
 
     intermediate_size: PositiveInt = Field(512, description="Features inside an expert")
     experts: PositiveInt = Field(64, description="Experts in each layer")
@@ -19,14 +19,14 @@ class QwenMoeSection(MixtureSection):
 
 
 class QwenMoe(MixtureOfExperts[QwenMoeSection]):
-    """Many narrow experts, whose weights sum to one, and normalised queries and keys."""
+    """Many narrow experts with normalized routing weights, and normalized queries and keys."""
 
     Section = QwenMoeSection
     configuration = "Qwen3MoeConfig"
     architecture = "Qwen3MoeForCausalLM"
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Those of every mixture, with Qwen's names."""
+        """Arguments of an MoE model under Qwen's names."""
         section = self.section
         return {
             **super().hyperparameters(),

@@ -1,4 +1,4 @@
-"""A multilayer perceptron that predicts a number from the features of a table's row."""
+"""Multilayer perceptron that predicts a number from table features."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from gpubench_plugin.workloads.base import Batch, Workload
 
 
 class RegressionSection(ModelSection):
-    """The widths of the layers."""
+    """Widths of the layers."""
 
     features: PositiveInt = Field(10, description="Numbers in a row")
     hidden_sizes: tuple[PositiveInt, ...] = Field((64,), description="Of the hidden layers")
 
 
 class Regression(Workload[RegressionSection]):
-    """Linear layers with ReLU between them; the last one gives one number."""
+    """Linear layers with ReLU and a scalar output."""
 
     Section = RegressionSection
 
     def build(self) -> nn.Module:
-        """The layers, from features through the hidden sizes to the number."""
+        """The model."""
         widths = [self.section.features, *self.section.hidden_sizes, 1]
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(widths):
@@ -37,25 +37,25 @@ class Regression(Workload[RegressionSection]):
     def synthetic_batch(
         self, size: int, *, device: torch.device, generator: torch.Generator | None = None
     ) -> Batch:
-        """Rows of normal noise, N×features, and their means, scaled to a variance of one."""
+        """Gaussian rows, N×features, with their scaled means as targets."""
         shape = (size, self.section.features)
         features = torch.randn(shape, device=device, generator=generator)
         return Batch(features, features.sum(1) / self.section.features**0.5)
 
     def from_table(self, features: Tensor, targets: Tensor) -> Batch:
-        """The rows as they are."""
-        present = features.shape[1]
-        if present != self.section.features:
+        """Rows unchanged."""
+        column_count = features.shape[1]
+        if column_count != self.section.features:
             raise UsageProblem(
-                f"model.features: {self.section.features}; the table's rows have {present}"
+                f"model.features: {self.section.features}; the table's rows have {column_count}"
             )
         return Batch(features, targets)
 
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:
-        """One number for each of the N rows."""
+        """One number per row."""
         numbers: Tensor = module(batch.inputs)
         return numbers.squeeze(1)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The mean squared error, in fp32 whatever the precision of the numbers."""
+        """Mean squared error in fp32, whatever the precision of the output."""
         return mse_loss(self.forward(module, batch).float(), batch.targets.float())

@@ -8,13 +8,13 @@ from gpubench_plugin.workloads._resnet import FourStages, ResNet, ResNetSection
 
 
 class ResNet18Section(ResNetSection):
-    """The widths of the stages."""
+    """Widths of the stages."""
 
     hidden_sizes: FourStages = Field((64, 128, 256, 512), description="Channels of the four stages")
 
 
 class ResNet18(ResNet):
-    """Two blocks of two 3×3 convolutions in every stage."""
+    """Two basic blocks (two 3×3 convolutions) per stage."""
 
     Section = ResNet18Section
     depths = (2, 2, 2, 2)

@@ -8,7 +8,7 @@ from gpubench_plugin.workloads._resnet import FourStages, ResNet, ResNetSection
 
 
 class ResNet50Section(ResNetSection):
-    """The widths of the stages."""
+    """Widths of the stages."""
 
     hidden_sizes: FourStages = Field(
         (256, 512, 1024, 2048), description="Channels of the four stages"
@@ -16,7 +16,7 @@ class ResNet50Section(ResNetSection):
 
 
 class ResNet50(ResNet):
-    """Bottlenecks: 1×1, 3×3 and 1×1 convolutions, a quarter as wide in the middle."""
+    """Bottleneck blocks: 1×1, 3×3 and 1×1 convolutions, a quarter as wide in the middle."""
 
     Section = ResNet50Section
     depths = (3, 4, 6, 3)

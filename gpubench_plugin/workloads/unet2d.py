@@ -1,4 +1,4 @@
-"""The U-Net of Ho et al. 2020 (https://arxiv.org/abs/2006.11239), which denoises images."""
+"""U-Net of Ho et al. 2020 (https://arxiv.org/abs/2006.11239) for image denoising."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class UNet2DSection(UNetSection):
-    """The network for CIFAR-10 of the paper's appendix B."""
+    """Network for CIFAR-10 from the paper's appendix B."""
 
     sample_size: PositiveInt = Field(32, description="Height and width of an image in pixels")
     hidden_sizes: tuple[PositiveInt, ...] = Field(
@@ -30,7 +30,7 @@ class UNet2DSection(UNetSection):
 
 
 class UNet2D(Denoiser[UNet2DSection]):
-    """``UNet2DModel`` on images of three colours."""
+    """``UNet2DModel`` on RGB images."""
 
     Section = UNet2DSection
     channels = 3
@@ -39,16 +39,16 @@ class UNet2D(Denoiser[UNet2DSection]):
     beta_schedule = {}  # noqa: RUF012 # diffusers' defaults are the paper's
 
     def own_arguments(self) -> dict[str, Any]:
-        """Attention of one head, as in the paper."""
+        """Single-head attention, as in the paper."""
         return {"attention_head_dim": None}
 
     def from_images(self, images: Tensor, labels: Tensor) -> Batch:
-        """The images at the model's size with values from -1 to 1, noised; labels are left out.
+        """Images resized and scaled to [-1, 1], noised; labels are dropped.
 
         Noise and times are the same for as many images.
         """
         side = self.section.sample_size
-        scaled = interpolate(images, size=(side, side), mode="bilinear", align_corners=False)
-        coloured = scaled.expand(-1, self.channels, -1, -1) * 2 - 1
+        resized = interpolate(images, size=(side, side), mode="bilinear", align_corners=False)
+        coloured = resized.expand(-1, self.channels, -1, -1) * 2 - 1
         generator = torch.Generator(images.device).manual_seed(0)
         return self.noised(coloured, generator)

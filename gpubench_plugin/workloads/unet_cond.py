@@ -1,4 +1,4 @@
-"""The U-Net of Stable Diffusion 1 (https://arxiv.org/abs/2112.10752): denoises under a text."""
+"""Text-conditioned U-Net of Stable Diffusion 1 (https://arxiv.org/abs/2112.10752)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpubench_plugin.workloads.base import Batch
 
 
 class UNetCondSection(UNetSection):
-    """The network of Stable Diffusion 1.5, and the text that it attends to."""
+    """Network of Stable Diffusion 1.5, and its text embeddings."""
 
     sample_size: PositiveInt = Field(64, description="Height and width of a latent image")
     hidden_sizes: tuple[PositiveInt, ...] = Field(
@@ -27,14 +27,14 @@ class UNetCondSection(UNetSection):
     text_width: PositiveInt = Field(768, description="Features of a token of the text")
 
     @model_validator(mode="after")
-    def _divides(self) -> Self:
-        if wrong := [width for width in self.hidden_sizes if width % self.heads]:
-            raise ValueError(f"hidden_sizes: {wrong[0]} is no multiple of heads {self.heads}")
+    def _check_heads(self) -> Self:
+        if bad_widths := [width for width in self.hidden_sizes if width % self.heads]:
+            raise ValueError(f"hidden_sizes: {bad_widths[0]} is no multiple of heads {self.heads}")
         return self
 
 
 class UNetCond(Denoiser[UNetCondSection]):
-    """``UNet2DConditionModel`` on latent images, with random embeddings in place of a text's."""
+    """``UNet2DConditionModel`` on latents, with random text embeddings."""
 
     Section: ClassVar[type[UNetCondSection]] = UNetCondSection
     channels = 4
@@ -57,7 +57,7 @@ class UNetCond(Denoiser[UNetCondSection]):
     def synthetic_batch(
         self, size: int, *, device: torch.device, generator: torch.Generator | None = None
     ) -> Batch:
-        """Noised latent images; `context` is the time steps and a text of normal noise each."""
+        """Noised latents; `context` is time steps and random text embeddings."""
         batch = super().synthetic_batch(size, device=device, generator=generator)
         shape = (size, self.section.text_length, self.section.text_width)
         text = torch.randn(shape, device=device, generator=generator)

@@ -1,4 +1,4 @@
-"""The vision transformer of Dosovitskiy et al. 2021 (https://arxiv.org/abs/2010.11929)."""
+"""Vision transformer of Dosovitskiy et al. 2021 (https://arxiv.org/abs/2010.11929)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ViTSection(ImageSection):
-    """The encoder: its depth, width and patches. The feed-forward layers are four times as wide."""
+    """Depth, width and patches of the encoder, with feed-forward layers four times as wide."""
 
     layers: PositiveInt = Field(12, description="Layers of the encoder")
     width: PositiveInt = Field(768, description="Features of a patch; a multiple of heads")
@@ -30,7 +30,7 @@ class ViTSection(ImageSection):
     )
 
     @model_validator(mode="after")
-    def _divides(self) -> Self:
+    def _check_sizes(self) -> Self:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is no multiple of heads {self.heads}")
         if self.image_size % self.patch_size:
@@ -41,7 +41,7 @@ class ViTSection(ImageSection):
 
 
 class ViT(ImageClassifier[ViTSection]):
-    """``ViTForImageClassification``; only the layer that makes patches is a convolution."""
+    """``ViTForImageClassification``, with a convolution only for patch embedding."""
 
     Section = ViTSection
     convolutional = True
@@ -49,14 +49,14 @@ class ViT(ImageClassifier[ViTSection]):
     checkpoints_activations = True
     _draws_weights = True
 
-    def without_data(self) -> Self:
-        """The model's weights stay as they are: drawing them looks at what was drawn."""
-        made = super().without_data()
-        made._draws_weights = False
-        return made
+    def for_fake_tensors(self) -> Self:
+        """Skip weight initialisation, which inspects values that fake tensors lack."""
+        clone = super().for_fake_tensors()
+        clone._draws_weights = False
+        return clone
 
     def build(self) -> nn.Module:
-        """The encoder and its classifier with random weights, without dropout."""
+        """Encoder and classifier with random weights, without dropout."""
         section = self.section
         config_class, model_class = from_library(
             section.name, "transformers", "ViTConfig", "ViTForImageClassification"
@@ -73,17 +73,17 @@ class ViT(ImageClassifier[ViTSection]):
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )
-        with self._drawing():
+        with self._initialisation():
             module: nn.Module = model_class(config)
         if section.activation_checkpointing:
             recompute_activations(module)
         return module
 
-    def _drawing(self) -> AbstractContextManager[None]:
+    def _initialisation(self) -> AbstractContextManager[None]:
         if self._draws_weights:
             return nullcontext()
-        (without,) = from_library(
+        (no_init,) = from_library(
             self.section.name, "transformers.initialization", "no_init_weights"
         )
-        context: AbstractContextManager[None] = without()
+        context: AbstractContextManager[None] = no_init()
         return context

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.flags import doubts
+from gpubench_plugin.flags import doubtful_flags
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def test_record_has_the_efficiency_of_the_pipeline(ended: Run) -> None:
     metrics = {name: metric["value"] for name, metric in found["metrics"].items()}
     gained = metrics["one_process_s"] / metrics["step_time_s"]
     assert metrics["ideal_speed_up"] == pytest.approx(16 / 9)
-    if doubts(found["flags"]):  # of a busy machine, say
+    if doubtful_flags(found["flags"]):  # of a busy machine, say
         assert not {"speed_up", "pipeline_efficiency"} & metrics.keys()
     else:
         assert metrics["speed_up"] == pytest.approx(gained)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.results import RunDirectory, foreign_files
+from gpubench_plugin.results import RunDirectory, unknown_files
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def test_files_of_pytest_and_pytest_benchmark_are_written_once(suite: tuple[Proj
     assert sorted(stats) == sorted(measured)
     assert stats["test_mlp[fp32-ws2]"]["rank_skew_s"] >= 0
     assert len(list((run.directory / "ranks").glob("ws*-rank-*.log"))) == 3
-    assert foreign_files(RunDirectory(path=run.directory)) == []
+    assert unknown_files(RunDirectory(path=run.directory)) == []
     assert "logged by the controller" in (project.path / "session.log").read_text()
     bases = sorted(path.name for path in project.path.parent.glob("base*"))
     assert bases == ["base", "base-ws2-rank-0", "base-ws2-rank-1"]

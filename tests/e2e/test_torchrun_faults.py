@@ -359,7 +359,7 @@ def test_other_tests_need_not_be_in_step(project: Project, mark: dict[str, str])
         """
         import os, time, pytest
         from pathlib import Path
-        from gpubench_plugin.launchers.torchrun.peers import ring
+        from gpubench_plugin.launchers.torchrun.peers import alert_root
         RANK = int(os.environ["RANK"])
         def test_slow():
             time.sleep(3 * (RANK == 0))
@@ -372,7 +372,7 @@ def test_other_tests_need_not_be_in_step(project: Project, mark: dict[str, str])
             gpubench(lambda: None)
         def test_late():
             (folder,) = Path(os.environ["TMPDIR"]).glob("gpubench-*")
-            ring(folder)
+            alert_root(folder)
             if RANK == 1:
                 os._exit(0)
             time.sleep(3)

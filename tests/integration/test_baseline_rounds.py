@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.compare.baselines import Baselines
-from gpubench_plugin.config import FrozenRounds
+from gpubench_plugin.config import FixedRounds
 from gpubench_plugin.environment import stored
 from gpubench_plugin.measure.probes.contention import Contention
 from gpubench_plugin.records import Samples
@@ -74,13 +74,13 @@ def test_a_session_takes_the_rounds_of_its_baseline_unless_it_is_told_others(
     A kind of step that cannot be timed so keeps its rule. What waits for a processor goes on beyond
     the most rounds: here nothing seems to.
     """
-    monkeypatch.setattr(Contention, "contended", False)
+    monkeypatch.setattr(Contention, "is_contended", False)
     project = InlineProject(tmp_path)
     before = SUITE.partition("def test_new")[0].replace("None, setup=lambda: None", "None")
     project.write("test_it.py", before.replace("def test_known", f"{STEPS}\ndef test_known"))
     pinned = project.run(quick=False).directory
     rounds = StoredRun(RunDirectory(path=pinned)).rounds()
-    assert rounds[KNOWN] == FrozenRounds(rounds=37, durations_per_round=1, calls_per_duration=1)
+    assert rounds[KNOWN] == FixedRounds(rounds=37, durations_per_round=1, calls_per_duration=1)
     assert rounds[CHANGED].calls_per_duration > 1
     pins = [pinned.name, *(copied(pinned, f"20990101T00000{n}Z_run_00000{n}").name for n in "12")]
     with (pinned.parent / pins[-1] / "metrics.jsonl").open("a") as journal:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.cli.commands import Exit
+from gpubench_plugin.cli.commands import ExitCode
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.compare.baselines import Baselines
 from gpubench_plugin.results.registry import Registry
@@ -81,7 +81,7 @@ A, B, C = (run_id(number) for number in range(3))
 def test_regression_is_exit_code_1(compare: Compare) -> None:
     """What is slower by more than the limit is said, labelled as no statistics, and exits 1."""
     said = compare(A, B)
-    assert said.code == Exit.REGRESSION
+    assert said.code == ExitCode.REGRESSION
     assert "+10.00%" in said.out
     assert "threshold, not statistical" in said.out
     assert "1 slower · " in said.out
@@ -90,7 +90,7 @@ def test_regression_is_exit_code_1(compare: Compare) -> None:
 @pytest.mark.usefixtures("runs")
 def test_equal_runs_are_fine(compare: Compare) -> None:
     """Runs without a difference exit with 0."""
-    assert compare(A, C).code == Exit.FINE
+    assert compare(A, C).code == ExitCode.OK
 
 
 @pytest.mark.usefixtures("runs")
@@ -105,7 +105,7 @@ def test_sides_may_be_given_launch_by_launch(compare: Compare) -> None:
 def test_several_heads_stand_against_the_first(compare: Compare) -> None:
     """Each other run is compared with the first, in one document."""
     said = compare(A, C, B, "--format=json")
-    assert said.code == Exit.REGRESSION
+    assert said.code == ExitCode.REGRESSION
     heads = {b["head_label"] for b in said.json["benchmarks"] if b["verdict"] == "regressed"}
     assert heads == {B}
     assert said.json["head_labels"] == [C, B]
@@ -124,16 +124,16 @@ def test_only_changed(compare: Compare) -> None:
 @pytest.mark.parametrize(
     ("limits", "code"),
     [
-        (["--limit=15%"], Exit.FINE),
-        (["--limit=step_time_s=15%"], Exit.FINE),
-        (["--limit=15%", "--limit=step_time_s=5%"], Exit.REGRESSION),
-        (["--limit=step_time_s=<=0.5"], Exit.FINE),
-        (["--limit=step_time_s=<=0.0105"], Exit.REGRESSION),
-        (["--limit=15%", "--limit=samples_per_s=5%"], Exit.REGRESSION),
+        (["--limit=15%"], ExitCode.OK),
+        (["--limit=step_time_s=15%"], ExitCode.OK),
+        (["--limit=15%", "--limit=step_time_s=5%"], ExitCode.REGRESSION),
+        (["--limit=step_time_s=<=0.5"], ExitCode.OK),
+        (["--limit=step_time_s=<=0.0105"], ExitCode.REGRESSION),
+        (["--limit=15%", "--limit=samples_per_s=5%"], ExitCode.REGRESSION),
     ],
 )
 @pytest.mark.usefixtures("runs")
-def test_limits_decide(compare: Compare, limits: list[str], code: Exit) -> None:
+def test_limits_decide(compare: Compare, limits: list[str], code: ExitCode) -> None:
     """Limits for all metrics, for one, and fixed bounds."""
     said = compare(A, B, *limits)
     assert said.code == code, said.out
@@ -149,11 +149,11 @@ def test_a_head_that_loosens_its_limit_is_judged_by_the_bases(
 
     said = compare(A, B)
 
-    assert said.code == Exit.REGRESSION
+    assert said.code == ExitCode.REGRESSION
     loosened = "the head loosens the limit of step_time_min_s and step_time_s from 2% to 60%"
     assert loosened in said.out
     given = compare(A, B, "--limit=50%")
-    assert given.code == Exit.FINE
+    assert given.code == ExitCode.OK
     assert "loosens" not in given.out
 
 
@@ -167,7 +167,7 @@ def test_paired_launches(compare: Compare, tmp_path: Path) -> None:
     bases, heads = ([run_id(2 * i + side) for i in range(5)] for side in (0, 1))
     sides = ("--paired", "--base", *bases, "--head", *heads, "--format=json")
     said = compare(*sides)
-    assert said.code == Exit.REGRESSION, said.out
+    assert said.code == ExitCode.REGRESSION, said.out
     assert said.verdicts[MLP, "step_time_min_s"] == "regressed"
     assert said.verdicts[RESNET, "step_time_min_s"] == "inconclusive"
     found = next(b for b in said.json["benchmarks"] if b["verdict"] == "regressed")
@@ -186,7 +186,7 @@ def test_launches_that_were_not_taken_in_turns_are_no_pairs(
         write_run(tmp_path / "results", 10 + i, {MLP: 0.0103 * factor * (1 + i / 5000)})
     bases, heads = ([run_id(start + i) for i in range(5)] for start in (0, 10))
     said = compare("--paired", "--base", *bases, "--head", *heads, "--format=json")
-    assert said.code == Exit.FINE, said.out
+    assert said.code == ExitCode.OK, said.out
     found = next(b for b in said.json["benchmarks"] if b["verdict"] == "inconclusive")
     assert (found["effect"], found["interval"]) == (None, None)
     assert f"{bases[1]} began between {bases[0]} and {heads[0]}, a pair" in found["reason"]
@@ -199,7 +199,7 @@ def test_one_launch_is_paired_once(compare: Compare, runs: Path, side: str) -> N
     (runs.parent / "link").symlink_to(runs / "default" / A)
     sides = {"--base": [A, B], "--head": [A, C], side: [A, "link"]}
     said = compare("--paired", *(part for one in sides.items() for part in (one[0], *one[1])))
-    assert said.code == Exit.USAGE
+    assert said.code == ExitCode.USAGE
     assert f"'{A}' and 'link' of {side} are one run" in said.err
     said = compare("--paired", "--base", A, B, "--head", "link", C)
     assert "link is compared with itself" in said.out
@@ -210,7 +210,7 @@ def test_one_file_is_paired_once(compare: Compare, tmp_path: Path) -> None:
     entry = {"fullname": "x", "stats": {"median": 1.0, "min": 1.0}}
     (tmp_path / "a.json").write_text(json.dumps({"machine_info": {}, "benchmarks": [entry]}))
     said = compare("--paired", "--base", "a.json", "./a.json", "--head", "a.json", "a.json")
-    assert said.code == Exit.USAGE
+    assert said.code == ExitCode.USAGE
     assert "'a.json' and './a.json' of --base are one run" in said.err
     assert "a.json is compared with itself" in compare("a.json", "./a.json").out
 
@@ -220,10 +220,10 @@ def test_nothing_in_common_is_exit_code_3(compare: Compare, tmp_path: Path) -> N
     for number, name in enumerate((MLP, RESNET, MLP)):
         write_run(tmp_path / "results", number, {name: 0.01})
     said = compare(A, B)
-    assert said.code == Exit.NOTHING_COMPARABLE
+    assert said.code == ExitCode.NOTHING_COMPARABLE
     assert "in common" in said.err
     said = compare(A, B, C)
-    assert said.code == Exit.NOTHING_COMPARABLE
+    assert said.code == ExitCode.NOTHING_COMPARABLE
     assert "in common" in said.out
     assert "within the limit" in said.out
 
@@ -233,10 +233,10 @@ def test_other_machine_is_incomparable_unless_allowed(compare: Compare, tmp_path
     write_run(tmp_path / "results", 0)
     write_run(tmp_path / "results", 1, facts={"cpu": {"model": "Another", "usable_cores": 2}})
     said = compare(A, B, "--format=json")
-    assert said.code == Exit.NOTHING_COMPARABLE
+    assert said.code == ExitCode.NOTHING_COMPARABLE
     assert "cpu.model" in said.json["benchmarks"][0]["reason"]
     said = compare(A, B, "--allow-incomparable")
-    assert said.code == Exit.FINE
+    assert said.code == ExitCode.OK
     assert "cpu.model" in said.out
 
 
@@ -247,7 +247,7 @@ def test_a_fixed_bound_is_no_comparison_with_another_machine(
     write_run(tmp_path / "results", 0)
     write_run(tmp_path / "results", 1, facts={"cpu": {"model": "Another", "usable_cores": 2}})
     said = compare(A, B, "--limit=step_time_s=<=1")
-    assert said.code == Exit.NOTHING_COMPARABLE
+    assert said.code == ExitCode.NOTHING_COMPARABLE
     assert "incomparable" in said.out
 
 
@@ -257,7 +257,7 @@ def test_new_removed_and_failed_benchmarks_are_said(compare: Compare, tmp_path: 
     write_run(tmp_path / "results", 0, [measurement(), measurement("gone"), measurement("broken")])
     write_run(tmp_path / "results", 1, [measurement(), measurement("fresh"), failed])
     said = compare(A, B, "--format=json")
-    assert said.code == Exit.REGRESSION
+    assert said.code == ExitCode.REGRESSION
     assert said.json["notes"][-1] == (
         "1 benchmark failed that the base has measured: counts as a regression (exit code 1)"
     )
@@ -271,7 +271,7 @@ def test_what_failed_on_both_sides_is_no_regression(compare: Compare, tmp_path: 
         benchmarks = [measurement(), measurement("broken", outcome="failed")]
         write_run(tmp_path / "results", number, benchmarks)
     said = compare(A, B, "--format=json")
-    assert (said.code, said.verdicts["broken", ""]) == (Exit.FINE, "errored")
+    assert (said.code, said.verdicts["broken", ""]) == (ExitCode.OK, "errored")
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_limit_that_was_not_checked_is_exit_code_1(
     write_run(tmp_path / "results", 0, [measurement(metrics=rounds)])
     write_run(tmp_path / "results", 1, [measurement(metrics=rounds, limits=limits)])
     found = compare(A, B)
-    assert found.code == Exit.REGRESSION
+    assert found.code == ExitCode.REGRESSION
     assert f"{said}: counts as a regression (exit code 1)" in found.out
 
 
@@ -299,7 +299,7 @@ def test_interrupted_run_is_compared_as_far_as_it_came(compare: Compare, tmp_pat
     write_run(tmp_path / "results", 0, {MLP: 0.010, RESNET: 0.020})
     write_run(tmp_path / "results", 1, [measurement(MLP, 0.010), left], status="interrupted")
     said = compare(A, B)
-    assert said.code == Exit.FINE
+    assert said.code == ExitCode.OK
     assert f"{B} was interrupted" in said.out
     assert "not measured" in said.out
 
@@ -313,11 +313,11 @@ def test_killed_run_counts_as_a_failure_of_what_it_never_told_of(
     write_run(tmp_path / "results", 0, {MLP: 0.010, RESNET: 0.020})
     write_run(tmp_path / "results", 1, [measurement(MLP, 0.010), left], status=None)
     said = compare(*arguments, "--format=json")
-    assert said.code == Exit.REGRESSION
+    assert said.code == ExitCode.REGRESSION
     assert said.verdicts[RESNET, ""] == "errored"
     assert "it was killed, or still runs" in said.out
     assert said.json["notes"][-1].startswith("1 benchmark failed that the base has measured")
-    assert compare(B, A).code == Exit.FINE
+    assert compare(B, A).code == ExitCode.OK
 
 
 def test_limit_in_a_file_that_is_none_costs_its_benchmark_alone(
@@ -328,21 +328,21 @@ def test_limit_in_a_file_that_is_none_costs_its_benchmark_alone(
     for number in range(2):
         write_run(tmp_path / "results", number, [measurement(MLP), bad])
     said = compare(A, B, "--format=json")
-    assert said.code == Exit.REGRESSION
+    assert said.code == ExitCode.REGRESSION
     assert said.verdicts[RESNET, "step_time_s"] == "errored"
     assert said.verdicts[MLP, "step_time_min_s"] == "unchanged"
     assert "gate.limits.step_time_s: 'banana' is no limit; allowed: a percentage" in said.out
-    assert compare(A, B, "--limit=5%").code == Exit.FINE
+    assert compare(A, B, "--limit=5%").code == ExitCode.OK
 
 
 def test_baseline_is_compared_with_by_its_name(compare: Compare, runs: Path) -> None:
     """A baseline's name stands for its pinned run; an unknown name says which there are."""
     Baselines(runs, None).set("main", [A], branch="main")
     said = compare("main", B)
-    assert said.code == Exit.REGRESSION, said.err
+    assert said.code == ExitCode.REGRESSION, said.err
     assert f"main ({A})" in said.out
     said = compare("mian", B)
-    assert said.code == Exit.USAGE
+    assert said.code == ExitCode.USAGE
     assert "did you mean 'main'?" in said.err
 
 
@@ -351,7 +351,7 @@ def test_pinned_run_that_is_gone_is_said(compare: Compare, runs: Path) -> None:
     Baselines(runs, None).set("main", [A, C], branch=None)
     shutil.rmtree(runs / "default" / A)
     said = compare("main", B, "--format=json")
-    assert said.code == Exit.REGRESSION, said.err
+    assert said.code == ExitCode.REGRESSION, said.err
     gone, stands_in = said.json["notes"][:2]
     assert f"the pinned run {A} is gone" in gone
     assert stands_in == f"baseline 'main': {C} stands in for {A}"
@@ -364,7 +364,7 @@ def test_run_of_another_machine_is_found_in_the_registry(
     elsewhere = write_run(tmp_path / "elsewhere", 7, {MLP: 0.010, RESNET: 0.020})
     with Registry.open("", runs) as registry:
         registry.ingest(elsewhere)
-    assert compare(elsewhere.run_id, B).code == Exit.REGRESSION
+    assert compare(elsewhere.run_id, B).code == ExitCode.REGRESSION
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_bad_usage_is_exit_code_2(
     """One line says what is wrong and what is near; nothing is printed beside it."""
     (tmp_path / "nothing.json").touch()
     said = compare(*arguments)
-    assert said.code == Exit.USAGE
+    assert said.code == ExitCode.USAGE
     assert message in said.err
     assert said.out == ""
 
@@ -404,7 +404,7 @@ def test_not_finite_numbers_cost_one_benchmark(compare: Compare, tmp_path: Path)
         document = {"machine_info": {}, "benchmarks": entries}
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
     said = compare("a.json", "b.json", "--format=json")
-    assert said.code == Exit.REGRESSION
+    assert said.code == ExitCode.REGRESSION
     assert said.verdicts["y", "step_time_min_s"] == "unchanged"
     assert "errored" in said.verdicts.values()
 
@@ -428,7 +428,7 @@ def test_messages_cannot_steer_the_terminal(compare: Compare, tmp_path: Path) ->
     }
     (tmp_path / "a.json").write_text(json.dumps({"machine_info": {}, "benchmarks": [entry]}))
     said = compare("a.json", "a.json", "--limit=time=3%")
-    assert said.code == Exit.USAGE
+    assert said.code == ExitCode.USAGE
     assert "evil\\x1b" in said.err
     assert "\x1b" not in said.err
 
@@ -440,7 +440,7 @@ def test_closed_pipe_keeps_the_verdict(runs: Path) -> None:
     command = [sys.executable, "-c", CLI, "compare", A, B, f"--results-dir={runs}"]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
-    assert (done.returncode, done.stderr) == (Exit.REGRESSION, "")
+    assert (done.returncode, done.stderr) == (ExitCode.REGRESSION, "")
 
 
 @pytest.fixture(scope="module")
@@ -493,5 +493,5 @@ def test_a_broken_file_is_exit_code_4(compare: Compare, tmp_path: Path) -> None:
     """A file that is there and cannot be read is no bad usage."""
     (tmp_path / "nothing.json").touch()
     said = compare(A, "nothing.json")
-    assert said.code == Exit.INFRASTRUCTURE
+    assert said.code == ExitCode.INFRASTRUCTURE
     assert said.err == f"gpubench: {tmp_path / 'nothing.json'} is empty\n"

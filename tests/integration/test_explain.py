@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.cli.ab import Asked, State
+from gpubench_plugin.cli.ab import Request, State
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.records import Verdict
 from tests.support import runs_builder
@@ -58,7 +58,7 @@ def write_comparison(results: Path, number: int, here: Path) -> Path:
     """A comparison that has begun, and measured nothing."""
     folder = results / "ab" / run_id(number, "ab")
     folder.mkdir(parents=True)
-    asked = Asked(here=here, base="main").to_json()
+    asked = Request(here=here, base="main").to_json()
     State(folder=folder, asked=asked, identity={}, seed=0).write()
     return folder
 

@@ -48,7 +48,7 @@ def run(project: Project) -> Run:
     What waits for a processor goes on beyond the most rounds: here nothing seems to.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Contention, "contended", False)
+        patch.setattr(Contention, "is_contended", False)
         return project.run(
             "--measure.rounds_file=rounds.json",
             "--measure.profile=quick",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import jsonschema
 import yaml
 
-from gpubench_plugin.results import RunDirectory, foreign_files
+from gpubench_plugin.results import RunDirectory, unknown_files
 
 if TYPE_CHECKING:
     from tests.support.projects import Project
@@ -46,7 +46,7 @@ def test_measured_benchmark_leaves_every_file_of_the_run_directory(project: Proj
     assert json.loads((run.directory / "system.json").read_text()) == run.summary["environment"]
     assert [line["event"] for line in run.journal] == ["run_started", "benchmark", "run_finished"]
     assert "test_spin" in (run.directory / "run.log").read_text()
-    assert foreign_files(RunDirectory(path=run.directory)) == []
+    assert unknown_files(RunDirectory(path=run.directory)) == []
     (carried,) = json.loads((run.directory / "benchmark.json").read_text())["benchmarks"]
     assert carried["fullname"] == benchmark["id"]
     assert carried["stats"]["median"] == benchmark["metrics"]["step_time_s"]["value"]

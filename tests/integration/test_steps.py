@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.compare import compare_runs
-from gpubench_plugin.results import read_run
+from gpubench_plugin.results import load_run
 
 if TYPE_CHECKING:
     from tests.support.projects import Project
@@ -114,7 +114,7 @@ def test_other_work_is_not_compared(project: Project) -> None:
         )
         run = project.run(f"--tag={samples:03}")
     base, head = (
-        read_run(str(folder), results_dir=run.results, here=project.path)
+        load_run(str(folder), results_dir=run.results, cwd=project.path)
         for folder in run.directories
     )
     (verdict,) = compare_runs(base, head).verdicts

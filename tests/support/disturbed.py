@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from gpubench_plugin.cli.ab import Attempt, may_hide, to_repeat
+from gpubench_plugin.cli.ab import Attempt, may_hide_slow_launches, pair_to_remeasure
 from gpubench_plugin.compare import LOOK, PAIRS, UNCHANGED_FROM, Bools, Floats
 from tests.support.simulation import BENCHMARKS, LIMIT, Kinds, sequential, slower
 
@@ -68,7 +68,7 @@ def judged(case: Disturbed, suites: int, seed: int, *, repeating: bool) -> Outco
         sequential(differences, LIMIT, unchanged_from).kinds
         for unchanged_from in (UNCHANGED_FROM, UNCHANGED_FROM + LOOK)
     )
-    waits = np.array([may_hide(one) for one in tries])
+    waits = np.array([may_hide_slow_launches(one) for one in tries])
     return Outcome(
         kinds=np.where(waits[:, None], late, soon),
         repeats=np.array([len(one) - PAIRS for one in tries]),
@@ -94,7 +94,7 @@ def _tries(flags: Bools, *, repeating: bool) -> list[Attempt]:
     for looked in range(0, PAIRS, LOOK):
         for pair in range(looked + 1, looked + LOOK + 1):
             tries.append(_attempt(pair, flags[len(tries)]))
-        while repeating and (again := to_repeat(tries, looked=looked)):
+        while repeating and (again := pair_to_remeasure(tries, judged_up_to=looked)):
             tries.append(_attempt(again, flags[len(tries)]))
     return tries
 

@@ -123,7 +123,7 @@ class FakeCuda(TorchCuda):
         self.cache_overwritten = True
         self.launch(enqueue_ns=1000, device_ns=20_000)
 
-    def reported_wait(self, step: Step) -> bool:
+    def synchronizes(self, step: Step) -> bool:
         """Whether the step called :meth:`item`."""
         self._reported = False
         step()

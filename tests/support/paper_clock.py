@@ -33,7 +33,7 @@ time.perf_counter_ns = time.process_time_ns = now
 CONFTEST: Final = """
 from gpubench_plugin.measure.probes.contention import Contention
 
-Contention.contended = False
+Contention.is_contended = False
 """
 """A conftest.py of benchmarks on this clock: the machine's run queue goes by another one.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpubench_plugin.config import Configuration, Preset
-    from gpubench_plugin.training import Reference
+    from gpubench_plugin.training import Fp32Reference
     from gpubench_plugin.workloads import Workload
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ def preset_of(
         preset=preset,
         overlays=[ROOT / "configs" / f"{file}.yaml" for file in overlays],
         overrides=overrides,
-        chosen={key.replace("__", "."): value for key, value in chosen.items()},
+        fixed_values={key.replace("__", "."): value for key, value in chosen.items()},
         rootdir=ROOT,
         model_section=_model_section,
     )
@@ -54,7 +54,7 @@ def workload_of(configuration: Configuration[Any]) -> Workload[Any]:
 
 
 def trainer_of(
-    configuration: Configuration[Any], *, seed: int = 0, reference: Reference | None = None
+    configuration: Configuration[Any], *, seed: int = 0, reference: Fp32Reference | None = None
 ) -> Trainer:
     """The trainer that `configuration` describes, on the CPU in this process."""
     workload = workload_of(configuration)

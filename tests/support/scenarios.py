@@ -15,8 +15,8 @@ from gpubench_plugin.cli import main
 from gpubench_plugin.compare.baselines import Baselines
 from gpubench_plugin.records import Comparison
 from gpubench_plugin.results import (
-    EarlierRun,
     Recorder,
+    ResumableRun,
     RunDirectory,
     StoredRun,
     runs_in,
@@ -139,9 +139,9 @@ class Session(Results):
             later = RunDirectory.create(folder, "default", run_id(2))
             self._measure(self._started(later), self.measurements, lambda _: None)
             return
-        earlier = EarlierRun(left[-1])
+        earlier = ResumableRun(left[-1])
         measured = earlier.measured(earlier.measurements, launches=1)
-        recorder = Recorder.resume(earlier, command=["benchmarks"], kept=len(measured))
+        recorder = Recorder.resume(earlier, command=["benchmarks"], carried_over=len(measured))
         missing = [one for one in self.measurements if one.id not in measured]
         self._measure(recorder, missing, lambda _: None)
 
@@ -252,7 +252,7 @@ class Accept(Results):
         self.require(folder, accepted="accepted" in ended)
 
     def require(self, folder: Path, *, accepted: bool) -> None:
-        baseline = Baselines(folder).expect("main")
+        baseline = Baselines(folder).require("main")
         assert (baseline.acceptances[RESNET].run, baseline.runs) == (run_id(1), (run_id(0),))
         assert [(c.action, c.reason) for c in baseline.changes][:2] == [
             ("set", ""),
@@ -289,15 +289,15 @@ class BaselineSet(Results):
     def look(self, folder: Path, ended: Sequence[str]) -> None:
         super().look(folder, ended)
         baselines = Baselines(folder)
-        assert baselines.expect("other").runs == (run_id(0),)
-        main_one = baselines.expect("main")
+        assert baselines.require("other").runs == (run_id(0),)
+        main_one = baselines.require("main")
         assert main_one.runs == main_one.changes[-1].runs
         assert main_one.changes[0].reason == "before"
         if ended:
             assert main_one.runs == (run_id(1),)
 
     def verify(self, folder: Path, ended: Sequence[str]) -> None:
-        assert Baselines(folder).expect("main").runs == (run_id(1),)
+        assert Baselines(folder).require("main").runs == (run_id(1),)
 
 
 class Tag(Results):

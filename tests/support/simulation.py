@@ -24,20 +24,20 @@ from gpubench_plugin.compare import (
     Bools,
     Estimates,
     Floats,
-    Own,
-    Ranks,
+    OwnPairs,
+    SignedRanks,
     Spread,
     better_bar,
-    find,
+    estimate_prior,
+    false_discovery_rate,
+    judge_all_series,
     level_of,
     membership,
-    moderated,
     noise_about_level,
     noise_of_steps,
-    paired,
-    predicted,
-    prior_of,
-    rate_of_look,
+    paired_estimates,
+    posterior_spread,
+    prediction_estimates,
     spread_about_mean,
     worse_bar,
 )
@@ -223,19 +223,21 @@ def step_times(
         for part, values in differences.items():
             owns[part] = own = spread_about_mean(values[..., :pairs])
             deviations[part] = np.where(undecided, own.deviation, deviations[part])
-            priors[part] = prior_of(Spread(deviation=deviations[part], freedom=used - 1.0))
+            priors[part] = estimate_prior(Spread(deviation=deviations[part], dof=used - 1.0))
         memberships = [membership(owns[part], priors[part]) for part in differences]
         members = np.min(np.broadcast_arrays(*memberships), axis=0)
         estimates = [
-            paired(values[..., :pairs], moderated(owns[part], priors[part], pairs, members))
+            paired_estimates(
+                values[..., :pairs], posterior_spread(owns[part], priors[part], pairs, members)
+            )
             for part, values in differences.items()
         ]
-        findings = find(
+        findings = judge_all_series(
             _side_by_side(estimates),
             _repeated([worse_bar(limits[part], "lower") for part in differences], shape[-2]),
             _repeated([better_bar(limits[part], "lower") for part in differences], shape[-2]),
             m=len(differences) * shape[-2],
-            q=rate_of_look(number),
+            q=false_discovery_rate(number),
             undecided=np.concatenate([undecided] * len(differences), axis=-1),
             loose=_repeated([part == "rate" for part in differences], shape[-2]),
         )
@@ -289,20 +291,20 @@ def _side_by_side(estimates: Sequence[Estimates]) -> Estimates:
         shape = np.shape(estimates[0].mean)
         return np.concatenate([np.broadcast_to(value, shape) for value in values], axis=-1)
 
-    owns = [one.own for one in estimates if one.own is not None]
+    owns = [one.own_pairs for one in estimates if one.own_pairs is not None]
     ranks = [one.ranks for one in estimates if one.ranks is not None]
     return Estimates(
         mean=joined([one.mean for one in estimates]),
         error=joined([one.error for one in estimates]),
-        freedom=joined([one.freedom for one in estimates]),
-        least=joined([one.least for one in estimates]),
-        own=Own(
+        dof=joined([one.dof for one in estimates]),
+        floor=joined([one.floor for one in estimates]),
+        own_pairs=OwnPairs(
             error=joined([one.error for one in owns]), pairs=joined([one.pairs for one in owns])
         ),
-        ranks=Ranks(
+        ranks=SignedRanks(
             median=joined([one.median for one in ranks]),
-            above=joined([one.above for one in ranks]),
-            below=joined([one.below for one in ranks]),
+            p_above=joined([one.p_above for one in ranks]),
+            p_below=joined([one.p_below for one in ranks]),
             level=joined([one.level for one in ranks]),
         ),
     )
@@ -330,8 +332,8 @@ def by_history(
     if since is not None:
         base[..., since:] = slower(base[..., since:], effect)
     spread = noise_about_level(base) if pinned is None else noise_of_steps(base)
-    found = find(
-        predicted(level_of(base[..., :pinned]), head, spread),
+    found = judge_all_series(
+        prediction_estimates(level_of(base[..., :pinned]), head, spread),
         np.asarray(worse_bar(LIMIT, "lower")),
         np.asarray(better_bar(LIMIT, "lower")),
         m=BENCHMARKS,

@@ -3,32 +3,38 @@
 import re
 from pathlib import Path
 
-from gpubench_plugin.flags import DOUBTS, MEANINGS, NOTES, doubts, notes
+from gpubench_plugin.flags import DOUBTFUL_FLAGS, MEANINGS, NOTES, doubtful_flags, other_flags
 
 _DOCS = Path(__file__).parents[2] / "docs/reference/flags.md"
 
 
 def test_doubts_are_told_apart_from_notes() -> None:
     """Of a measurement's flags those that put its number in doubt come in one fixed order."""
-    assert doubts(("outliers", "drifting", "sketched", "contended")) == ("contended", "drifting")
-    assert doubts(("outliers", "descheduled")) == ()
-    assert notes(("outliers", "contended", "sketched", "outliers")) == ("outliers", "sketched")
+    assert doubtful_flags(("outliers", "drifting", "sketched", "contended")) == (
+        "contended",
+        "drifting",
+    )
+    assert doubtful_flags(("outliers", "descheduled")) == ()
+    assert other_flags(("outliers", "contended", "sketched", "outliers")) == (
+        "outliers",
+        "sketched",
+    )
 
 
 def test_no_flag_is_both() -> None:
     """A flag is a doubt or a note."""
-    assert not set(DOUBTS) & set(NOTES)
+    assert not set(DOUBTFUL_FLAGS) & set(NOTES)
 
 
 def test_docs_list_every_flag_in_its_table() -> None:
     """The reference has one row for each flag, doubts and notes in tables of their own."""
     doubts_text, _, notes_text = _DOCS.read_text("utf-8").partition("## Notes")
     row = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
-    assert sorted(row.findall(doubts_text)) == sorted(DOUBTS)
+    assert sorted(row.findall(doubts_text)) == sorted(DOUBTFUL_FLAGS)
     assert sorted(row.findall(notes_text)) == sorted(NOTES)
 
 
 def test_every_flag_says_in_a_line_what_it_means() -> None:
     """For who reads an explanation, without the reference at hand."""
-    assert set(MEANINGS) == {*DOUBTS, *NOTES}
+    assert set(MEANINGS) == {*DOUBTFUL_FLAGS, *NOTES}
     assert max(map(len, MEANINGS.values())) <= 88

@@ -21,8 +21,8 @@ from gpubench_plugin.distributed import (
     BLOCKS,
     DURATIONS,
     WARMUPS,
-    Aggregate,
     ControlPlane,
+    RankAggregate,
     RankReport,
     World,
 )
@@ -71,7 +71,7 @@ def simulate(size: int, load: tuple[int, ...]) -> tuple[float, ...]:
     def plane(rank: int) -> ControlPlane:
         return ControlPlane(store, World(rank=rank, size=size), timeout=timedelta(seconds=1))
 
-    store, aggregate, seconds, written = dictionary_store(), Aggregate(), 0.0, 0
+    store, aggregate, seconds, written = dictionary_store(), RankAggregate(), 0.0, 0
     root = plane(0)
     reports = root.collect("samples", report(0, *load))
     for rank in range(size):
@@ -85,11 +85,11 @@ def simulate(size: int, load: tuple[int, ...]) -> tuple[float, ...]:
     began = time.perf_counter()
     assert next(reports, None) is None  # it tidies up at the end
     results = (aggregate.samples, aggregate.work, aggregate.facts, aggregate.ranks)
-    root.publish("result", {"problem": aggregate.problem})
+    root.publish("result", {"problem": aggregate.error})
     seconds += time.perf_counter() - began
     assert (len(results[0].durations_s), len(results[-1])) == (load[0], size)
     other = plane(1)
-    other.skip_to(2)
+    other.resynchronize(2)
     other.publish("result")
     bytes_at_root = (root.traffic.bytes_read, root.traffic.bytes_written)
     return seconds, written, other.traffic.bytes_read, *bytes_at_root

@@ -26,7 +26,7 @@ from gpubench_plugin import catalog
 from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.training import BANDS, BATCH_NORMALISED, Reference
+from gpubench_plugin.training import BANDS, BATCH_NORMALISED, Fp32Reference
 from gpubench_plugin.training.bands import normalises_batches
 from tests.support.presets import CPU, preset_of, trainer_of, workload_of
 from tools.evidence.pages import markdown, save
@@ -126,7 +126,7 @@ def _compared(name: str, precision: str, seed: int) -> tuple[dict[str, Any], boo
     configuration = preset_of(name, "tiny", f"training.steps={STEPS}", precision__name=precision)
     workload = workload_of(configuration)
     chosen = catalog.load("precision", precision)()
-    reference = Reference(
+    reference = Fp32Reference(
         workload=workload,
         training=configuration.training,
         measure=UNBOUNDED,

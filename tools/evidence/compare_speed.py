@@ -23,7 +23,7 @@ from gpubench_plugin.environment import collect
 from gpubench_plugin.records import Comparison, Measurement, Metric, RunRecord
 from gpubench_plugin.reports.formats import Page
 from gpubench_plugin.results import (
-    read_run,
+    load_run,
     verdicts,  # noqa: F401  # imports do not count
     write_summary,
 )
@@ -100,7 +100,7 @@ def main(benchmarks: int) -> None:
             for i in range(2)
         ]
         reading, runs = best(
-            lambda: [read_run(text, results_dir=folder, here=folder) for text in texts]
+            lambda: [load_run(text, results_dir=folder, cwd=folder) for text in texts]
         )
     judging, comparison = best(lambda: compare_runs(*runs))
     total = reading + judging

@@ -26,8 +26,8 @@ from gpubench_plugin.compare import (
     UNCHANGED_FROM,
     Floats,
     better_bar,
-    find,
-    paired,
+    judge_all_series,
+    paired_estimates,
     worse_bar,
 )
 from gpubench_plugin.config import Limit
@@ -120,9 +120,9 @@ def _before(differences: Floats, limit: Limit, most: int) -> sim.Course:
     for pairs in range(LOOK, most + 1, LOOK):
         undecided = kinds == "inconclusive"
         used[undecided] = pairs
-        plain = paired(differences[..., :pairs])
-        findings = find(
-            type(plain)(mean=plain.mean, error=plain.error, freedom=plain.freedom),
+        plain = paired_estimates(differences[..., :pairs])
+        findings = judge_all_series(
+            type(plain)(mean=plain.mean, error=plain.error, dof=plain.dof),
             np.asarray(worse_bar(limit, "lower")),
             np.asarray(better_bar(limit, "lower")),
             m=differences.shape[-2],

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 # Last: the package may be that of another checkout, which PYTHONPATH names.
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from gpubench_plugin.measure import Dependence, t_quantile
-from gpubench_plugin.measure.metrics import deviation_of_rate
+from gpubench_plugin.measure import Autocorrelation, t_quantile
+from gpubench_plugin.measure.metrics import log_rate_half_width
 from gpubench_plugin.records import Samples
 from tests.support import virtual_steps as steps
 from tools.evidence.pages import Table, write
@@ -107,12 +107,12 @@ def counted(case: Case) -> dict[str, str]:
         course = case.course(draws)
         lengths = [course(0.0, block) for block in range(case.count)]
         off = abs(math.log(math.fsum(lengths) / case.count))
-        deviation = deviation_of_rate(samples(lengths), 0.95) or 0.0
-        dependence = Dependence(lengths)
+        deviation = log_rate_half_width(samples(lengths), 0.95) or 0.0
+        dependence = Autocorrelation(lengths)
         interval = dependence.interval(0.95)
         batches += off <= deviation
-        flagged += dependence.strong
-        unflagged += off <= deviation and not dependence.strong
+        flagged += dependence.is_strong
+        unflagged += off <= deviation and not dependence.is_strong
         blocks += off <= without_batches(lengths)
         if interval is not None:
             medians.append(interval.low <= 1 <= interval.high)

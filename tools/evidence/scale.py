@@ -29,8 +29,8 @@ from gpubench_plugin.results import RunDirectory, StoredRun, write_summary
 from gpubench_plugin.results.registry import (
     RESULTS,
     RUNS,
-    Reading,
     Registry,
+    RunContents,
     ingest,
     ingest_all,
     rebuild,
@@ -122,7 +122,7 @@ def best(ask: Callable[[], int]) -> tuple[float, int]:
 def fill(registry: Registry, first: int, end: int) -> None:
     """Store made-up runs with these numbers, many in one transaction."""
     template = reading(0)
-    with registry.database.maintaining() as connection:
+    with registry.database.maintenance() as connection:
         ingest.store(connection, template.run.run_id, template)
         run = dict(connection.execute(RUNS.select().limit(1)).mappings().one())
         rows = [dict(r) for r in connection.execute(RESULTS.select().limit(BENCHMARKS)).mappings()]
@@ -145,7 +145,7 @@ def of_run(number: int, key: int) -> dict[str, Any]:
         "key": key,
         "run_id": f"{started:%Y%m%dT%H%M%SZ}_run_{number:06x}",
         "started": f"{started:%Y-%m-%dT%H:%M:%S.%fZ}",
-        "started_us": ingest.microseconds(started.isoformat()),
+        "started_us": ingest.to_microseconds(started.isoformat()),
         "branch": "main" if number % 5 else f"topic{number}",
     }
 
@@ -162,12 +162,14 @@ def of_result(row: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def reading(number: int) -> Reading:
+def reading(number: int) -> RunContents:
     """A made-up run, as if it was read."""
     with tempfile.TemporaryDirectory() as name:
         directory = written(Path(name), number)
         found = StoredRun(directory).run()
-    return Reading(run=found, experiment="scale", state="", tags=frozenset(), regressed=frozenset())
+    return RunContents(
+        run=found, experiment="scale", state="", tags=frozenset(), regressed=frozenset()
+    )
 
 
 def written(results_dir: Path, number: int) -> RunDirectory:

@@ -1,4 +1,4 @@
-"""``gpubench ab``: base and head measured in turns by fresh processes, and judged pair by pair."""
+"""``gpubench ab``: measure base and head alternately in fresh processes, judge by pairs."""
 
 from typing import TYPE_CHECKING
 
@@ -7,40 +7,47 @@ from gpubench_plugin import lazy_names
 if TYPE_CHECKING:
     from gpubench_plugin.cli.ab.comparison import (
         VERDICTS,
-        Compared,
-        advice,
+        ComparisonResult,
         compare,
-        earlier_state,
+        load_state,
         new_state,
+        next_command,
         rendered,
         resume_command,
         write_files,
     )
     from gpubench_plugin.cli.ab.disturbance import (
         Attempt,
-        cause,
+        disturbance_cause,
         disturbance_notes,
         is_disturbed,
-        may_hide,
-        to_repeat,
+        may_hide_slow_launches,
+        pair_to_remeasure,
     )
-    from gpubench_plugin.cli.ab.findings import Findings, next_pairs
-    from gpubench_plugin.cli.ab.git import Repository, own_output, unregister
-    from gpubench_plugin.cli.ab.launch import Launched, Launcher, Order
-    from gpubench_plugin.cli.ab.preflight import Offers, imported, offers, require_own_code
-    from gpubench_plugin.cli.ab.progress import Progress, Turn, duration
+    from gpubench_plugin.cli.ab.findings import Tracker, next_pairs
+    from gpubench_plugin.cli.ab.git import Repository, receives_own_output, remove_worktrees
+    from gpubench_plugin.cli.ab.launch import LaunchOutcome, LaunchSpec, PytestLauncher
+    from gpubench_plugin.cli.ab.preflight import Capabilities, features, imports, require_own_code
+    from gpubench_plugin.cli.ab.progress import LaunchStatus, Progress, duration
     from gpubench_plugin.cli.ab.request import (
-        Asked,
-        arguments_from,
+        Request,
         check_pairs,
         check_unchanged_from,
-        resumed,
-        time_from,
+        merge_resumed,
+        parse_arguments,
+        parse_duration,
     )
-    from gpubench_plugin.cli.ab.schedule import REHEARSAL, freeze, longest_left, order
-    from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName, Source, side, source
-    from gpubench_plugin.cli.ab.state import STATE, Done, Look, State
-    from gpubench_plugin.cli.ab.trial import Contender, Trial
-    from gpubench_plugin.cli.ab.workspaces import Workspace, workspace
+    from gpubench_plugin.cli.ab.schedule import REHEARSAL, estimate_remaining_s, freeze, side_order
+    from gpubench_plugin.cli.ab.sides import (
+        SIDES,
+        Side,
+        SideName,
+        Source,
+        prepare_side,
+        resolve_source,
+    )
+    from gpubench_plugin.cli.ab.state import STATE, LaunchRecord, Look, State
+    from gpubench_plugin.cli.ab.trial import ComparisonRunner, PreparedSide
+    from gpubench_plugin.cli.ab.workspaces import Workspace, temporary_workspace
 
 __getattr__ = lazy_names(__name__)

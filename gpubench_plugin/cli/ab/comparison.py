@@ -1,4 +1,4 @@
-"""A whole comparison: set up both sides, measure, judge, report, and clean up.
+"""A complete A/B comparison: set up both sides, measure, judge, report, clean up.
 
 The report is files in the comparison's folder, a text for the user, and GitHub's pages.
 """
@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.ab import probe
-from gpubench_plugin.cli.ab.findings import Findings, next_pairs
+from gpubench_plugin.cli.ab.findings import Tracker, next_pairs
 from gpubench_plugin.cli.ab.git import Repository
-from gpubench_plugin.cli.ab.launch import PROBE, Launcher
-from gpubench_plugin.cli.ab.preflight import offers
+from gpubench_plugin.cli.ab.launch import PROBE, PytestLauncher
+from gpubench_plugin.cli.ab.preflight import features
 from gpubench_plugin.cli.ab.progress import Progress
-from gpubench_plugin.cli.ab.request import Asked
-from gpubench_plugin.cli.ab.sides import SIDES, SideName, Source, side, source
+from gpubench_plugin.cli.ab.request import Request
+from gpubench_plugin.cli.ab.sides import SIDES, SideName, Source, prepare_side, resolve_source
 from gpubench_plugin.cli.ab.state import State
-from gpubench_plugin.cli.ab.trial import Contender, Trial
-from gpubench_plugin.cli.ab.workspaces import Workspace, workspace
+from gpubench_plugin.cli.ab.trial import ComparisonRunner, PreparedSide
+from gpubench_plugin.cli.ab.workspaces import Workspace, temporary_workspace
 from gpubench_plugin.environment import counted, json_files
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.launchers import ended_by_signals
+from gpubench_plugin.launchers import exit_on_signals
 from gpubench_plugin.records import Comparison
 from gpubench_plugin.reports.formats import Page
 from gpubench_plugin.results import new_run_id
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compared:
-    """What came out: `folder` holds all of it.
+class ComparisonResult:
+    """Result of a comparison; `folder` holds all its files.
 
     `locations` are file and line of the benchmarks; `broken` those that work on the base and fail
-    on the head; `judged` counts the series that could be judged. `advice` is the command line that
-    would decide what is open, empty where there is none.
+    on the head; `judged_series` counts the series that could be judged. `advice` is the command
+    line that would decide what is open, empty where there is none.
     """
 
     folder: Path
     comparison: Comparison
     locations: dict[str, tuple[str, int]]
     broken: tuple[str, ...]
-    judged: int
+    judged_series: int
     advice: str = ""
 
 
-def new_state(results_dir: Path, asked: Asked) -> State:
-    """A comparison that begins now, in a folder of its own below ``<results>/ab``.
+def new_state(results_dir: Path, request: Request) -> State:
+    """Start a new comparison in its own folder below ``<results>/ab``.
 
     That folder ignores itself, so that no result is ever an uncommitted change.
 
@@ -62,10 +62,10 @@ def new_state(results_dir: Path, asked: Asked) -> State:
         UsageProblem: a side does not exist.
         ResultsError: the folder cannot be written.
     """
-    sources = _sources(asked)
+    sources = _sources(request)
     # Before the identity, so that each change of that is a change of these.
-    files = {name: one.files() for name, one in sources.items()}
-    identity = _identity(asked, sources)
+    files = {name: source.files() for name, source in sources.items()}
+    identity = _identity(request, sources)
     folder = results_dir / "ab" / new_run_id("ab", datetime.now(UTC))
     try:
         folder.mkdir(parents=True)
@@ -76,7 +76,7 @@ def new_state(results_dir: Path, asked: Asked) -> State:
         raise ResultsError(f"{folder} cannot be made: {error.strerror}") from error
     state = State(
         folder=folder,
-        asked=asked.to_json(),
+        asked=request.to_json(),
         identity=identity,
         seed=secrets.randbits(32),
         files=files,
@@ -85,19 +85,19 @@ def new_state(results_dir: Path, asked: Asked) -> State:
     return state
 
 
-def earlier_state(folder: Path) -> tuple[State, Asked]:
-    """The comparison in `folder` and what it was asked for.
+def load_state(folder: Path) -> tuple[State, Request]:
+    """Load the comparison in `folder` and the request it was started with.
 
     Raises:
         UsageProblem: there is none, or it is not as it was written.
         ResultsError: it cannot be read.
     """
     state = State.read(folder.resolve())
-    return state, Asked.from_json(state.asked, f"{state.folder}: what was asked")
+    return state, Request.from_json(state.asked, f"{state.folder}: what was asked")
 
 
-def compare(state: State, asked: Asked, progress: Progress) -> Compared:
-    """Measure what `state` lacks, and judge; nothing is left outside of its folder.
+def compare(state: State, request: Request, progress: Progress) -> ComparisonResult:
+    """Measure what is missing in `state` and judge; files are left only in its folder.
 
     Raises:
         UsageProblem: bad input, see the modules; or the sides are not those of `state`.
@@ -105,58 +105,67 @@ def compare(state: State, asked: Asked, progress: Progress) -> Compared:
         ResultsError: launches fail, or a file could not be written.
     """
     try:
-        return _compare(state, asked, progress)
+        return _compare(state, request, progress)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        raise ResultsError(f"{where}{error.strerror or error}") from error
+        label = f"{error.filename}: " if error.filename else ""
+        raise ResultsError(f"{label}{error.strerror or error}") from error
 
 
-def _compare(state: State, asked: Asked, progress: Progress) -> Compared:
-    sources = _sources(asked)
-    _require_same(state, asked, sources)
-    repository = Repository.around(asked.here)
-    with state.held(), ended_by_signals(), workspace(repository, progress.say) as space:
-        state.ask(asked.to_json())
-        own = _own_repository(sources, repository)
-        launcher = _launcher(asked, space, own)
-        contenders, notes = _contenders(sources, asked.here, launcher, space, repository)
-        trial = Trial(
-            state, asked, contenders, repository=own, launcher=launcher, progress=progress
+def _compare(state: State, request: Request, progress: Progress) -> ComparisonResult:
+    sources = _sources(request)
+    _require_same(state, request, sources)
+    repository = Repository.containing(request.here)
+    with (
+        state.locked(),
+        exit_on_signals(),
+        temporary_workspace(repository, progress.message) as space,
+    ):
+        state.record_request(request.to_json())
+        own_repository = _own_repository(sources, repository)
+        launcher = _launcher(request, space, own_repository)
+        contenders, notes = _prepare_sides(sources, request.here, launcher, space, repository)
+        trial = ComparisonRunner(
+            state,
+            request,
+            contenders,
+            repository=own_repository,
+            launcher=launcher,
+            progress=progress,
         )
         try:
             findings = trial.run()
         finally:
             progress.clear()
-        if asked.exempt:
+        if request.exempt_facts:
             notes += [
                 f"{n}: Python {c.offers.python}, {c.side.python}" for n, c in contenders.items()
             ]
-        return _compared(state, asked, trial, findings, [*notes, *_notes(trial, state)])
+        return _result(state, request, trial, findings, [*notes, *_notes(trial, state)])
 
 
-def _compared(
-    state: State, asked: Asked, trial: Trial, findings: Findings, notes: list[str]
-) -> Compared:
-    if asked.limits_from == "head":
+def _result(
+    state: State, request: Request, trial: ComparisonRunner, findings: Tracker, notes: list[str]
+) -> ComparisonResult:
+    if request.limits_from == "head":
         notes.append("limits are the head's where the sides state others (--limits-from=head)")
     if findings.broken:
         broken = counted(len(findings.broken), "benchmark")
         notes.append(f"works on the base, fails on the head: {broken}")
-    return Compared(
+    return ComparisonResult(
         folder=state.folder,
         comparison=findings.comparison(*notes),
         locations=trial.locations(),
         broken=tuple(findings.broken),
-        judged=findings.suite,
-        advice=advice(state, findings, asked.unchanged_from),
+        judged_series=findings.suite,
+        advice=next_command(state, findings, request.unchanged_from),
     )
 
 
-def advice(state: State, findings: Findings, unchanged_from: int) -> str:
-    """The command line that goes on with as many pairs as the reasons of what is open ask for."""
+def next_command(state: State, findings: Tracker, unchanged_from: int) -> str:
+    """Command line that resumes with as many pairs as the open verdicts need."""
     if not findings.open:
         return ""
-    looked = state.looked
+    looked = state.judged_pairs
     pairs = next_pairs(findings.undecided, looked=looked, unchanged_from=unchanged_from)
     return resume_command(state.folder, pairs) if pairs else ""
 
@@ -167,85 +176,89 @@ def resume_command(folder: Path, pairs: int | None = None) -> str:
     return shlex.join(["gpubench", "ab", f"--resume={folder}", *extent])
 
 
-def _sources(asked: Asked) -> dict[SideName, Source]:
-    repository = Repository.around(asked.here)
-    texts = {"base": asked.base, "head": asked.head}
-    pythons = {"base": asked.base_python, "head": asked.head_python}
+def _sources(request: Request) -> dict[SideName, Source]:
+    repository = Repository.containing(request.here)
+    texts = {"base": request.base, "head": request.head}
+    pythons = {"base": request.base_python, "head": request.head_python}
     return {
-        name: source(name, texts[name], pythons[name], here=asked.here, repository=repository)
+        name: resolve_source(
+            name, texts[name], pythons[name], cwd=request.here, repository=repository
+        )
         for name in SIDES
     }
 
 
-def _identity(asked: Asked, sources: dict[SideName, Source]) -> dict[str, Any]:
-    told = asked.to_json()
-    kept = ("here", "arguments", "limits", "allow_incomparable")
+def _identity(request: Request, sources: dict[SideName, Source]) -> dict[str, Any]:
+    recorded_request = request.to_json()
+    identity_keys = ("here", "arguments", "limits", "allow_incomparable")
     return {
         **{name: source.identity() for name, source in sources.items()},
-        **{name: told[name] for name in kept},
+        **{name: recorded_request[name] for name in identity_keys},
     }
 
 
-def _require_same(state: State, asked: Asked, sources: dict[SideName, Source]) -> None:
-    """Refuse other code than that of `state`; one that begins now was asked for nothing else."""
+def _require_same(state: State, request: Request, sources: dict[SideName, Source]) -> None:
+    """Refuse to resume `state` with different code; a new comparison always passes."""
     if not state.files:
-        state.require_same(_identity(asked, sources))
+        state.require_same(_identity(request, sources))
     for name, files in state.files.items():
         sources[name].require_unchanged(state.identity[name], files)
 
 
-def _contenders(
+def _prepare_sides(
     sources: dict[SideName, Source],
     here: Path,
-    launcher: Launcher,
+    launcher: PytestLauncher,
     space: Workspace,
     repository: Repository | None,
-) -> tuple[dict[SideName, Contender], list[str]]:
-    """Both sides in their trees, and what a tree that was checked out lacks."""
-    below = here.relative_to(repository.top) if repository else Path()
-    found: dict[SideName, Contender] = {}
+) -> tuple[dict[SideName, PreparedSide], list[str]]:
+    """Prepare both sides in their trees, with warnings on incomplete checkouts."""
+    subdirectory = here.relative_to(repository.top) if repository else Path()
+    contenders: dict[SideName, PreparedSide] = {}
     notes: list[str] = []
-    for name, one in sources.items():
-        tree = one.folder
-        if tree is None and one.repository is not None and one.commit is not None:
+    for name, source in sources.items():
+        tree = source.folder
+        if tree is None and source.repository is not None and source.commit is not None:
             tree = space.tree(name)
-            one.repository.check_out(one.commit, tree)
-            notes += [f"{name}: {said}" for said in one.repository.missing_in(tree)]
-        ready = side(one, tree=tree or here, below=below)
-        offered = offers(ready, launcher.environment(ready))
-        found[name] = Contender(source=one, side=ready, offers=offered)
-    return found, notes
+            source.repository.check_out(source.commit, tree)
+            notes += [f"{name}: {warning}" for warning in source.repository.incomplete_parts(tree)]
+        prepared = prepare_side(source, tree=tree or here, subdirectory=subdirectory)
+        offered = features(prepared, launcher.environment(prepared))
+        contenders[name] = PreparedSide(source=source, side=prepared, offers=offered)
+    return contenders, notes
 
 
 def _own_repository(sources: dict[SideName, Source], repository: Repository | None) -> Path | None:
-    """The user's repository, where a side is one of its states."""
+    """The user's repository, if one of the sides is a state of it."""
     if repository is None:
         return None
-    of_it = any(one.commit is not None or one.folder == repository.top for one in sources.values())
-    return repository.top if of_it else None
+    uses_repository = any(
+        source.commit is not None or source.folder == repository.top for source in sources.values()
+    )
+    return repository.top if uses_repository else None
 
 
-def _launcher(asked: Asked, space: Workspace, repository: Path | None) -> Launcher:
-    """A launcher with a copy of the probe, alone in its folder: nothing else comes with it."""
+def _launcher(request: Request, space: Workspace, repository: Path | None) -> PytestLauncher:
+    """Build a launcher with a private copy of the probe plugin."""
     copy = space.path / "probe" / f"{PROBE}.py"
     copy.parent.mkdir()
     shutil.copyfile(probe.__file__, copy)
-    return Launcher(asked.arguments, workspace=space, probe=copy, repository=repository)
+    return PytestLauncher(request.arguments, workspace=space, probe=copy, repository=repository)
 
 
-def _notes(trial: Trial, state: State) -> list[str]:
-    launches = sum(not done.problem for done in state.done)
-    failed = len(state.done) - launches
-    said = [f"{launches} launches, interleaved from seed {state.seed}"]
-    if failed:
-        said.append(f"launches that failed, so that their pair was repeated: {failed}")
-    said += trial.disturbance_notes()
-    if not trial.freezes_rounds:
-        said.append(
+def _notes(trial: ComparisonRunner, state: State) -> list[str]:
+    launches = sum(not launch.problem for launch in state.done)
+    failed_launches = len(state.done) - launches
+    notes = [f"{launches} launches, interleaved from seed {state.seed}"]
+    if failed_launches:
+        notes.append(f"launches that failed, so that their pair was repeated: {failed_launches}")
+    notes += trial.disturbance_notes()
+    if not trial.can_fix_rounds:
+        notes.append(
             "the number of rounds is not fixed, since a side's gpubench is too old for it: a "
             "minimum of more rounds is lower"
         )
-    return said
+    return notes
 
 
 VERDICTS: Final = "verdicts.json"
@@ -254,7 +267,7 @@ VERDICTS: Final = "verdicts.json"
 def rendered(
     comparison: Comparison, format_name: str, *, width: int = 80, color: bool = False
 ) -> str:
-    """The comparison in that format."""
+    """Render the comparison in the given format."""
     form: Format = catalog.load("formats", format_name)
     return form([comparison], Page(width=width, color=color))
 

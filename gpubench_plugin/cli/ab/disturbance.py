@@ -1,4 +1,4 @@
-"""Disturbed launches: which pair is measured again, by the machine's flags and nothing else.
+"""Disturbed launches: decide from machine flags alone which pairs to remeasure.
 
 Nothing here knows a time that was measured, so that no value is chosen. What a launch raised stays
 in the count when its pair is replaced.
@@ -15,10 +15,10 @@ from gpubench_plugin.cli.ab.sides import SIDES, SideName
 from gpubench_plugin.flags import (
     CONTENDED,
     DESCHEDULED,
-    DISTURBANCES,
+    MACHINE_FLAGS,
     SUSPENDED,
     THROTTLED,
-    disturbances,
+    machine_flags,
 )
 from gpubench_plugin.records import Run
 
@@ -32,7 +32,7 @@ Cause = Literal["machine", "base", "head", "always"]
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One try of a pair: whether the launch of either side was disturbed."""
+    """One attempt at a pair: which sides' launches were disturbed."""
 
     pair: int
     base: bool
@@ -40,51 +40,51 @@ class Attempt:
 
 
 def is_disturbed(run: Run, ids: Collection[str]) -> bool:
-    """Whether at least half of the benchmarks `ids` raised a flag of the machine in that launch."""
-    raised = sum(bool(disturbances(run.results[i].flags)) for i in ids if i in run.results)
-    return raised > 0 and 2 * raised >= len(ids)
+    """Whether at least half of the benchmarks `ids` raised a machine flag in that launch."""
+    flagged = sum(bool(machine_flags(run.results[i].flags)) for i in ids if i in run.results)
+    return flagged > 0 and 2 * flagged >= len(ids)
 
 
-def cause(attempts: Sequence[Attempt]) -> Cause | None:
-    """What disturbs the launches of these `attempts`; None where nothing does.
+def disturbance_cause(attempts: Sequence[Attempt]) -> Cause | None:
+    """Classify what disturbs the launches of these `attempts`; None if nothing does.
 
     What the machine does meets both sides alike. So one side's code is taken for it where that side
     was disturbed twice to none, four times to one, six to two, and so on.
     """
     counts: dict[SideName, int] = {
-        "base": sum(one.base for one in attempts),
-        "head": sum(one.head for one in attempts),
+        "base": sum(attempt.base for attempt in attempts),
+        "head": sum(attempt.head for attempt in attempts),
     }
-    more, less = sorted(SIDES, key=lambda side: -counts[side])
-    if not counts[more]:
+    more_disturbed, less_disturbed = sorted(SIDES, key=lambda side: -counts[side])
+    if not counts[more_disturbed]:
         return None
-    if counts[more] > 2 * counts[less] + 1:
-        return more
-    disturbed = sum(one.base or one.head for one in attempts)
+    if counts[more_disturbed] > 2 * counts[less_disturbed] + 1:
+        return more_disturbed
+    disturbed = sum(attempt.base or attempt.head for attempt in attempts)
     return "always" if 2 * disturbed > len(attempts) else "machine"
 
 
-def to_repeat(attempts: Sequence[Attempt], *, looked: int) -> int | None:
-    """The pair that is measured again before the next look, or None.
+def pair_to_remeasure(attempts: Sequence[Attempt], *, judged_up_to: int) -> int | None:
+    """The pair to remeasure before the next look, or None.
 
-    Of each pair the last of all `attempts`, which are in order, counts; pairs up to `looked` were
-    judged by a look, and stay as they are.
+    Of each pair the last of all `attempts`, which are in order, counts; pairs up to `judged_up_to`
+    were judged by a look, and stay as they are.
     """
-    pairs = {one.pair: one for one in attempts}
-    replaced = len(attempts) - len(pairs)
-    if replaced >= len(pairs) // _ONE_IN or cause(attempts) != "machine":
+    pairs = {attempt.pair: attempt for attempt in attempts}
+    remeasured = len(attempts) - len(pairs)
+    if remeasured >= len(pairs) // _ONE_IN or disturbance_cause(attempts) != "machine":
         return None
-    disturbed = (one.pair for one in pairs.values() if one.base or one.head)
-    return next((pair for pair in disturbed if pair > looked), None)
+    disturbed = (attempt.pair for attempt in pairs.values() if attempt.base or attempt.head)
+    return next((pair for pair in disturbed if pair > judged_up_to), None)
 
 
-def may_hide(attempts: Sequence[Attempt]) -> bool:
-    """Whether a pair was replaced though only the head was ever disturbed.
+def may_hide_slow_launches(attempts: Sequence[Attempt]) -> bool:
+    """Whether a pair was remeasured although only the head was ever disturbed.
 
     What was replaced may then be one of the slow launches of a head that is slow in a few.
     """
-    replaced = len(attempts) > len({one.pair for one in attempts})
-    return replaced and not any(one.base for one in attempts)
+    was_remeasured = len(attempts) > len({attempt.pair for attempt in attempts})
+    return was_remeasured and not any(attempt.base for attempt in attempts)
 
 
 def disturbance_notes(
@@ -107,9 +107,9 @@ def disturbance_notes(
     if not counts:
         return
     sides = ", ".join(f"{len(disturbed[s])} of {len(launches[s])} of the {s}" for s in SIDES)
-    flags = ", ".join(f"{name} {counts[name]}" for name in DISTURBANCES if counts[name])
-    yield f"disturbed launches: {sides} ({flags}); {_repeats(attempts)}"
-    remedies = dict.fromkeys(_REMEDIES[name] for name in DISTURBANCES if counts[name])
+    flags = ", ".join(f"{name} {counts[name]}" for name in MACHINE_FLAGS if counts[name])
+    yield f"disturbed launches: {sides} ({flags}); {_remeasured_text(attempts)}"
+    remedies = dict.fromkeys(_REMEDIES[name] for name in MACHINE_FLAGS if counts[name])
     yield f"quiet the machine: {'; '.join(remedies)}"
 
 
@@ -123,17 +123,17 @@ _REMEDIES: Final[Mapping[str, str]] = {
 
 def raised_flags(run: Run, ids: Collection[str]) -> list[str]:
     """The machine's flags of those benchmarks in a launch, each once."""
-    raised = {name for i in ids if i in run.results for name in disturbances(run.results[i].flags)}
-    return [name for name in DISTURBANCES if name in raised]
+    raised = {name for i in ids if i in run.results for name in machine_flags(run.results[i].flags)}
+    return [name for name in MACHINE_FLAGS if name in raised]
 
 
-def _repeats(attempts: Sequence[Attempt]) -> str:
-    """How many pairs were measured again, and why no more."""
-    replaced = len(attempts) - len({one.pair for one in attempts})
-    words = f"pairs measured again: {replaced or 'none'}"
-    why = cause(attempts)
-    if why == "always":
-        return f"{words}, since in most pairs a launch was disturbed: others would be, too"
-    if why in SIDES:
-        return f"{words}, since it was the {why} more than twice as often: it may be its code"
-    return words
+def _remeasured_text(attempts: Sequence[Attempt]) -> str:
+    """Describe how many pairs were remeasured, and why no more."""
+    remeasured = len(attempts) - len({attempt.pair for attempt in attempts})
+    text = f"pairs measured again: {remeasured or 'none'}"
+    suspect = disturbance_cause(attempts)
+    if suspect == "always":
+        return f"{text}, since in most pairs a launch was disturbed: others would be, too"
+    if suspect in SIDES:
+        return f"{text}, since it was the {suspect} more than twice as often: it may be its code"
+    return text

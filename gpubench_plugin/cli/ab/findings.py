@@ -1,4 +1,4 @@
-"""What the pairs say so far: verdicts that are final, and benchmarks that must go on."""
+"""Interim state of a comparison: final verdicts, and benchmarks still undecided."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from gpubench_plugin.compare import (
     Series,
     Side,
     Subject,
-    doubted,
     judge_pairs,
     match,
+    merge_parts,
     subject_of,
     unchanged_in_doubt,
-    whole,
+    with_doubts,
 )
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Comparison, Difference, Run, Verdict
 
 
-class Findings:
-    """Judged from the rehearsal on: it says which benchmarks can be compared at all.
+class Tracker:
+    """Tracks verdicts from the warm-up pair on, which shows what can be compared at all.
 
     The suite that counts for the rate of false alarms is what could be judged then, at every look.
 
@@ -70,23 +70,23 @@ class Findings:
         self.notes = matched.notes
         self._bases: Sequence[Run] = [base]
         self._heads: Sequence[Run] = [head]
-        self._worked = {i for i, one in base.results.items() if one.outcome == "measured"}
+        self._passing_on_base = {i for i, r in base.results.items() if r.outcome == "measured"}
 
     @property
     def broken(self) -> list[str]:
-        """The benchmarks that work on the base and fail on the head."""
+        """Benchmarks that pass on the base and fail on the head."""
         # One with a metric is about a value that allows no judgement: the benchmark works.
         errored = (v.id for v in self._final.values() if v.kind == "errored" and not v.metric)
-        return [node_id for node_id in errored if node_id in self._worked]
+        return [node_id for node_id in errored if node_id in self._passing_on_base]
 
     @property
     def open(self) -> frozenset[str]:
-        """The benchmarks of which something is not decided."""
+        """Benchmarks with an undecided verdict."""
         return frozenset(node_id for node_id, _ in self._open)
 
     @property
     def left_out(self) -> list[str]:
-        """The benchmarks that need not run again."""
+        """Benchmarks that need not run again."""
         return [node_id for node_id in self._order if node_id not in self.open]
 
     @property
@@ -96,10 +96,10 @@ class Findings:
 
     @property
     def decided(self) -> int:
-        """How much of what could be judged has a final verdict."""
+        """Number of judgeable series with a final verdict."""
         return self.suite - len(self._open)
 
-    def look(
+    def judge(
         self,
         bases: Sequence[Run],
         heads: Sequence[Run],
@@ -111,33 +111,38 @@ class Findings:
         What earlier looks have decided stays, with the pairs that they had.
         """
         self._bases, self._heads = bases, heads
-        going = self.open
-        matched = self._match([_only(r, going) for r in bases], [_only(r, going) for r in heads])
-        series = [one for one in matched.series if subject_of(one) in self._open]
-        judged = judge_pairs(
-            series, m=self._tests, decided=self._decided, unchanged_from=unchanged_from
+        open_ids = self.open
+        matched = self._match(
+            [_restricted_to(r, open_ids) for r in bases],
+            [_restricted_to(r, open_ids) for r in heads],
         )
-        verdicts = whole(series, judged)
-        needed = (one.pairs_needed for one in verdicts.values() if one.kind == "inconclusive")
-        self.pairs_needed = max(filter(None, needed), default=None)
+        series = [item for item in matched.series if subject_of(item) in self._open]
+        series_verdicts = judge_pairs(
+            series, m=self._tests, decided_series=self._decided, unchanged_from=unchanged_from
+        )
+        verdicts = merge_parts(series, series_verdicts)
+        pairs_needed = (
+            item.pairs_needed for item in verdicts.values() if item.kind == "inconclusive"
+        )
+        self.pairs_needed = max(filter(None, pairs_needed), default=None)
         self._open = {}
-        for subject, one in verdicts.items():
-            verdict = doubted(one, bases, heads)
-            known = self._open if verdict.kind == "inconclusive" else self._final
-            known[subject] = verdict
-        self._decided += [one for one in series if subject_of(one) not in self._open]
+        for subject, item in verdicts.items():
+            verdict = with_doubts(item, bases, heads)
+            target = self._open if verdict.kind == "inconclusive" else self._final
+            target[subject] = verdict
+        self._decided += [item for item in series if subject_of(item) not in self._open]
         for verdict in matched.verdicts:  # of a benchmark that failed meanwhile, for example
             self._final.setdefault((verdict.id, verdict.metric), verdict)
 
-    def end(self, why: str) -> None:
-        """Say in the reason of all that is open why nobody has gone on."""
+    def stop(self, cause: str) -> None:
+        """Append to the reason of every open verdict why measuring stopped."""
         self._open = {
-            key: verdict and replace(verdict, reason=f"{verdict.reason}; {why}")
+            key: verdict and replace(verdict, reason=f"{verdict.reason}; {cause}")
             for key, verdict in self._open.items()
         }
 
     def comparison(self, *notes: str) -> Comparison:
-        """All verdicts, in the order of the head's benchmarks; what is open is inconclusive."""
+        """All verdicts in the order of the head's benchmarks; open ones are inconclusive."""
         verdicts = [*self._final.values(), *self.undecided]
         position = {node_id: number for number, node_id in enumerate(self._order)}
         verdicts.sort(key=lambda v: position.get(v.id, len(position)))
@@ -160,5 +165,5 @@ def next_pairs(undecided: Sequence[Verdict], *, looked: int, unchanged_from: int
     return total if total > looked else None
 
 
-def _only(run: Run, ids: Collection[str]) -> Run:
-    return replace(run, results={i: found for i, found in run.results.items() if i in ids})
+def _restricted_to(run: Run, ids: Collection[str]) -> Run:
+    return replace(run, results={i: result for i, result in run.results.items() if i in ids})

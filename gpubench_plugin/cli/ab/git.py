@@ -1,4 +1,4 @@
-"""The git repository whose states are compared: refs, changes, and trees checked out elsewhere."""
+"""The git repository under comparison: refs, changes, and worktrees."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ STREAMS: Final = (1, 2)
 """Standard output and error. What goes through a pipe, to ``tee`` say, cannot be followed."""
 
 
-def own_output(file: Path) -> bool:
+def receives_own_output(file: Path) -> bool:
     """Whether this process's standard output or error is redirected into `file`.
 
     Such a file grows while the process measures.
     """
     try:
-        found = file.lstat()
+        status = file.lstat()
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and any(_is(found, stream) for stream in STREAMS)
+    return stat.S_ISREG(status.st_mode) and any(
+        _is_stream_target(status, stream) for stream in STREAMS
+    )
 
 
-def _is(found: os.stat_result, stream: int) -> bool:
+def _is_stream_target(status: os.stat_result, stream: int) -> bool:
     with suppress(OSError):  # a stream that is closed
-        return os.path.samestat(found, os.fstat(stream))
+        return os.path.samestat(status, os.fstat(stream))
     return False
 
 
@@ -43,23 +45,23 @@ _TIMEOUT_S: Final = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Repository:
-    """The repository with its working tree at `top`; nothing here changes that tree."""
+    """A repository with its worktree at `top`, which is never modified."""
 
     top: Path
 
     @classmethod
-    def around(cls, folder: Path) -> Repository | None:
-        """The repository that `folder` is in; None without one, or without git."""
-        found = _git(folder, "rev-parse", "--show-toplevel")
-        return None if found is None else cls(top=Path(found))
+    def containing(cls, folder: Path) -> Repository | None:
+        """The repository that contains `folder`; None outside of one, or without git."""
+        top = _git(folder, "rev-parse", "--show-toplevel")
+        return None if top is None else cls(top=Path(top))
 
     def commit(self, ref: str) -> str | None:
-        """The commit that `ref` names, or None."""
+        """Resolve `ref` to a commit, or None."""
         commit = f"{ref}^{{commit}}"
         return _git(self.top, "rev-parse", "--verify", "--quiet", "--end-of-options", commit)
 
-    def required_commit(self, ref: str, option: str) -> str:
-        """The commit that `ref` names.
+    def resolve_commit(self, ref: str, option: str) -> str:
+        """Resolve `ref` to a commit; raises UsageProblem.
 
         Raises:
             UsageProblem: there is none; the message says what is near it.
@@ -68,11 +70,11 @@ class Repository:
         if commit is not None:
             return commit
         hint = nearest(ref, self._names())
-        shallow = _git(self.top, "rev-parse", "--is-shallow-repository") == "true"
-        more = "; this clone is shallow: fetch what is missing first" if shallow else ""
+        is_shallow = _git(self.top, "rev-parse", "--is-shallow-repository") == "true"
+        shallow_hint = "; this clone is shallow: fetch what is missing first" if is_shallow else ""
         raise UsageProblem(
             f"{option}: {ref!r} is neither a folder nor a commit, branch or tag of "
-            f"{self.top}{hint}{more}"
+            f"{self.top}{hint}{shallow_hint}"
         )
 
     def _names(self) -> list[str]:
@@ -80,44 +82,44 @@ class Repository:
         return (_git(self.top, "for-each-ref", "--format=%(refname:short)", *kinds) or "").split()
 
     def head(self) -> str | None:
-        """The commit the working tree is based on; None before the first."""
+        """The commit that the worktree is based on; None before the first one."""
         return self.commit("HEAD")
 
     def changed_files(self) -> list[str]:
-        """The files that differ from the last commit, unknown ones included, ignored ones not.
+        """Files that differ from the last commit, including untracked but not ignored ones.
 
         An unknown one into which our own output goes is none: it is no code, and grows by itself.
         """
-        listed = _git(self.top, "status", "--porcelain", "--untracked-files=all", "-z") or ""
-        entries = iter(listed.split("\0"))
+        output = _git(self.top, "status", "--porcelain", "--untracked-files=all", "-z") or ""
+        entries = iter(output.split("\0"))
         files = []
         for entry in entries:
-            if entry and not (entry.startswith("??") and own_output(self.top / entry[3:])):
+            if entry and not (entry.startswith("??") and receives_own_output(self.top / entry[3:])):
                 files.append(entry[3:])
             if entry[:1] in {"R", "C"}:
                 next(entries, None)  # where a renamed file came from
         return files
 
     def digest(self) -> str:
-        """What tells one set of :meth:`changed_files` from another: 16 hexadecimal digits."""
-        against = "HEAD" if self.head() else "--cached"
-        diff = _git(self.top, "diff", "--binary", "--no-ext-diff", "--no-textconv", against)
+        """Hash that identifies the current uncommitted changes: 16 hexadecimal digits."""
+        diff_base = "HEAD" if self.head() else "--cached"
+        diff = _git(self.top, "diff", "--binary", "--no-ext-diff", "--no-textconv", diff_base)
         sums = sha256((diff or "").encode("utf-8", "surrogateescape"))
-        unknown = _git(self.top, "ls-files", "--others", "--exclude-standard", "-z") or ""
-        for name in sorted(filter(None, unknown.split("\0"))):
-            if own_output(self.top / name):
+        untracked = _git(self.top, "ls-files", "--others", "--exclude-standard", "-z") or ""
+        for name in sorted(filter(None, untracked.split("\0"))):
+            if receives_own_output(self.top / name):
                 continue
             sums.update(name.encode("utf-8", "surrogateescape"))
             sums.update(file_fingerprint(self.top / name))
         return sums.hexdigest()[:16]
 
     def common_folder(self) -> Path | None:
-        """The folder that all its working trees share, where they are registered."""
-        common = _git(self.top, "rev-parse", "--git-common-dir")
-        return None if common is None else (self.top / common).resolve()
+        """The git directory shared by all worktrees, where they are registered."""
+        path = _git(self.top, "rev-parse", "--git-common-dir")
+        return None if path is None else (self.top / path).resolve()
 
     def check_out(self, commit: str, folder: Path) -> None:
-        """A tree of `commit` in the new `folder`, with no branch; the user's hooks do not run.
+        """Check out `commit` into the new `folder`, detached and without running hooks.
 
         git registers it under the folder's name. It is locked: a ``git worktree prune`` or
         ``git gc`` of another host or container, where the folder is not there, spares it.
@@ -136,38 +138,40 @@ class Repository:
         except (OSError, subprocess.SubprocessError) as error:
             raise ResultsError(f"git {' '.join(command)}: {error}") from error
 
-    def missing_in(self, tree: Path) -> list[str]:
-        """What a checked out `tree` lacks, in words: git fills in neither of these."""
-        said = []
+    def incomplete_parts(self, tree: Path) -> list[str]:
+        """Describe what the worktree `tree` lacks: submodules and LFS files."""
+        warnings = []
         if (tree / ".gitmodules").is_file():
-            said.append("submodules are empty in a checked out tree")
-        listed = _git(tree, "grep", "-l", "filter=lfs", "--", "*.gitattributes", ".gitattributes")
-        if listed:
-            said.append("files in Git LFS may be pointers in a checked out tree")
-        return said
+            warnings.append("submodules are empty in a checked out tree")
+        attribute_files = _git(
+            tree, "grep", "-l", "filter=lfs", "--", "*.gitattributes", ".gitattributes"
+        )
+        if attribute_files:
+            warnings.append("files in Git LFS may be pointers in a checked out tree")
+        return warnings
 
 
-def unregister(common: Path, trees: Iterable[Path]) -> bool:
-    """Remove `trees`, and no other, with their registrations in the repository `common`.
+def remove_worktrees(common: Path, trees: Iterable[Path]) -> bool:
+    """Remove `trees` and their worktree registrations in the repository `common`.
 
     A tree whose folder is gone already loses its registration all the same. Returns whether none
     of them is registered any more; False where git does not say.
     """
-    registered = _registered(common)
+    registered = _worktrees(common)
     for tree in trees:
         if registered is not None and tree in registered:
             # Twice: ours are locked.
             _git(common, "worktree", "remove", "--force", "--force", os.fspath(tree))
-    left = _registered(common)
-    return left is not None and left.isdisjoint(trees)
+    remaining = _worktrees(common)
+    return remaining is not None and remaining.isdisjoint(trees)
 
 
-def _registered(common: Path) -> frozenset[Path] | None:
-    """The folders of all trees, the user's own among them; None where git does not say."""
-    listed = _git(common, "worktree", "list", "--porcelain")
-    if listed is None:
+def _worktrees(common: Path) -> frozenset[Path] | None:
+    """Paths of all registered worktrees, including the user's; None if git fails."""
+    output = _git(common, "worktree", "list", "--porcelain")
+    if output is None:
         return None
-    lines = (line.partition(" ") for line in listed.split("\n"))
+    lines = (line.partition(" ") for line in output.split("\n"))
     return frozenset(Path(folder) for key, _, folder in lines if key == "worktree")
 
 

@@ -1,4 +1,4 @@
-"""One launch: pytest in a fresh process, in the tree of a side, bounded in time."""
+"""One launch: pytest in a fresh process, in one side's tree, with a timeout."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from gpubench_plugin.cli.ab.preflight import Offers
+from gpubench_plugin.cli.ab.preflight import Capabilities
 from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.workspaces import Workspace
-from gpubench_plugin.environment import OF_HOOKS, WakingClock, is_stopped, nap_s
-from gpubench_plugin.launchers import deferred, unheard
+from gpubench_plugin.environment import OF_HOOKS, TimeoutClock, is_stopped, poll_interval_s
+from gpubench_plugin.launchers import signals_deferred, signals_ignored
 
 PROBE: Final = "gpubench_ab_probe"
 _NO_TESTS: Final = 5
@@ -36,8 +36,8 @@ _DROPPED: Final = OF_HOOKS | {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """What one launch is to do.
+class LaunchSpec:
+    """Specification of one launch.
 
     `folder` is the launch's own, `leave_out` a file with the benchmarks that do not run, `rounds`
     one with their numbers of rounds, `timeout_s` how long the launch may take.
@@ -45,29 +45,29 @@ class Order:
 
     side: Side
     folder: Path
-    offers: Offers
+    offers: Capabilities
     leave_out: Path | None = None
     rounds: Path | None = None
     timeout_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launched:
-    """How a launch ended. `problem` is empty where it ended in order, whatever its tests did.
+class LaunchOutcome:
+    """Outcome of a launch; `error` is empty if it ended normally, whatever its tests did.
 
-    `run` is the run directory it left; a launch without a benchmark leaves none. `refused` says
+    `run` is the run directory it left; a launch without a benchmark leaves none. `usage_error` says
     that pytest did not understand its arguments, `last_lines` how its output ended.
     """
 
     seconds: float
     code: int
     run: Path | None = None
-    problem: str = ""
-    refused: bool = False
+    error: str = ""
+    usage_error: bool = False
     last_lines: tuple[str, ...] = ()
 
 
-class Launcher:
+class PytestLauncher:
     """Launches pytest with the same `arguments` on either side."""
 
     def __init__(
@@ -85,34 +85,34 @@ class Launcher:
         self._repository = repository
         self._environ = environ
 
-    def command(self, order: Order) -> list[str]:
-        """The command of a launch; only names of options that nobody else can own are used."""
-        ours = [f"--gpubench-results-dir={order.folder / 'results'}"]
+    def command(self, order: LaunchSpec) -> list[str]:
+        """Command line of a launch, using only option names that no other plugin can own."""
+        own_options = [f"--gpubench-results-dir={order.folder / 'results'}"]
         if "registry" in order.offers.flags:
-            ours.append("--gpubench-registry=none")
+            own_options.append("--gpubench-registry=none")
         if order.rounds is not None:
-            ours.append(f"--gpubench-set=measure.rounds_file={order.rounds}")
-        ours += self._own_caches(order.side)
-        return [order.side.python, "-m", "pytest", *self._arguments, "-p", PROBE, *ours]
+            own_options.append(f"--gpubench-set=measure.rounds_file={order.rounds}")
+        own_options += self._own_caches(order.side)
+        return [order.side.python, "-m", "pytest", *self._arguments, "-p", PROBE, *own_options]
 
     def _own_caches(self, side: Side) -> list[str]:
-        """Where pytest and pytest-benchmark keep what they would keep in the tree."""
-        given = " ".join(self._arguments)
+        """Options that move the caches of pytest and pytest-benchmark out of the tree."""
+        joined_arguments = " ".join(self._arguments)
         caches = []
-        if "no:cacheprovider" not in given:
+        if "no:cacheprovider" not in joined_arguments:
             caches += ["-o", f"cache_dir={self._workspace.cache(side.name)}"]
-        if "no:benchmark" not in given and "--benchmark-storage" not in given:
+        if "no:benchmark" not in joined_arguments and "--benchmark-storage" not in joined_arguments:
             caches.append(f"--benchmark-storage=file://{self._workspace.storage}")
         return caches
 
     def environment(self, side: Side) -> dict[str, str]:
-        """The user's environment, with the code of `side` before all other.
+        """The user's environment with the code of `side` first on the path.
 
         Entries of the user's ``PYTHONPATH`` that lie in the repository mean the same place in
         the side's tree.
         """
         inherited = {k: v for k, v in self._environ.items() if k not in _DROPPED}
-        path = [*side.import_roots(), self._probe.parent, *self._users_path(side)]
+        path = [*side.import_roots(), self._probe.parent, *self._user_python_path(side)]
         return {
             **inherited,
             "PYTHONPATH": os.pathsep.join(dict.fromkeys(map(str, path))),
@@ -121,17 +121,19 @@ class Launcher:
             "GPUBENCH_AB_TREE": str(side.tree),
         }
 
-    def _users_path(self, side: Side) -> list[Path]:
+    def _user_python_path(self, side: Side) -> list[Path]:
         entries = filter(None, self._environ.get("PYTHONPATH", "").split(os.pathsep))
         paths = [Path(os.path.abspath(entry)) for entry in entries]  # noqa: PTH100 # keeps links
-        top = self._repository
+        repository = self._repository
         return [
-            side.tree / path.relative_to(top) if top and path.is_relative_to(top) else path
+            side.tree / path.relative_to(repository)
+            if repository and path.is_relative_to(repository)
+            else path
             for path in paths
         ]
 
-    def launch(self, order: Order) -> Launched:
-        """Run it to its end, or until its time is over.
+    def launch(self, order: LaunchSpec) -> LaunchOutcome:
+        """Run a launch until it ends or times out.
 
         However this ends, by a Ctrl-C too, no process of the launch is left.
         """
@@ -144,7 +146,7 @@ class Launcher:
         with output.open("wb") as file:
             process: subprocess.Popen[bytes] | None = None
             try:
-                with deferred():
+                with signals_deferred():
                     process = subprocess.Popen(
                         self.command(order),
                         cwd=order.side.folder,
@@ -154,14 +156,14 @@ class Launcher:
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
                     )
-                in_time = _ends_within(process, order.timeout_s)
+                in_time = _wait(process, order.timeout_s)
             finally:
-                code = 0 if process is None else _end(process)
-        return _ending(order, code, monotonic() - start, in_time=in_time)
+                code = 0 if process is None else _terminate(process)
+        return _outcome(order, code, monotonic() - start, in_time=in_time)
 
 
-def _ends_within(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
-    """Wait, and wake up rarely: what is measured has the machine to itself. It is not reaped.
+def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    """Wait with rare wake-ups so as not to disturb the measurement; does not reap.
 
     Time in which the process, or this one, is stopped does not count.
     """
@@ -173,27 +175,27 @@ def _ends_within(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
     try:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        clock = WakingClock(stopped=lambda: is_stopped(process.pid))
-        ended, left = False, math.inf
-        while left > 0 and not ended:
-            left = clock.left(timeout_s)
-            ended = bool(poll.poll(nap_s(left) * 1e3))
-        return ended
+        clock = TimeoutClock(stopped=lambda: is_stopped(process.pid))
+        has_ended, remaining_s = False, math.inf
+        while remaining_s > 0 and not has_ended:
+            remaining_s = clock.remaining(timeout_s)
+            has_ended = bool(poll.poll(poll_interval_s(remaining_s) * 1e3))
+        return has_ended
     finally:
         os.close(descriptor)
 
 
-def _end(process: subprocess.Popen[bytes]) -> int:
-    """End the process if it has not ended, politely first, and what it has left in its group.
+def _terminate(process: subprocess.Popen[bytes]) -> int:
+    """Terminate the process group, politely first, and reap the process.
 
     Who asks a second time, by whatever signal, does not wait for it: it is killed at once.
     """
     try:
-        if not _ends_within(process, 0.0):
+        if not _wait(process, 0.0):
             process.terminate()
-            _ends_within(process, _FAREWELL_S)
+            _wait(process, _FAREWELL_S)
     finally:
-        with unheard():
+        with signals_ignored():
             # Not reaped yet, so nobody else has its number.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -201,30 +203,30 @@ def _end(process: subprocess.Popen[bytes]) -> int:
     return code
 
 
-def _ending(order: Order, code: int, seconds: float, *, in_time: bool) -> Launched:
+def _outcome(order: LaunchSpec, code: int, seconds: float, *, in_time: bool) -> LaunchOutcome:
     runs = sorted((order.folder / "results").glob("*/*/metrics.jsonl"))
     run = runs[-1].parent if runs else None
-    problem = ""
+    error = ""
     if not in_time:
-        problem = f"did not end within {order.timeout_s:.0f} s and was killed (--launch-timeout)"
+        error = f"did not end within {order.timeout_s:.0f} s and was killed (--launch-timeout)"
     elif code < 0:
-        problem = f"was killed by {_signal_name(-code)}"
+        error = f"was killed by {_signal_name(-code)}"
     elif run is not None and not (run / "summary.json").exists():
-        problem = f"ended with exit code {code} before its run was complete"
+        error = f"ended with exit code {code} before its run was complete"
     elif run is None and code not in {0, 1, _NO_TESTS}:
-        problem = f"ended with exit code {code} before a benchmark ran"
-    return Launched(
+        error = f"ended with exit code {code} before a benchmark ran"
+    return LaunchOutcome(
         seconds=seconds,
         code=code,
         run=run,
-        problem=problem,
-        refused=in_time and run is None and code == 4,
-        last_lines=last_lines(order.folder / "output.txt"),
+        error=error,
+        usage_error=in_time and run is None and code == 4,
+        last_lines=tail(order.folder / "output.txt"),
     )
 
 
-def last_lines(path: Path) -> tuple[str, ...]:
-    """The end of what a launch has said."""
+def tail(path: Path) -> tuple[str, ...]:
+    """Tail of a launch's output."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _SHOWN_BYTES))
         text = file.read().decode("utf-8", "backslashreplace")

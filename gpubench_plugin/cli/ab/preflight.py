@@ -1,4 +1,4 @@
-"""Checks on each side: what its gpubench supports, and where its launches imported their code from.
+"""Preflight checks: what each side's gpubench supports, and where its code comes from.
 
 The two sides must not run the same code.
 """
@@ -20,8 +20,8 @@ _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imported:
-    """What the processes of a launch reported.
+class ImportReport:
+    """Imports and test locations reported by the processes of a launch.
 
     `modules` holds each module's file, `tests` each test's file below the side's tree and its
     line, from 1. `rootdirs` are pytest's, whose commit a run records.
@@ -32,17 +32,17 @@ class Imported:
     rootdirs: frozenset[Path] = frozenset()
 
 
-def imported(folder: Path, side: Side) -> Imported:
-    """What the processes of a launch of `side` have written into `folder`."""
+def imports(folder: Path, side: Side) -> ImportReport:
+    """Read the import reports of a launch of `side` from `folder`."""
     modules: dict[str, Path] = {}
     tests: dict[str, tuple[str, int]] = {}
     rootdirs: set[Path] = set()
     for report in sorted(folder.glob("*.json")):
-        told = json.loads(report.read_text(encoding="utf-8"))
-        modules |= {name: _absolute(file, side) for name, file in told["modules"].items()}
-        tests |= {node_id: (file, line) for node_id, (file, line) in told["tests"].items()}
-        rootdirs |= {_absolute(told["rootdir"], side)} if "rootdir" in told else set()
-    return Imported(modules=modules, tests=tests, rootdirs=frozenset(rootdirs))
+        report_data = json.loads(report.read_text(encoding="utf-8"))
+        modules |= {name: _absolute(file, side) for name, file in report_data["modules"].items()}
+        tests |= {node_id: (file, line) for node_id, (file, line) in report_data["tests"].items()}
+        rootdirs |= {_absolute(report_data["rootdir"], side)} if "rootdir" in report_data else set()
+    return ImportReport(modules=modules, tests=tests, rootdirs=frozenset(rootdirs))
 
 
 def _absolute(file: str, side: Side) -> Path:
@@ -52,7 +52,7 @@ def _absolute(file: str, side: Side) -> Path:
 def require_own_code(
     side: Side, other: Side, modules: Mapping[str, Path], repository: Path | None
 ) -> None:
-    """Refuse a launch of `side` that took code of its packages from elsewhere.
+    """Refuse a launch of `side` that imported its packages from elsewhere.
 
     That is code from the tree of `other`, or from the working tree of the `repository` that a side
     was checked out of, where it is given; and a package that `side` has at the top of its tree and
@@ -63,19 +63,23 @@ def require_own_code(
     """
     tree = side.tree.resolve()
     # A tree may lie inside the other: then what is in the inner one is not foreign to it.
-    foreign = {t.resolve() for t in (other.tree, repository) if t is not None} - {tree}
-    own = {p.parent.name for root in side.import_roots() for p in root.glob("*/__init__.py")}
+    other_trees = {t.resolve() for t in (other.tree, repository) if t is not None} - {tree}
+    own_packages = {
+        p.parent.name for root in side.import_roots() for p in root.glob("*/__init__.py")
+    }
     for name, file in modules.items():
-        nested = any(t.is_relative_to(tree) and file.is_relative_to(t) for t in foreign)
+        nested = any(t.is_relative_to(tree) and file.is_relative_to(t) for t in other_trees)
         if file.is_relative_to(tree) and not nested:
             continue
-        top = name.partition(".")[0]
+        package = name.partition(".")[0]
         in_environment = not _INSTALLED.isdisjoint(file.parts)
-        if (top in own) or (not in_environment and any(file.is_relative_to(t) for t in foreign)):
-            raise UsageProblem(_message(side, top, file))
+        if (package in own_packages) or (
+            not in_environment and any(file.is_relative_to(t) for t in other_trees)
+        ):
+            raise UsageProblem(_wrong_import_message(side, package, file))
 
 
-def _message(side: Side, package: str, file: Path) -> str:
+def _wrong_import_message(side: Side, package: str, file: Path) -> str:
     return (
         f"both sides import {package} from {file.parent}, so they would measure the same code: "
         f"the {side.name}'s is in {side.tree}. Its Python finds the installed package first; give "
@@ -85,7 +89,7 @@ def _message(side: Side, package: str, file: Path) -> str:
 
 
 _PATIENCE_S: Final = 120.0
-_ASK: Final = """
+_QUERY_SCRIPT: Final = """
 import importlib.util, json, platform
 def found(name):
     try:
@@ -110,27 +114,27 @@ print(json.dumps({
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offers:
-    """The version of a side's Python, its gpubench's flags, and whether rounds can be fixed.
+class Capabilities:
+    """A side's Python version, its gpubench's flags, and whether it can fix rounds.
 
     A side's gpubench may be older than the one that compares.
     """
 
     python: str
     flags: tuple[str, ...]
-    freezes_rounds: bool
+    can_fix_rounds: bool
 
 
-def offers(side: Side, environment: Mapping[str, str]) -> Offers:
-    """Ask the Python of `side`.
+def features(side: Side, environment: Mapping[str, str]) -> Capabilities:
+    """Query the Python of `side`.
 
     Raises:
         UsageProblem: it does not answer, or has no pytest or no gpubench.
     """
     option = f"--{side.name}-python"
     try:
-        done = subprocess.run(
-            [side.python, "-c", _ASK],
+        completed = subprocess.run(
+            [side.python, "-c", _QUERY_SCRIPT],
             cwd=side.folder,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
@@ -138,20 +142,22 @@ def offers(side: Side, environment: Mapping[str, str]) -> Offers:
             timeout=_PATIENCE_S,
             check=True,
         )
-        facts = json.loads(done.stdout)
+        facts = json.loads(completed.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise UsageProblem(f"{option}: {side.python} does not answer: {error}") from error
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
-        raise UsageProblem(f"{option}: {side.python} does not work: {said[-1]}") from error
-    for package, there in (("pytest", facts["pytest"]), ("pytest-gpubench", facts["flags"])):
-        if not there:
+        error_lines = error.stderr.decode("utf-8", "replace").strip().splitlines() or [
+            "no reason given"
+        ]
+        raise UsageProblem(f"{option}: {side.python} does not work: {error_lines[-1]}") from error
+    for package, is_installed in (("pytest", facts["pytest"]), ("pytest-gpubench", facts["flags"])):
+        if not is_installed:
             raise UsageProblem(
                 f"{option}: {side.python} has no {package}; install it there, or name another "
                 "Python"
             )
-    return Offers(
+    return Capabilities(
         python=facts["python"],
         flags=tuple(facts["flags"]),
-        freezes_rounds=facts["freezes_rounds"],
+        can_fix_rounds=facts["freezes_rounds"],
     )

@@ -1,4 +1,4 @@
-"""The pytest plugin that every launch loads by its file: what ran, what is left out, from where.
+"""Probe plugin loaded by every launch: records imports, deselects decided benchmarks.
 
 A copy of this file is loaded as ``gpubench_ab_probe``, beside whichever gpubench the side has, so
 it imports nothing but the standard library and pytest. It acts before the first test and after the
@@ -30,7 +30,7 @@ _PR_SET_PDEATHSIG = 1  # prctl(2), <linux/prctl.h>
 
 
 def pytest_configure() -> None:
-    """Have the kernel end this session when the process that launched it is gone (Linux).
+    """Ask the kernel to kill this session when its launcher exits (Linux).
 
     Processes that the session starts load this, too: they end with the session.
     """
@@ -53,21 +53,21 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
-    """Deselect what is left out, exactly, whatever ``-k`` or the arguments chose."""
+    """Deselect exactly the decided benchmarks, whatever ``-k`` or the arguments chose."""
     yield
     file = os.environ.get("GPUBENCH_AB_LEAVE_OUT")
     if not file:
         return
-    left_out = frozenset(json.loads(Path(file).read_text(encoding="utf-8")))
-    gone = [item for item in items if item.nodeid in left_out]
-    if gone:
-        items[:] = [item for item in items if item.nodeid not in left_out]
-        config.hook.pytest_deselected(items=gone)
+    excluded_ids = frozenset(json.loads(Path(file).read_text(encoding="utf-8")))
+    deselected = [item for item in items if item.nodeid in excluded_ids]
+    if deselected:
+        items[:] = [item for item in items if item.nodeid not in excluded_ids]
+        config.hook.pytest_deselected(items=deselected)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write down which files the code came from."""
+    """Record which files the code came from."""
     folder = os.environ.get("GPUBENCH_AB_REPORT")
     if not folder:
         return
@@ -79,8 +79,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     tree, tests = Path(os.environ.get("GPUBENCH_AB_TREE", ".")), {}
     for item in getattr(session, "items", ()):
         _, line, _ = item.location
-        inside = item.path.is_relative_to(tree)
-        path = item.path.relative_to(tree) if inside else item.path
+        is_in_tree = item.path.is_relative_to(tree)
+        path = item.path.relative_to(tree) if is_in_tree else item.path
         tests[item.nodeid] = [str(path), (line or 0) + 1]
     report = Path(folder, f"{os.getpid()}.json")
     rootdir = str(session.config.rootpath)

@@ -1,4 +1,4 @@
-"""What is going on, for the one who waits: a line that is rewritten, or lines in a log."""
+"""Progress display: a rewritten terminal line, or lines in a log."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gpubench_plugin.reports import StatusLine, glyphs_for, printable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
-    """A launch that begins: number `launch` of the `launches` that there may be.
+class LaunchStatus:
+    """Status of a starting launch: number `launch` of at most `launches`.
 
-    A pair is measured `again` where its first launches do not count, or are lost. `benchmarks` is
-    how many run, None: all. `left_s` is the longest that all launches take, `likely_s` how long
-    they take if noise goes on as it is; None where nobody knows.
+    A pair is measured `is_repeat` where its first launches do not count, or are lost. `benchmarks`
+    is how many run, None: all. `left_s` is the longest that all launches take, `expected_s` how
+    long they take if noise goes on as it is; None where nobody knows.
     """
 
     pair: int
@@ -26,14 +26,14 @@ class Turn:
     side: SideName
     launch: int
     launches: int
-    again: bool = False
+    is_repeat: bool = False
     benchmarks: int | None = None
     left_s: float | None = None
-    likely_s: float | None = None
+    expected_s: float | None = None
 
 
 class Progress:
-    """Writes to `stream`; where that is a terminal, the line of the launch is rewritten.
+    """Writes progress to `stream`; on a terminal the launch line is rewritten in place.
 
     Nothing is written while a launch runs: the machine belongs to what is measured.
     """
@@ -44,23 +44,23 @@ class Progress:
         glyphs = glyphs_for(getattr(stream, "encoding", None))
         self._line = StatusLine(self._write, self._is_terminal, glyphs=glyphs, interval_s=0.0)
 
-    def launch(self, turn: Turn) -> None:
-        """A launch begins."""
-        text = f"gpubench ab: {', '.join(_in_words(turn))}"
+    def launch(self, turn: LaunchStatus) -> None:
+        """Show that a launch starts."""
+        text = f"gpubench ab: {', '.join(_status_parts(turn))}"
         if self._is_terminal:
             self._line.show(text)
         else:
             self._write(f"{printable(text)}\n")
 
-    def say(self, text: str, lines: Iterable[str] = ()) -> None:
-        """Something that stays, with the `lines` that belong to it, indented."""
+    def message(self, text: str, lines: Iterable[str] = ()) -> None:
+        """Print a permanent message, with `lines` indented below."""
         self.clear()
         self._write(f"gpubench ab: {printable(text)}\n")
         for line in lines:
             self._write(f"    {printable(line)}\n")
 
     def clear(self) -> None:
-        """Take the line of the launch away."""
+        """Erase the launch line."""
         self._line.clear()
 
     def _write(self, text: str) -> None:
@@ -69,22 +69,22 @@ class Progress:
         self._stream.flush()
 
 
-def _in_words(turn: Turn) -> Iterator[str]:
+def _status_parts(turn: LaunchStatus) -> Iterator[str]:
     """``launch 13 of 32, pair 6 of at most 15, head, 3 benchmarks, at most 12 min left``."""
     pair = f"pair {turn.pair} of at most {turn.pairs}"
     yield f"launch {turn.launch} of {turn.launches}"
-    yield ("rehearsal" if turn.pair == REHEARSAL else pair) + " again" * turn.again
+    yield ("rehearsal" if turn.pair == REHEARSAL else pair) + " again" * turn.is_repeat
     yield turn.side
     if turn.benchmarks is not None:
         yield counted(turn.benchmarks, "benchmark")
     if turn.left_s is not None:
         yield f"at most {duration(turn.left_s)} left"
-    if turn.likely_s is not None:
-        yield f"likely {duration(turn.likely_s)}"
+    if turn.expected_s is not None:
+        yield f"likely {duration(turn.expected_s)}"
 
 
 def duration(seconds: float) -> str:
-    """`seconds` as one reads a clock: ``40 s``, ``3 min``, ``1 h 20 min``."""
+    """Format `seconds` for people: ``40 s``, ``3 min``, ``1 h 20 min``."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)

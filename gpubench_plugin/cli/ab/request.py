@@ -1,4 +1,4 @@
-"""The request for a comparison: what the command line asks for, checked and frozen.
+"""The comparison request: command-line options, validated and frozen.
 
 The arguments for the launches' pytest are the user's, checked and valid in either tree.
 """
@@ -25,8 +25,8 @@ from gpubench_plugin.errors import UsageProblem
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A comparison as it was asked for.
+class Request:
+    """A comparison request.
 
     `here` is the folder the user stood in; texts of sides and Pythons are as they were typed, None
     where they were not given. `limits` are by metric; of those that the benchmarks state the ones
@@ -52,13 +52,13 @@ class Asked:
     arguments: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values, without the secrets in the arguments."""
+        """Serialize to JSON values, with secrets in the arguments redacted."""
         recorded = redacted_command(self.arguments)
         return {**asdict(self), "here": str(self.here), "arguments": list(recorded)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], where: str = "what was asked") -> Self:
-        """What :meth:`to_json` wrote, or an earlier version, which called unchanged by five pairs.
+        """Deserialize the output of :meth:`to_json`, also of versions before ``unchanged_from``.
 
         Raises:
             BrokenFile: it is not as it was written.
@@ -66,59 +66,61 @@ class Asked:
         return stored.restored(cls, {"unchanged_from": LOOK, **data}, where)
 
     def options(self) -> list[str]:
-        """The command line that asks for it, from ``--base`` on, without secrets."""
-        told = self.to_json()
+        """Command-line options that reproduce the request, from ``--base`` on, without secrets."""
+        recorded = self.to_json()
         sides = ("base", "head", "base_python", "head_python")
-        given = {name.replace("_", "-"): told[name] for name in sides if told[name] is not None}
+        side_options = {
+            name.replace("_", "-"): recorded[name] for name in sides if recorded[name] is not None
+        }
         return [
-            *(f"--{name}={value}" for name, value in given.items()),
-            *self._extent(),
+            *(f"--{name}={value}" for name, value in side_options.items()),
+            *self._duration_options(),
             *(f"--limit={metric}={limit}" for metric, limit in self.limits.items()),
             *([] if self.limits_from == "base" else [f"--limits-from={self.limits_from}"]),
             *(["--allow-incomparable"] if self.allow_incomparable else []),
-            *("--", *told["arguments"]),
+            *("--", *recorded["arguments"]),
         ]
 
-    def _extent(self) -> Iterator[str]:
+    def _duration_options(self) -> Iterator[str]:
         if self.until_decided:
             yield "--until-decided"
         elif self.pairs != PAIRS:
             yield f"--pairs={self.pairs}"
         if self.time_s is not None:
-            yield f"--time={time_text(self.time_s)}"
+            yield f"--time={format_duration(self.time_s)}"
         if self.unchanged_from != UNCHANGED_FROM:
             yield f"--unchanged-from={self.unchanged_from}"
 
     @property
-    def last_pair(self) -> int:
-        """The pair after which nobody goes on."""
+    def max_pairs(self) -> int:
+        """Number of the last pair to measure."""
         return MOST_PAIRS if self.until_decided else self.pairs
 
     @property
     def judging(self) -> dict[str, Any]:
-        """How the launches are judged, as arguments of :class:`Findings`."""
+        """How the launches are judged, as arguments of :class:`Decisions`."""
         return {
             "limits": self.limits,
             "limits_from": self.limits_from,
             "allow_incomparable": self.allow_incomparable,
-            "exempt": self.exempt,
+            "exempt": self.exempt_facts,
         }
 
     @property
-    def complete(self) -> bool:
-        """Whether no argument was hidden when it was written down."""
+    def has_all_arguments(self) -> bool:
+        """Whether no argument was redacted when the request was stored."""
         return not any(HIDDEN in argument for argument in self.arguments)
 
     @property
-    def exempt(self) -> tuple[str, ...]:
-        """Beginnings of the facts that this comparison is about, so that they may differ."""
+    def exempt_facts(self) -> tuple[str, ...]:
+        """Key prefixes of facts under comparison, which may therefore differ."""
         if self.base_python is None and self.head_python is None:
             return ()
         return ("python.", "torch.", "packages.")
 
 
 def check_pairs(pairs: int) -> int:
-    """The number of pairs, which ends at a look; raises UsageProblem."""
+    """Validate the number of pairs, a multiple of five; raises UsageProblem."""
     if pairs < LOOK or pairs % LOOK:
         raise UsageProblem(
             f"--pairs={pairs}: not allowed; allowed: {LOOK}, {2 * LOOK}, {3 * LOOK} and so on, "
@@ -128,7 +130,7 @@ def check_pairs(pairs: int) -> int:
 
 
 def check_unchanged_from(pairs: int) -> int:
-    """From how many pairs on things may be called unchanged; raises UsageProblem."""
+    """Validate the number of pairs required for "unchanged"; raises UsageProblem."""
     if pairs not in UNCHANGED_FROM_CHOICES:
         allowed = ", ".join(map(str, UNCHANGED_FROM_CHOICES))
         raise UsageProblem(f"--unchanged-from={pairs}: not allowed; allowed: {allowed}")
@@ -138,8 +140,8 @@ def check_unchanged_from(pairs: int) -> int:
 _TIME: Final = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")
 
 
-def time_from(text: str) -> float:
-    """The seconds in a text such as ``90s``, ``20m``, ``2h`` or ``1h30m``; raises UsageProblem."""
+def parse_duration(text: str) -> float:
+    """Parse a duration such as ``90s``, ``20m``, ``2h`` or ``1h30m``; raises UsageProblem."""
     parts = _TIME.fullmatch(text.strip())
     hours, minutes, seconds = (int(part or 0) for part in parts.groups()) if parts else (0, 0, 0)
     total = 3600.0 * hours + 60 * minutes + seconds
@@ -148,15 +150,15 @@ def time_from(text: str) -> float:
     return total
 
 
-def time_text(seconds: float) -> str:
-    """What :func:`time_from` reads: ``1h30m``."""
-    minutes, rest = divmod(round(seconds), 60)
+def format_duration(seconds: float) -> str:
+    """Format a duration as :func:`parse_duration` parses it: ``1h30m``."""
+    minutes, remaining_s = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    parts = {"h": hours, "m": minutes, "s": rest}
+    parts = {"h": hours, "m": minutes, "s": remaining_s}
     return "".join(f"{number}{unit}" for unit, number in parts.items() if number)
 
 
-_OURS: Final = {
+_RESERVED_OPTIONS: Final = {
     "results-dir": "give it to `gpubench ab` instead, before --",
     "registry": "the launches are no runs of their own",
     "resume": "give it to `gpubench ab` instead, before --",
@@ -179,8 +181,8 @@ _OF_A_PLACE: Final = frozenset(
 """Options that name a place in the tree, so that it has to be the side's own."""
 
 
-def arguments_from(texts: Sequence[str], *, here: Path, repository: Path | None) -> tuple[str, ...]:
-    """The arguments of pytest, in which no path leads both sides to the same tree.
+def parse_arguments(texts: Sequence[str], *, cwd: Path, repository: Path | None) -> tuple[str, ...]:
+    """Validate pytest's arguments; absolute paths must not point both sides to one tree.
 
     An absolute path in the repository becomes one relative to where the user stands.
 
@@ -191,46 +193,48 @@ def arguments_from(texts: Sequence[str], *, here: Path, repository: Path | None)
     arguments = []
     for number, text in enumerate(texts):
         name, equals, value = text.partition("=")
-        _refuse_ours(text, name)
+        _refuse_reserved(text, name)
         if name in _WRITING:
             following = "".join(texts[number + 1 : number + 2])
-            _refuse_in_tree(name, value if equals else following, here, repository)
+            _refuse_in_tree(name, value if equals else following, cwd, repository)
         before, path = (f"{name}=", value) if equals and name in _OF_A_PLACE else ("", text)
-        arguments.append(before + _moved(path, here, repository))
+        arguments.append(before + _relative_to_tree(path, cwd, repository))
     return tuple(arguments)
 
 
-def _refuse_ours(text: str, name: str) -> None:
+def _refuse_reserved(text: str, name: str) -> None:
     short = name.removeprefix("--").removeprefix("gpubench-")
-    if name.startswith("--") and (short in _OURS or short.startswith("gate-")):
-        why = _OURS.get(short, _OURS["gate"])
-        raise UsageProblem(f"{text}: not an argument for the launches: {why}")
+    if name.startswith("--") and (short in _RESERVED_OPTIONS or short.startswith("gate-")):
+        cause = _RESERVED_OPTIONS.get(short, _RESERVED_OPTIONS["gate"])
+        raise UsageProblem(f"{text}: not an argument for the launches: {cause}")
     if name in _PARALLEL or (name[:2] == "-n" and name[2:3].isdigit()):
         raise UsageProblem(f"{text}: nothing is measured beside other work; leave it out")
 
 
-def _refuse_in_tree(name: str, value: str, here: Path, repository: Path | None) -> None:
-    place = Path(os.path.normpath(here / value))
-    if place.is_relative_to(here if repository is None else repository):
+def _refuse_in_tree(name: str, value: str, cwd: Path, repository: Path | None) -> None:
+    target = Path(os.path.normpath(cwd / value))
+    if target.is_relative_to(cwd if repository is None else repository):
         raise UsageProblem(
             f"{name}={value}: each launch would write that into the tree that is measured; leave "
             "it out (verdicts.json has all that is found), or give a path outside of the tree"
         )
 
 
-def _moved(text: str, here: Path, repository: Path | None) -> str:
-    """`text`, relative to `here` if it begins with an absolute path in the repository."""
+def _relative_to_tree(text: str, cwd: Path, repository: Path | None) -> str:
+    """Make `text` relative to `cwd` if it starts with an absolute path in the repository."""
     path, separator, test = text.partition("::")
     if repository is None or not path.startswith("/") or not Path(path).is_relative_to(repository):
         return text
-    return os.path.relpath(path, here) + separator + test
+    return os.path.relpath(path, cwd) + separator + test
 
 
-_ANEW: Final = frozenset({"pairs", "until_decided", "time_s", "unchanged_from", "launch_timeout_s"})
+_CHANGEABLE: Final = frozenset(
+    {"pairs", "until_decided", "time_s", "unchanged_from", "launch_timeout_s"}
+)
 
 
-def resumed(before: Asked, given: Mapping[str, Any], option: str) -> Asked:
-    """What is asked of the comparison now; what was not `given` is as `before`.
+def merge_resumed(stored: Request, overrides: Mapping[str, Any], option: str) -> Request:
+    """Merge options `overrides` on resume into the stored request `stored`.
 
     Only the fields in ``_ANEW`` may change; all else stays as it was asked for at first. Nothing is
     called unchanged by fewer pairs than before, and a time holds for the go that it is given for.
@@ -240,11 +244,11 @@ def resumed(before: Asked, given: Mapping[str, Any], option: str) -> Asked:
         UsageProblem: something that was given contradicts what was asked; or arguments are needed
             again, since they had secrets, which are not recorded.
     """
-    recorded = asdict(before)
+    recorded = asdict(stored)
     changed = [
-        f"{_option(name)}: {_shown(name, value)}, but it was {_shown(name, recorded[name])}"
-        for name, value in given.items()
-        if name not in _ANEW
+        f"{_option(name)}: {_display(name, value)}, but it was {_display(name, recorded[name])}"
+        for name, value in overrides.items()
+        if name not in _CHANGEABLE
         and (redacted_command(value) if name == "arguments" else value) != recorded[name]
     ]
     if changed:
@@ -252,17 +256,17 @@ def resumed(before: Asked, given: Mapping[str, Any], option: str) -> Asked:
             f"{option}: it goes on with what was asked at first. {'; '.join(changed)}. Leave that "
             "out, or begin anew without --resume"
         )
-    if given.get("unchanged_from", before.unchanged_from) < before.unchanged_from:
+    if overrides.get("unchanged_from", stored.unchanged_from) < stored.unchanged_from:
         raise UsageProblem(
-            f"--unchanged-from={given['unchanged_from']}: with {option} not below "
-            f"{before.unchanged_from}, which it began with"
+            f"--unchanged-from={overrides['unchanged_from']}: with {option} not below "
+            f"{stored.unchanged_from}, which it began with"
         )
-    if not before.complete and "arguments" not in given:
+    if not stored.has_all_arguments and "arguments" not in overrides:
         raise UsageProblem(
             f"{option}: secrets in the arguments of pytest were not recorded; give them again "
             "after --"
         )
-    return replace(before, **{"time_s": None, **given})
+    return replace(stored, **{"time_s": None, **overrides})
 
 
 def _option(name: str) -> str:
@@ -271,8 +275,8 @@ def _option(name: str) -> str:
     return "--limit" if name == "limits" else f"--{name.replace('_', '-')}"
 
 
-def _shown(name: str, value: Any) -> str:
-    """What was given for a field, without secrets, in words."""
+def _display(name: str, value: Any) -> str:
+    """Describe an option's value in a message, without secrets."""
     if name == "arguments":
         return " ".join(redacted_command(value)) or "none"
     if name == "limits":

@@ -1,4 +1,4 @@
-"""The schedule of launches: pairs in turns, A B then B A, and rounds fixed after the first pair.
+"""Launch schedule: alternating pairs (AB, BA), and rounds fixed after the warm-up pair.
 
 All later launches time each benchmark in that number of rounds.
 """
@@ -41,8 +41,8 @@ REHEARSAL: Final = 0
 """The number of the pair that is not judged; the judged ones count from 1."""
 
 
-def order(pair: int, seed: int) -> tuple[SideName, SideName]:
-    """Which side goes first in that pair: each in turn, the seed says which begins.
+def side_order(pair: int, seed: int) -> tuple[SideName, SideName]:
+    """Order of sides in a pair: alternating, with a random start from `seed`.
 
     So what drifts slowly, the machine's temperature for example, meets both sides alike.
     """
@@ -50,10 +50,10 @@ def order(pair: int, seed: int) -> tuple[SideName, SideName]:
     return (first, second) if (pair + seed) % 2 == 0 else (second, first)
 
 
-def longest_left(
+def estimate_remaining_s(
     *, pairs_left: int, seconds: Mapping[SideName, Sequence[float]], running: Iterable[SideName]
 ) -> float | None:
-    """Seconds until the last pair has ended, if every later launch lasts as the latest ones did.
+    """Seconds until the last pair ends, assuming later launches take as long as recent ones.
 
     `pairs_left` are whole pairs that have not begun, `seconds` durations of each side's launches in
     order, `running` the sides of the pair at hand that have not ended. None before both sides were

@@ -1,4 +1,4 @@
-"""The two sides of a comparison: which code, in which folder, by which Python."""
+"""The two sides of a comparison: code, folder, Python interpreter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, Literal
 
-from gpubench_plugin.cli.ab.git import Repository, own_output
+from gpubench_plugin.cli.ab.git import Repository, receives_own_output
 from gpubench_plugin.environment import counted, file_fingerprint, listed, short_commit
 from gpubench_plugin.errors import UsageProblem
 
@@ -23,7 +23,7 @@ _NOT_CODE: Final = frozenset({".git", "__pycache__", ".pytest_cache", ".venv", "
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What a side is, before any tree is checked out for it.
+    """A side as requested, before a tree is checked out for it.
 
     Exactly one of `commit` and `folder` is given. `label` is what the reports call it.
     """
@@ -36,17 +36,17 @@ class Source:
     repository: Repository | None = None
 
     def identity(self) -> dict[str, str | None]:
-        """What must be equal for a comparison to go on: commit, changes and Python."""
+        """Identity required to resume: commit, uncommitted changes and Python."""
         if self.folder is None:
             return {"commit": self.commit, "python": self.python}
         if (tree := self._working_tree) is not None:
             state = {"commit": tree.head(), "changes": tree.digest()}
         else:
-            state = {"contents": _contents(self.folder)}
+            state = {"contents": _content_hash(self.folder)}
         return {"folder": str(self.folder), **state, "python": self.python}
 
     def changed_files(self) -> list[str]:
-        """The uncommitted changes of a working tree."""
+        """Uncommitted changes of a working tree."""
         return [] if self._working_tree is None else self._working_tree.changed_files()
 
     @property
@@ -56,17 +56,17 @@ class Source:
         return self.repository if is_one else None
 
     def files(self) -> dict[str, bytes]:
-        """What tells the files of a folder from others, by name; in git of the changed ones."""
+        """Fingerprints of a folder's files by name; in git only of the changed ones."""
         if self.folder is None:
             return {}
         if self._working_tree is not None:
             return {name: file_fingerprint(self.folder / name) for name in self.changed_files()}
-        return _fingerprints(self.folder)
+        return _code_fingerprints(self.folder)
 
     def require_unchanged(
         self, identity: Mapping[str, str | None], files: Mapping[str, bytes]
     ) -> None:
-        """Refuse code that is not that of the beginning, which :meth:`identity` told apart.
+        """Refuse code that changed since the start, according to :meth:`identity`.
 
         Raises:
             UsageProblem: it is not; the message names what is not as :meth:`files` found it.
@@ -83,26 +83,26 @@ class Source:
             f"begun, so its launches would not be of the same code: {self._changes_since(files)}"
         )
 
-    def _changes_since(self, before: Mapping[str, bytes]) -> str:
-        """Which files are not as they were `before`, in words with what to do."""
+    def _changes_since(self, old_files: Mapping[str, bytes]) -> str:
+        """Describe the files that changed since `old_files`, and the remedy."""
         after = self.files()
-        names = sorted(n for n in {*before, *after} if before.get(n) != after.get(n))
+        names = sorted(n for n in {*old_files, *after} if old_files.get(n) != after.get(n))
         if not names:
             return "another commit is checked out; begin again"
-        ignored = (
+        ignore_hint = (
             "let that folder have a .gitignore of '*'"
             if self._working_tree is None
             else "ignore them in git"
         )
         return (
             f"{listed(names)}. If the benchmarks write them, or they are logs, "
-            f"{ignored} or write them elsewhere; then begin again"
+            f"{ignore_hint} or write them elsewhere; then begin again"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """A side that can be launched.
+    """A side that is ready to launch.
 
     `tree` is the top of its code and `folder`, in or below it, where pytest runs.
     """
@@ -117,43 +117,43 @@ class Side:
         return [root for root in (self.tree / "src", self.tree) if root.is_dir()]
 
 
-def source(
+def resolve_source(
     name: SideName,
     text: str | None,
     python: str | None,
     *,
-    here: Path,
+    cwd: Path,
     repository: Repository | None,
 ) -> Source:
-    """The side that the command line asks for with ``--base`` or ``--head``.
+    """Resolve ``--base`` or ``--head`` to a source.
 
-    `text` is a ref or a folder, None the working tree around `here`, where the user stands, in
+    `text` is a ref or a folder, None the working tree around `cwd`, where the user stands, in
     `repository`; `python` an interpreter by path or name, None the one running now.
 
     Raises:
         UsageProblem: it does not exist.
     """
     option = f"--{name}"
-    interpreter = _interpreter(f"{option}-python", python, here)
+    interpreter = _interpreter(f"{option}-python", python, cwd)
     if text is None:
-        tree = here if repository is None else repository.top
+        tree = cwd if repository is None else repository.top
         return _folder(name, "working tree", tree, interpreter, repository)
     if not text:
         raise UsageProblem(f"{option}: empty; allowed: a commit, branch or tag, or a folder")
-    folder = here / Path(text).expanduser()
+    folder = cwd / Path(text).expanduser()
     looks_like_folder = text.startswith((".", "/", "~"))
     commit = None if looks_like_folder or repository is None else repository.commit(text)
     if commit is None and folder.is_dir():
         folder = folder.resolve()
-        return _folder(name, text, folder, interpreter, Repository.around(folder))
+        return _folder(name, text, folder, interpreter, Repository.containing(folder))
     if repository is None:
         raise UsageProblem(
-            f"{option}: {text!r} is no folder, and {here} is in no git repository where it could "
+            f"{option}: {text!r} is no folder, and {cwd} is in no git repository where it could "
             "be a commit, branch or tag"
         )
     if commit is None and looks_like_folder:
         raise UsageProblem(f"{option}: {text!r}: no such folder")
-    commit = commit or repository.required_commit(text, option)
+    commit = commit or repository.resolve_commit(text, option)
     return Source(
         name=name,
         label=f"{text} ({short_commit(commit)})" if not commit.startswith(text) else text,
@@ -163,17 +163,18 @@ def source(
     )
 
 
-def side(source: Source, *, tree: Path, below: Path) -> Side:
-    """`source` with its code in `tree`; `below` is where in it the user stands, relatively.
+def prepare_side(source: Source, *, tree: Path, subdirectory: Path) -> Side:
+    """Attach a checked-out `tree` to `source`; `subdirectory` is the user's relative subdirectory.
 
     Raises:
         UsageProblem: a checked out tree has no such folder.
     """
-    folder = tree / below
+    folder = tree / subdirectory
     if not folder.is_dir():
         if source.folder is None:
             raise UsageProblem(
-                f"--{source.name}: {source.label} has no folder {below}, in which pytest is to run"
+                f"--{source.name}: {source.label} has no folder {subdirectory}, in which pytest "
+                "is to run"
             )
         folder = tree
     return Side(name=source.name, tree=tree, folder=folder, python=source.python)
@@ -182,48 +183,52 @@ def side(source: Source, *, tree: Path, below: Path) -> Side:
 def _folder(
     name: SideName, label: str, folder: Path, python: str, repository: Repository | None
 ) -> Source:
-    """A folder as it is; what is not committed in it is said."""
-    found = Source(name=name, label=label, python=python, folder=folder, repository=repository)
-    changed = len(found.changed_files())
-    said = f"{label} ({counted(changed, 'changed file')})" if changed else label
-    return replace(found, label=said)
+    """Use a folder as it is; its label counts uncommitted changes."""
+    folder_source = Source(
+        name=name, label=label, python=python, folder=folder, repository=repository
+    )
+    changed = len(folder_source.changed_files())
+    full_label = f"{label} ({counted(changed, 'changed file')})" if changed else label
+    return replace(folder_source, label=full_label)
 
 
-def _interpreter(option: str, text: str | None, here: Path) -> str:
+def _interpreter(option: str, text: str | None, cwd: Path) -> str:
     if text is None:
         return sys.executable
     # Not resolved: a virtual environment's python is a link, and is known by where the link lies.
-    found = os.path.normpath(here / Path(text).expanduser()) if os.sep in text else text
-    usable = shutil.which(found)
-    if usable is None:
+    candidate = os.path.normpath(cwd / Path(text).expanduser()) if os.sep in text else text
+    resolved = shutil.which(candidate)
+    if resolved is None:
         raise UsageProblem(f"{option}: {text!r} is no program that can be run")
-    return usable
+    return resolved
 
 
-def _contents(folder: Path) -> str:
-    """What tells the files below `folder` from others: 16 hexadecimal digits."""
+def _content_hash(folder: Path) -> str:
+    """Hash that identifies the files below `folder`: 16 hexadecimal digits."""
     sums = sha256()
-    for name, of_file in _fingerprints(folder).items():
+    for name, of_file in _code_fingerprints(folder).items():
         sums.update(os.fsencode(name))
         sums.update(of_file)
     return sums.hexdigest()[:16]
 
 
-def _fingerprints(folder: Path) -> dict[str, bytes]:
-    """Of all files below `folder` that may be code, by name."""
-    found = {}
+def _code_fingerprints(folder: Path) -> dict[str, bytes]:
+    """Fingerprints of all files below `folder` that may be code, by name."""
+    fingerprints = {}
     for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(f for f in folders if f not in _NOT_CODE and not _ignored(parent, f))
+        folders[:] = sorted(
+            f for f in folders if f not in _NOT_CODE and not _ignores_itself(parent, f)
+        )
         for name in sorted(files):
             file = Path(parent, name)
-            if own_output(file):
+            if receives_own_output(file):
                 continue
-            found[str(file.relative_to(folder))] = file_fingerprint(file)
-    return found
+            fingerprints[str(file.relative_to(folder))] = file_fingerprint(file)
+    return fingerprints
 
 
-def _ignored(parent: str, folder: str) -> bool:
-    """Whether results lie there, which are no code: such a folder ignores itself."""
+def _ignores_itself(parent: str, folder: str) -> bool:
+    """Whether the folder ignores itself, as results folders do; then it holds no code."""
     mark = Path(parent, folder, ".gitignore")
     try:
         return mark.read_text(encoding="utf-8").strip() == "*"

@@ -1,4 +1,4 @@
-"""What a comparison has done so far, on disk after every launch, so that it can go on."""
+"""Persistent state of a comparison, written after every launch so that it can resume."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from typing import Any, Final, Self
 from gpubench_plugin.cli.ab.schedule import REHEARSAL
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
 from gpubench_plugin.compare import LOOK
-from gpubench_plugin.environment import KernelLock, described, differences, flat, json_files, stored
+from gpubench_plugin.environment import (
+    KernelLock,
+    change_text,
+    differences,
+    flat,
+    json_files,
+    stored,
+)
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Run
 from gpubench_plugin.results import RunDirectory, StoredRun
@@ -22,8 +29,8 @@ STATE: Final = "state.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
-    """One launch that has ended.
+class LaunchRecord:
+    """Record of one finished launch.
 
     `attempt` counts the tries of its pair, which is repeated as a whole where one of its launches
     failed. `folder` is the launch's own, below the comparison's; `run` its run directory, below
@@ -43,7 +50,7 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """One look that was taken, after so many `pairs`, and from how many on called unchanged."""
+    """One look: the number of `pairs` judged, and the pairs then required for "unchanged"."""
 
     pairs: int
     unchanged_from: int
@@ -55,13 +62,13 @@ class _StateFile:
     asked: Mapping[str, Any]
     identity: Mapping[str, Any]
     seed: int
-    launches: tuple[Done, ...]
+    launches: tuple[LaunchRecord, ...]
     looks: tuple[Look, ...] | None = None
 
 
 @dataclass(kw_only=True)
 class State:
-    """A comparison in `folder`.
+    """State of the comparison in `folder`.
 
     `asked` is the command line by option, `identity` what must stay as it was: commits, changes,
     Pythons, arguments, by dot key. `seed` says which side begins. The pairs of `looks` that were
@@ -73,13 +80,13 @@ class State:
     asked: Mapping[str, Any]
     identity: Mapping[str, Any]
     seed: int
-    done: list[Done] = field(default_factory=list)
+    done: list[LaunchRecord] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     files: Mapping[SideName, Mapping[str, bytes]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The comparison in `folder`.
+        """Load the comparison in `folder`.
 
         Raises:
             UsageProblem: there is none, it is of a newer version, or not as it was written.
@@ -100,11 +107,11 @@ class State:
             looks=[*(recorded.looks or ())],
         )
         if recorded.looks is None:
-            state.looks = state._past_looks()
+            state.looks = state._legacy_looks()
         return state
 
     def write(self) -> None:
-        """Write it down, whole or not at all; raises ResultsError."""
+        """Write the state atomically; raises ResultsError."""
         file = _StateFile(
             schema_version=FORMAT.newest,
             asked=self.asked,
@@ -116,8 +123,8 @@ class State:
         json_files.write_json(self.folder / STATE, stored.dumped(file))
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the comparison alone; the lock goes with the process, however that ends.
+    def locked(self) -> Iterator[None]:
+        """Lock the comparison; the lock is released when the process exits, however it does.
 
         Raises:
             UsageProblem: another process goes on with it.
@@ -129,7 +136,7 @@ class State:
             raise ResultsError(f"{self.folder} cannot be opened: {error.strerror}") from error
         with lock:
             try:
-                lock.take()
+                lock.acquire()
             except BlockingIOError:
                 raise UsageProblem(
                     f"--resume={self.folder}: another process is measuring it now"
@@ -138,105 +145,111 @@ class State:
                 pass  # a file system without locks: as much as it offers
             yield
 
-    def add(self, launch: Done) -> None:
-        """Note a launch that has ended."""
+    def add(self, launch: LaunchRecord) -> None:
+        """Record a finished launch."""
         self.done.append(launch)
         self.write()
 
-    def ask(self, asked: Mapping[str, Any]) -> None:
-        """Note what is asked for from now on."""
-        if asked != self.asked:
-            self.asked = asked
+    def record_request(self, request: Mapping[str, Any]) -> None:
+        """Record the current request."""
+        if request != self.asked:
+            self.asked = request
             self.write()
 
     @property
-    def looked(self) -> int:
-        """How many pairs the last look has judged."""
+    def judged_pairs(self) -> int:
+        """Number of pairs judged by the last look."""
         return max((look.pairs for look in self.looks), default=0)
 
     def look(self, pairs: int) -> Look | None:
-        """The look after so many pairs, if it was taken."""
+        """The look after so many pairs, if taken."""
         return next((look for look in self.looks if look.pairs == pairs), None)
 
     def add_look(self, look: Look) -> None:
-        """Note a look that was taken."""
+        """Record a look."""
         self.looks.append(look)
         self.write()
 
-    def mark_replaced(self, pair: int, why: str) -> None:
-        """Let the latest attempt at the pair count no more; it stays in the record."""
-        last = self.attempts(pair)
+    def supersede(self, pair: int, cause: str) -> None:
+        """Mark the latest attempt at the pair as superseded; it stays in the record."""
+        latest_attempt = self.attempts(pair)
         self.done = [
-            replace(one, replaced=why) if (one.pair, one.attempt) == (pair, last) else one
-            for one in self.done
+            replace(launch, replaced=cause)
+            if (launch.pair, launch.attempt) == (pair, latest_attempt)
+            else launch
+            for launch in self.done
         ]
         self.write()
 
     def require_same(self, identity: Mapping[str, Any]) -> None:
-        """Refuse to go on with other code, Pythons or arguments.
+        """Refuse to resume with different code, Pythons or arguments.
 
         Raises:
             UsageProblem: something differs; the message names each key with both values.
         """
         changed = differences(flat(self.identity), flat(identity))
         if changed:
-            said = "; ".join(f"{key}: {described(pair)}" for key, pair in changed.items())
+            details = "; ".join(f"{key}: {change_text(pair)}" for key, pair in changed.items())
             raise UsageProblem(
                 f"--resume={self.folder}: it cannot go on, since what it compares has changed: "
-                f"{said}"
+                f"{details}"
             )
 
     def attempts(self, pair: int) -> int:
-        """How many times that pair was begun."""
+        """Number of attempts at that pair."""
         return max((launch.attempt for launch in self.done if launch.pair == pair), default=0)
 
-    def complete(self, pair: int) -> dict[SideName, Done] | None:
-        """Both launches of the pair, of the attempt that counts, or None."""
-        both = self.both(pair, self.attempts(pair))
-        return None if both is None or both["head"].replaced else both
+    def pair_launches(self, pair: int) -> dict[SideName, LaunchRecord] | None:
+        """Both launches of the pair's valid attempt, or None."""
+        launches = self.attempt_launches(pair, self.attempts(pair))
+        return None if launches is None or launches["head"].replaced else launches
 
-    def ended(self) -> int:
-        """How many of the pairs that are judged are complete."""
+    def complete(self) -> int:
+        """Number of complete judged pairs."""
         pairs = {launch.pair for launch in self.done} - {REHEARSAL}
-        return sum(self.complete(pair) is not None for pair in pairs)
+        return sum(self.pair_launches(pair) is not None for pair in pairs)
 
     def repeats(self) -> int:
-        """How many pairs were measured again because they were disturbed."""
+        """Number of pairs remeasured because they were disturbed."""
         return sum(bool(launch.replaced) for launch in self.done) // len(SIDES)
 
-    def rehearsal(self) -> dict[SideName, Done] | None:
-        """Both launches of the first rehearsal that was complete, or None.
+    def warmup_launches(self) -> dict[SideName, LaunchRecord] | None:
+        """Both launches of the first complete warm-up pair, or None.
 
         Later ones only warm up what was lost meanwhile.
         """
         attempts = range(1, self.attempts(REHEARSAL) + 1)
-        return next(filter(None, (self.both(REHEARSAL, one) for one in attempts)), None)
+        return next(
+            filter(None, (self.attempt_launches(REHEARSAL, attempt) for attempt in attempts)), None
+        )
 
-    def both(self, pair: int, attempt: int) -> dict[SideName, Done] | None:
-        """Both launches of an attempt at the pair if both ended in order, else None."""
-        both = {
+    def attempt_launches(self, pair: int, attempt: int) -> dict[SideName, LaunchRecord] | None:
+        """Both launches of an attempt at the pair if both ended normally, else None."""
+        launches = {
             launch.side: launch
             for launch in self.done
             if (launch.pair, launch.attempt) == (pair, attempt) and not launch.problem
         }
-        return both if len(both) == len(SIDES) else None
+        return launches if len(launches) == len(SIDES) else None
 
-    def run_of(self, launch: Done, label: str) -> Run:
+    def run_of(self, launch: LaunchRecord, label: str) -> Run:
         """What a launch measured; nothing where no benchmark was selected."""
         if not launch.run:
             return Run(label=label)
         directory = RunDirectory(path=self.folder / launch.folder / launch.run)
         return StoredRun(directory).run(label)
 
-    def seconds(self) -> dict[SideName, list[float]]:
-        """How long the launches of each side took that ended in order."""
+    def durations(self) -> dict[SideName, list[float]]:
+        """Durations of each side's successful launches."""
         return {
-            side: [d.seconds for d in self.done if d.side == side and not d.problem]
+            side: [
+                launch.seconds for launch in self.done if launch.side == side and not launch.problem
+            ]
             for side in SIDES
         }
 
-    def _past_looks(self) -> list[Look]:
-        """Those of an earlier version, which noted none: after five pairs each, of any verdict."""
+    def _legacy_looks(self) -> list[Look]:
+        """Looks of an earlier version, which stored none: one after every five pairs."""
         pairs = max((launch.pair for launch in self.done), default=0)
         ends = range(LOOK, pairs + 1, LOOK)
-        return [Look(pairs=end, unchanged_from=LOOK) for end in ends if self.complete(end)]
+        return [Look(pairs=end, unchanged_from=LOOK) for end in ends if self.pair_launches(end)]

@@ -1,4 +1,4 @@
-"""The temporary folder of a comparison: trees checked out, byte code, caches; gone at the end."""
+"""Temporary workspace of a comparison: worktrees, byte code, caches; removed at the end."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from gpubench_plugin.cli.ab.git import Repository, unregister
+from gpubench_plugin.cli.ab.git import Repository, remove_worktrees
 from gpubench_plugin.cli.ab.sides import SIDES
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.launchers import ScratchFolder, abandoned, unheard
+from gpubench_plugin.launchers import ScratchFolder, leftovers, signals_ignored
 
 _PREFIX: Final = "gpubench-ab-"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
-    """A folder of this process alone, outside of the user's tree.
+    """A private folder outside the user's tree.
 
     git registers a tree under the last part of its path: `id`, which is part of it, keeps apart
     those of several hosts or containers that work on one repository.
@@ -30,61 +30,61 @@ class Workspace:
     id: str = field(default_factory=lambda: secrets.token_hex(6))
 
     def tree(self, name: str) -> Path:
-        """Where the tree of that side is checked out."""
+        """Path of that side's worktree."""
         return self.path / f"{name}-{self.id}"
 
     @property
     def byte_code(self) -> Path:
-        """Where Python keeps what it compiled, of both sides: by the path of each source."""
+        """Path of the byte-code cache of both sides, keyed by source path."""
         return self.path / "pycache"
 
     @property
     def storage(self) -> Path:
-        """Where pytest-benchmark makes a folder for what it is asked to keep."""
+        """Path for pytest-benchmark's storage."""
         return self.path / "benchmarks"
 
     def cache(self, name: str) -> Path:
-        """Where pytest keeps its cache of that side."""
+        """Path of pytest's cache for that side."""
         return self.path / f"pytest-cache-{name}"
 
 
 @contextmanager
-def workspace(
-    repository: Repository | None, say: Callable[[str], object] = lambda _: None
+def temporary_workspace(
+    repository: Repository | None, report: Callable[[str], object] = lambda _: None
 ) -> Iterator[Workspace]:
-    """A new workspace, removed in the end; what killed comparisons left goes first, and is said.
+    """Create a workspace, remove it at the end, and remove those of killed comparisons.
 
     Raises:
         ResultsError: the temporary folder cannot be written.
     """
-    for left in abandoned(Path(tempfile.gettempdir()), _PREFIX):
+    for left in leftovers(Path(tempfile.gettempdir()), _PREFIX):
         if _remove(left):
-            say(f"removed {left.path}, which a comparison that was killed had left")
-    own = secrets.token_hex(6)
+            report(f"removed {left.path}, which a comparison that was killed had left")
+    token = secrets.token_hex(6)
     common = None if repository is None else repository.common_folder()
     # Where git will list which trees of this workspace.
-    trees = [f"{side}-{own}" for side in SIDES]
+    trees = [f"{side}-{token}" for side in SIDES]
     facts = {} if common is None else {"repository": str(common), "trees": trees}
     try:
         folder = ScratchFolder.make(Path(tempfile.gettempdir()), _PREFIX, facts=facts)
     except OSError as error:
         raise ResultsError(f"no temporary folder: {error.strerror}") from error
     try:
-        yield Workspace(path=folder.path, id=own)
+        yield Workspace(path=folder.path, id=token)
     finally:
-        with unheard():
+        with signals_ignored():
             _remove(folder)
 
 
 def _remove(folder: ScratchFolder) -> bool:
-    """Remove a workspace of ours, whole; while git still lists its trees, its token stays."""
+    """Remove a workspace; its lock file stays while git still lists its worktrees."""
     folder.clear()
-    return _unregistered(folder.path, folder.facts) and folder.remove()
+    return _remove_registrations(folder.path, folder.facts) and folder.remove()
 
 
-def _unregistered(path: Path, facts: Mapping[str, Any]) -> bool:
+def _remove_registrations(path: Path, facts: Mapping[str, Any]) -> bool:
     names, repository = facts.get("trees"), facts.get("repository")
     if not isinstance(names, list) or not isinstance(repository, str):
         return True
     trees = [path / Path(str(name)).name for name in names]
-    return unregister(Path(repository), trees)
+    return remove_worktrees(Path(repository), trees)

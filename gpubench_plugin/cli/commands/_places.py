@@ -1,4 +1,4 @@
-"""Where runs and their registry are: the arguments that most commands share."""
+"""Arguments shared by most commands: results directory and registry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.errors import RegistryError, UsageProblem, not_one_of
+from gpubench_plugin.errors import RegistryError, UsageProblem, invalid_choice
 from gpubench_plugin.reports import Glyphs, glyphs_for, printable
 
 if TYPE_CHECKING:
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
-    """`results_dir` is absolute; `registry` is a URL, ``none``, or empty for the default one."""
+class Locations:
+    """Where runs are: `results_dir` is absolute; `registry` a URL, ``none``, or empty (default)."""
 
     results_dir: Path
     registry: str
-    here: Path
+    cwd: Path
 
     @classmethod
-    def of(cls, options: argparse.Namespace) -> Places:
-        """What the arguments of :func:`add_places` say."""
-        here = Path.cwd()
+    def of(cls, options: argparse.Namespace) -> Locations:
+        """Build from the arguments added by :func:`add_locations`."""
+        cwd = Path.cwd()
         url = options.registry
         return cls(
-            results_dir=here / options.results_dir,
+            results_dir=cwd / options.results_dir,
             registry=os.environ.get("GPUBENCH_REGISTRY", "") if url is None else url,
-            here=here,
+            cwd=cwd,
         )
 
     def resolver(self) -> Resolver:
         """What resolves the names of runs and baselines here."""
         from gpubench_plugin.compare.baselines import Resolver
 
-        return Resolver(self.registry, self.results_dir, self.here)
+        return Resolver(self.registry, self.results_dir, self.cwd)
 
     @contextmanager
     def baselines(self) -> Iterator[tuple[Baselines, Resolver]]:
@@ -55,19 +55,19 @@ class Places:
         """
         with self.resolver() as resolver:
             baselines = resolver.baselines()
-            if baselines.unanswered:
-                baselines.notes.append(f"baselines are not shared now: {baselines.unanswered}")
-            told = True
+            if baselines.registry_error:
+                baselines.notes.append(f"baselines are not shared now: {baselines.registry_error}")
+            noted = True
             try:
                 yield baselines, resolver
             except RegistryError:
-                told = False
+                noted = False
                 raise
             finally:
-                note(baselines.notes if told else ())
+                warn(baselines.notes if noted else ())
 
 
-def add_places(parser: argparse.ArgumentParser) -> None:
+def add_locations(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the arguments ``--results-dir`` and ``--registry``."""
     parser.add_argument(
         "--results-dir", default="results", metavar="DIR", help="folder of the runs (results)"
@@ -87,7 +87,7 @@ def add_format(
 
     def known(text: str) -> str:
         if text not in formats:
-            raise not_one_of("--format", text, formats)
+            raise invalid_choice("--format", text, formats)
         return text
 
     allowed = ", ".join(formats)
@@ -128,10 +128,10 @@ def add_last(parser: argparse.ArgumentParser, default: int, *, zero: str = "") -
 
 def say_json(document: Mapping[str, Any]) -> None:
     """Write a JSON document to the standard output."""
-    say([json_files.text({"schema_version": 1, **document}, indent=2)])
+    echo([json_files.text({"schema_version": 1, **document}, indent=2)])
 
 
-def say(lines: Iterable[str]) -> None:
+def echo(lines: Iterable[str]) -> None:
     """Write `lines` to the standard output as :func:`say_text` does."""
     say_text("".join(f"{line}\n" for line in lines))
 
@@ -142,21 +142,21 @@ def say_text(text: str) -> None:
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def note(lines: Iterable[str]) -> None:
-    """Write `lines`, which are no part of the answer, to the standard error."""
+def warn(lines: Iterable[str]) -> None:
+    """Print `lines` to stderr, prefixed with the program name."""
     sys.stderr.write("".join(f"gpubench: {printable(line)}\n" for line in lines))
 
 
-def columns() -> int:
-    """Columns to fill: those of the terminal, 80 where there is none."""
+def output_width() -> int:
+    """Output width: the terminal's, 80 without one."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
 
 
 def colored(environ: Mapping[str, str], *, terminal: bool) -> bool:
-    """Whether there may be colours, as https://no-color.org has it."""
+    """Whether to use colours, following https://no-color.org."""
     return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def glyphs() -> Glyphs:
-    """The signs that the standard output can show."""
+    """Symbols that stdout can encode."""
     return glyphs_for(sys.stdout.encoding)

@@ -1,4 +1,4 @@
-"""``gpubench ab``: two states of the code, measured in turns and judged."""
+"""``gpubench ab``: measure two states of the code alternately and judge."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands._places import add_format
-from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.commands.compare import LimitOptions
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.errors import UsageProblem, invalid_choice
 from gpubench_plugin.reports import github
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from gpubench_plugin.cli.ab import Asked, Compared, State
+    from gpubench_plugin.cli.ab import ComparisonResult, Request, State
 
 
 class Ab(Command):
-    """Measure base and head in turns, in fresh processes, and say which benchmarks got worse.
+    """Measures base and head alternately in fresh processes and reports regressions.
 
     What pytest is to get stands after ``--``, as one would type it in the folder one stands in.
     """
@@ -32,7 +32,7 @@ class Ab(Command):
     hint_for_unknown: ClassVar[str] = "what pytest is to get stands after --"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Its own options, and after them the arguments of pytest."""
+        """Its own options, followed by pytest's arguments."""
         add = parser.add_argument
         add("--base", metavar="REF|DIR", help="what is compared with: a git ref or a folder")
         add("--head", metavar="REF|DIR", help="what is judged (default: the working tree as it is)")
@@ -75,70 +75,74 @@ class Ab(Command):
         add("arguments", nargs="*", metavar="-- ARGUMENT", help="what pytest gets")
 
     def run(self, options: argparse.Namespace) -> int:
-        """Measure, judge, and tell."""
+        """Measure, judge, and report."""
         from gpubench_plugin.cli.ab import Progress, comparison
 
         output = _output(options.output)
-        state, asked = _begin(options)
+        state, request = _begin(options)
         progress = Progress(sys.stderr)
-        progress.say(f"results in {state.folder}")
+        progress.message(f"results in {state.folder}")
         try:
-            compared = comparison.compare(state, asked, progress)
+            compared = comparison.compare(state, request, progress)
         except (KeyboardInterrupt, SystemExit):
-            progress.say(f"interrupted; go on with gpubench ab --resume={state.folder}")
+            progress.message(f"interrupted; go on with gpubench ab --resume={state.folder}")
             raise
-        code = _exit(compared)
+        code = _exit_code(compared)
         try:
-            _tell(compared, asked, options.format, output)
+            _report(compared, request, options.format, output)
         except BrokenPipeError:  # ``| head``: the verdict stays the exit code
-            progress.say("the output was not read to its end")
+            progress.message("the output was not read to its end")
         if compared.advice:
-            progress.say(f"to decide what is inconclusive: {compared.advice}")
+            progress.message(f"to decide what is inconclusive: {compared.advice}")
         return code
 
 
-def _begin(options: argparse.Namespace) -> tuple[State, Asked]:
-    """A new comparison, or the one that goes on."""
-    from gpubench_plugin.cli.ab import Asked, comparison, resumed
+def _begin(options: argparse.Namespace) -> tuple[State, Request]:
+    """Create a new comparison, or load the one to resume."""
+    from gpubench_plugin.cli.ab import Request, comparison, merge_resumed
 
     if options.resume is None:
         if options.base is None:
             raise UsageProblem("--base is missing: a git ref or a folder to compare with")
-        asked = Asked(here=Path.cwd(), **_given(options, Path.cwd()))
-        return comparison.new_state(_results_dir(options), asked), asked
+        request = Request(here=Path.cwd(), **_given_fields(options, Path.cwd()))
+        return comparison.new_state(_results_dir(options), request), request
     if options.results_dir is not None:
         raise UsageProblem(
             f"--results-dir={options.results_dir}: not with --resume: the comparison stays where "
             "it is"
         )
-    state, before = comparison.earlier_state(Path(options.resume))
-    return state, resumed(before, _given(options, before.here), f"--resume={options.resume}")
+    state, stored_request = comparison.load_state(Path(options.resume))
+    return state, merge_resumed(
+        stored_request, _given_fields(options, stored_request.here), f"--resume={options.resume}"
+    )
 
 
-def _given(options: argparse.Namespace, here: Path) -> dict[str, Any]:
-    """The fields of `Asked` that were given; paths in them are seen from `here`."""
-    from gpubench_plugin.cli.ab import Repository, arguments_from
+def _given_fields(options: argparse.Namespace, cwd: Path) -> dict[str, Any]:
+    """Fields of the request given on the command line, with paths relative to `cwd`."""
+    from gpubench_plugin.cli.ab import Repository, parse_arguments
 
-    repository = Repository.around(here)
-    top = None if repository is None else repository.top
+    repository = Repository.containing(cwd)
+    repository_root = None if repository is None else repository.top
     sides = ("base", "head", "base_python", "head_python")
-    asked = {
+    fields = {
         **{name: getattr(options, name) for name in sides},
         "limits": _limits(options) or None,
         "limits_from": _side(options),
         "allow_incomparable": options.allow_incomparable or None,
-        **_extent(options),
+        **_stop_conditions(options),
         "launch_timeout_s": _timeout(options),
-        "arguments": arguments_from(options.arguments, here=here, repository=top) or None,
+        "arguments": parse_arguments(options.arguments, cwd=cwd, repository=repository_root)
+        or None,
     }
-    return {name: value for name, value in asked.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _limits(options: argparse.Namespace) -> Mapping[str, str]:
     limits = LimitOptions.parse(options.limit or ())
-    if limits.general:
+    if limits.default_limit:
         raise UsageProblem(
-            f"--limit={limits.general}: no limit of a metric; allowed: <metric>=<limit> such as "
+            f"--limit={limits.default_limit}: no limit of a metric; allowed: <metric>=<limit> "
+            "such as "
             "step_time_s=3%"
         )
     return limits.by_metric
@@ -149,23 +153,23 @@ def _side(options: argparse.Namespace) -> str | None:
 
     side: str | None = options.limits_from
     if side is not None and side not in SIDES:
-        raise not_one_of("--limits-from", side, SIDES)
+        raise invalid_choice("--limits-from", side, SIDES)
     return side
 
 
-def _extent(options: argparse.Namespace) -> dict[str, Any]:
-    """How far the comparison goes: the later one of a number of pairs and no number counts."""
-    from gpubench_plugin.cli.ab import check_pairs, check_unchanged_from, time_from
+def _stop_conditions(options: argparse.Namespace) -> dict[str, Any]:
+    """Stop conditions of the comparison; the last of --pairs and --until-decided wins."""
+    from gpubench_plugin.cli.ab import check_pairs, check_unchanged_from, parse_duration
 
-    pairs, least = options.pairs, options.unchanged_from
+    pairs, unchanged_from = options.pairs, options.unchanged_from
     if options.until_decided and pairs is not None:
         raise UsageProblem(f"--pairs={pairs}: not with --until-decided, which needs no number")
-    bounded = None if pairs is None else False
+    until_decided = None if pairs is None else False
     return {
         "pairs": None if pairs is None else check_pairs(pairs),
-        "until_decided": options.until_decided or bounded,
-        "time_s": None if options.time is None else time_from(options.time),
-        "unchanged_from": None if least is None else check_unchanged_from(least),
+        "until_decided": options.until_decided or until_decided,
+        "time_s": None if options.time is None else parse_duration(options.time),
+        "unchanged_from": None if unchanged_from is None else check_unchanged_from(unchanged_from),
     }
 
 
@@ -191,7 +195,7 @@ def _output(text: str | None) -> Path | None:
     return file
 
 
-def _tell(compared: Compared, asked: Asked, form: str, output: Path | None) -> None:
+def _report(compared: ComparisonResult, asked: Request, form: str, output: Path | None) -> None:
     from gpubench_plugin.cli.ab import rendered, write_files
 
     comparison = compared.comparison
@@ -211,16 +215,16 @@ def _tell(compared: Compared, asked: Asked, form: str, output: Path | None) -> N
         json_files.write_text(output, text)
 
 
-def _exit(compared: Compared) -> Exit:
-    """A benchmark that no longer works is worse than a slow one; nothing judged is not fine."""
-    unchecked = any(verdict.unchecked for verdict in compared.comparison.verdicts)
-    if compared.comparison.count("regressed") or compared.broken or unchecked:
-        return Exit.REGRESSION
+def _exit_code(compared: ComparisonResult) -> ExitCode:
+    """Exit code: a newly failing benchmark is worse than a slow one; no verdicts is an error."""
+    has_unchecked = any(verdict.is_unchecked for verdict in compared.comparison.verdicts)
+    if compared.comparison.count("regressed") or compared.broken or has_unchecked:
+        return ExitCode.REGRESSION
     if compared.comparison.all_incomparable:
         sys.stderr.write("gpubench ab: nothing could be compared: all that both sides measured is ")
         sys.stderr.write("incomparable (--allow-incomparable compares it all the same)\n")
-        return Exit.NOTHING_COMPARABLE
-    if not compared.judged:
+        return ExitCode.NOTHING_COMPARABLE
+    if not compared.judged_series:
         sys.stderr.write("gpubench ab: no benchmark was measured on both sides\n")
-        return Exit.NOTHING_COMPARABLE
-    return Exit.FINE
+        return ExitCode.NOTHING_COMPARABLE
+    return ExitCode.OK

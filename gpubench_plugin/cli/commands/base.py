@@ -1,4 +1,4 @@
-"""What a command of ``gpubench`` is."""
+"""Base class of the ``gpubench`` commands."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from enum import IntEnum
 from typing import ClassVar
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """The exit codes of ``gpubench``."""
 
-    FINE = 0
+    OK = 0
     REGRESSION = 1
     USAGE = 2
     NOTHING_COMPARABLE = 3
@@ -19,7 +19,7 @@ class Exit(IntEnum):
 
 
 class Command(ABC):
-    """One command; its name is the module's.
+    """A subcommand, named after its module.
 
     A module of a command imports nothing heavy: all of them are loaded to parse the command line.
     """
@@ -32,11 +32,11 @@ class Command(ABC):
 
     @abstractmethod
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Give `parser` the command's own arguments."""
+        """Add the command's arguments to `parser`."""
 
     @abstractmethod
     def run(self, options: argparse.Namespace) -> int:
-        """Do it, print to ``sys.stdout``, and return the exit code (:class:`Exit`).
+        """Run the command, print to ``sys.stdout`` and return the exit code (:class:`ExitCode`).
 
         Raises:
             UsageProblem, NothingComparable, RegistryError, ResultsError: said in one line, with

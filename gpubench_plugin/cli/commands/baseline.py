@@ -1,12 +1,18 @@
-"""``gpubench baseline``: which runs later ones are judged by, under a name."""
+"""``gpubench baseline``: named sets of runs that later runs are judged against."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import Places, add_places, columns, glyphs, say
-from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.cli.commands._places import (
+    Locations,
+    add_locations,
+    echo,
+    glyphs,
+    output_width,
+)
+from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import GpubenchError, UsageProblem
 from gpubench_plugin.reports import column, lines, printable, wrapped
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class BaselineCommand(Command):
-    """Baselines: names that stand for pinned runs, kept in the folder of the runs and shared.
+    """Manages baselines: names for pinned runs, stored in the results directory and shared.
 
     Later runs on the branch of the pinned ones are further samples. A baseline changes only by
     this command and by 'gpubench accept'.
@@ -28,94 +34,96 @@ class BaselineCommand(Command):
     help: ClassVar[str] = "set, list, show or remove the baselines that runs are judged by"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """One parser for each act."""
-        acts = parser.add_subparsers(title="acts", required=True, metavar="ACT")
-        own = acts.add_parser("set", help="pin runs under a name", allow_abbrev=False)
-        own.add_argument("name", metavar="NAME")
-        own.add_argument("runs", metavar="RUN", nargs="+", help="a run's id or folder")
-        branch = own.add_mutually_exclusive_group()
+        """One subparser per action."""
+        actions = parser.add_subparsers(title="acts", required=True, metavar="ACT")
+        sub = actions.add_parser("set", help="pin runs under a name", allow_abbrev=False)
+        sub.add_argument("name", metavar="NAME")
+        sub.add_argument("runs", metavar="RUN", nargs="+", help="a run's id or folder")
+        branch = sub.add_mutually_exclusive_group()
         branch.add_argument("--branch", help="its later runs are samples (that of the first run)")
         branch.add_argument("--no-branch", action="store_true", help="the pinned runs alone")
-        own.add_argument("--reason", default="", help="why, for those who look later")
-        own.add_argument("--force", action="store_true", help="whatever speaks against a run")
-        own.add_argument(
+        sub.add_argument("--reason", default="", help="why, for those who look later")
+        sub.add_argument("--force", action="store_true", help="whatever speaks against a run")
+        sub.add_argument(
             "--if-missing", action="store_true", help="leave a baseline as it is that is there"
         )
-        own.add_argument(
+        sub.add_argument(
             "--reset-accepted",
             action="store_true",
             help="let accepted levels no longer count; without this they stay",
         )
-        own.set_defaults(act=_set)
-        own = acts.add_parser("list", help="all baselines", allow_abbrev=False)
-        own.set_defaults(act=_list)
-        own = acts.add_parser("show", help="one baseline and its changes", allow_abbrev=False)
-        own.add_argument("name", metavar="NAME")
-        own.set_defaults(act=_show)
-        own = acts.add_parser("rm", help="let a name stand for nothing", allow_abbrev=False)
-        own.add_argument("name", metavar="NAME")
-        own.add_argument("--reason", default="", help="why, for those who look later")
-        own.set_defaults(act=_remove)
-        for act in acts.choices.values():
-            add_places(act)
+        sub.set_defaults(act=_set)
+        sub = actions.add_parser("list", help="all baselines", allow_abbrev=False)
+        sub.set_defaults(act=_list)
+        sub = actions.add_parser("show", help="one baseline and its changes", allow_abbrev=False)
+        sub.add_argument("name", metavar="NAME")
+        sub.set_defaults(act=_show)
+        sub = actions.add_parser("rm", help="let a name stand for nothing", allow_abbrev=False)
+        sub.add_argument("name", metavar="NAME")
+        sub.add_argument("--reason", default="", help="why, for those who look later")
+        sub.set_defaults(act=_remove)
+        for subparser in actions.choices.values():
+            add_locations(subparser)
 
     def run(self, options: argparse.Namespace) -> int:
-        """Do what was asked."""
-        places = Places.of(options)
-        with places.baselines() as (baselines, resolver):
+        """Run the selected action."""
+        paths = Locations.of(options)
+        with paths.baselines() as (baselines, resolver):
             options.act(options, baselines, resolver)
-        return Exit.FINE
+        return ExitCode.OK
 
 
 def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
     from gpubench_plugin.compare.baselines import baseline_name
 
     baseline_name(options.name)
-    if options.if_missing and baselines.stands(options.name):  # before the runs are looked at
-        say([f"baseline {options.name} is there already; it is left as it is"])
+    if options.if_missing and baselines.exists(options.name):  # before the runs are looked at
+        echo([f"baseline {options.name} is there already; it is left as it is"])
         return
     candidates = [resolver.candidate(text) for text in options.runs]
-    forced = _overruled(candidates, force=options.force, reason=options.reason)
+    overridden = _overridden_objections(candidates, force=options.force, reason=options.reason)
     branch = options.branch or candidates[0].run.branch
     baseline = baselines.set(
         options.name,
-        [one.run.run_id for one in candidates],
+        [candidate.run.run_id for candidate in candidates],
         branch=None if options.no_branch else branch,
         reason=options.reason,
-        forced=forced,
+        overridden=overridden,
         reset_accepted=options.reset_accepted,
         if_missing=options.if_missing,
     )
-    say(_described(baseline))
-    say(_remarks(candidates))
-    say(_lacking(baseline))
-    say(_of_one_sitting([one.run.started for one in candidates]))
+    echo(_description(baseline))
+    echo(_candidate_notes(candidates))
+    echo(_missing_runs_hint(baseline))
+    echo(_single_session_warning([candidate.run.started for candidate in candidates]))
     if not options.if_missing:
-        say(_replaced(baseline))
+        echo(_replacement_summary(baseline))
 
 
-def _overruled(candidates: list[Reference], *, force: bool, reason: str) -> list[str]:
-    """What speaks against the runs, which `force` overrules.
+def _overridden_objections(candidates: list[Reference], *, force: bool, reason: str) -> list[str]:
+    """Objections to the runs that `force` overrides.
 
     Raises:
         UsageProblem: it was not forced, or without a reason.
     """
-    against = [
-        f"{one.run.run_id}: {', '.join(one.objections)}" for one in candidates if one.objections
+    objections = [
+        f"{candidate.run.run_id}: {', '.join(candidate.objections)}"
+        for candidate in candidates
+        if candidate.objections
     ]
-    if against and not force:
+    if objections and not force:
         raise UsageProblem(
-            f"gpubench baseline set: {'; '.join(against)}; give another run, or --force with "
+            f"gpubench baseline set: {'; '.join(objections)}; give another run, or --force with "
             "--reason"
         )
-    if against and not reason.strip():
+    if objections and not reason.strip():
         raise UsageProblem(
-            f"--force: needs --reason, a text that says why, since {'; '.join(against)}"
+            f"--force: needs --reason, a text that says why, since {'; '.join(objections)}"
         )
-    return against
+    return objections
 
 
-def _described(baseline: Baseline) -> Iterator[str]:
+def _description(baseline: Baseline) -> Iterator[str]:
     yield f"baseline {printable(baseline.name)}: {counted(len(baseline.runs), 'pinned run')}"
     for run in baseline.runs:
         yield f"  {printable(run)}"
@@ -125,19 +133,19 @@ def _described(baseline: Baseline) -> Iterator[str]:
         yield f"later runs on branch {printable(baseline.branch)} are samples too"
 
 
-def _remarks(candidates: list[Reference]) -> Iterator[str]:
-    for one in candidates:
-        for remark in one.notes:
-            yield f"{printable(one.run.run_id)}: {remark}; pinned all the same"
+def _candidate_notes(candidates: list[Reference]) -> Iterator[str]:
+    for candidate in candidates:
+        for remark in candidate.notes:
+            yield f"{printable(candidate.run.run_id)}: {remark}; pinned all the same"
 
 
-def _lacking(baseline: Baseline) -> Iterator[str]:
-    """How many runs a history lacks before it can judge."""
+def _missing_runs_hint(baseline: Baseline) -> Iterator[str]:
+    """How many more runs a history needs before it can judge."""
     from gpubench_plugin.compare import FEWEST
 
-    if (pinned := len(baseline.runs)) >= FEWEST:
+    if (pinned_count := len(baseline.runs)) >= FEWEST:
         return
-    yield f"a gate is not able to judge by {pinned} yet: pin {FEWEST - pinned} more"
+    yield f"a gate is not able to judge by {pinned_count} yet: pin {FEWEST - pinned_count} more"
     if baseline.branch is not None:
         yield f"or let {FEWEST - 1} later ones run on {printable(baseline.branch)}"
 
@@ -146,8 +154,8 @@ _SITTING_H: Final = 12
 """Runs that began within so many hours are of one day, or of one night."""
 
 
-def _of_one_sitting(started: list[str]) -> Iterator[str]:
-    """That runs which are to tell the noise know nothing of that between days."""
+def _single_session_warning(started: list[str]) -> Iterator[str]:
+    """Warn if all pinned runs are of one session, so day-to-day noise is unknown."""
     from gpubench_plugin.compare import FEWEST
 
     times = [datetime.fromisoformat(text) for text in filter(None, started)]
@@ -159,41 +167,41 @@ def _of_one_sitting(started: list[str]) -> Iterator[str]:
         yield "a slower day may be a false alarm; pin runs of different days"
 
 
-def _replaced(baseline: Baseline) -> Iterator[str]:
-    """What the name stood for before, and what becomes of the levels accepted for that."""
-    from gpubench_plugin.compare.baselines import replaced
+def _replacement_summary(baseline: Baseline) -> Iterator[str]:
+    """What the name referred to before, and the fate of its accepted levels."""
+    from gpubench_plugin.compare.baselines import previous_baseline
 
-    before = replaced(baseline)
-    if before is None:
+    previous = previous_baseline(baseline)
+    if previous is None:
         return
-    yield f"it replaces what the name stood for since {printable(before.changed[:19])}Z:"
-    yield from (f"  {line}" for line in _described(before))
-    if kept := baseline.acceptances:
-        yield f"accepted levels that stay: {len(kept)} (--reset-accepted ends them)"
-    ended = {name: a for name, a in before.acceptances.items() if name not in kept}
-    if ended:
-        yield f"accepted levels that end: {len(ended)}"
-    for name, accepted in sorted({**ended, **kept}.items()):
+    yield f"it replaces what the name stood for since {printable(previous.changed[:19])}Z:"
+    yield from (f"  {line}" for line in _description(previous))
+    if retained := baseline.acceptances:
+        yield f"accepted levels that stay: {len(retained)} (--reset-accepted ends them)"
+    dropped = {name: a for name, a in previous.acceptances.items() if name not in retained}
+    if dropped:
+        yield f"accepted levels that end: {len(dropped)}"
+    for name, acceptance in sorted({**dropped, **retained}.items()):
         yield f"  {printable(name)}"
-        yield f"    from {printable(accepted.run)} on"
+        yield f"    from {printable(acceptance.run)} on"
 
 
 def _list(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
     rows = [_row(name, baselines) for name in baselines.names()]
     if not rows:
-        say([f"no baseline in {baselines.folder}; make one: gpubench baseline set NAME RUN"])
+        echo([f"no baseline in {baselines.folder}; make one: gpubench baseline set NAME RUN"])
         return
     titles = ("baseline", "pinned", "branch", "accepted", "changed", "")
     cells = [
         column(title, texts, numeric=title in {"pinned", "accepted"})
         for title, texts in zip(titles, zip(*rows, strict=True), strict=True)
     ]
-    say(lines(cells, columns(), glyphs()))
+    echo(lines(cells, output_width(), glyphs()))
 
 
 def _row(name: str, baselines: Baselines) -> tuple[str, ...]:
     try:
-        baseline = baselines.expect(name)
+        baseline = baselines.require(name)
     except GpubenchError as error:
         return (name, "", "", "", "", f"broken: {error}")
     return (
@@ -207,24 +215,24 @@ def _row(name: str, baselines: Baselines) -> tuple[str, ...]:
 
 
 def _show(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
-    baseline = baselines.expect(options.name)
-    say(_described(baseline))
+    baseline = baselines.require(options.name)
+    echo(_description(baseline))
     if baseline.acceptances:
-        say(["accepted levels"])
-    for accepted in baseline.acceptances.values():
-        say([f"  {printable(accepted.benchmark)}", f"    from {printable(accepted.run)} on"])
-        say(wrapped(accepted.reason, columns(), indent="    "))
-    say(["changes"])
+        echo(["accepted levels"])
+    for acceptance in baseline.acceptances.values():
+        echo([f"  {printable(acceptance.benchmark)}", f"    from {printable(acceptance.run)} on"])
+        echo(wrapped(acceptance.reason, output_width(), indent="    "))
+    echo(["changes"])
     for change in baseline.changes:
-        what = f" {printable(change.benchmark)}" if change.benchmark else ""
+        benchmark = f" {printable(change.benchmark)}" if change.benchmark else ""
         runs = f": {', '.join(change.runs)}" if change.runs else ""
-        ended = " --reset-accepted" if change.reset_accepted else ""
-        say([f"  {printable(change.time[:19])}Z {change.action}{what}{ended}"])
-        say(wrapped(runs[2:], columns(), indent="    ") if runs else [])
-        for text in (change.reason, *(f"overruled: {one}" for one in change.forced)):
-            say(wrapped(text, columns(), indent="    ") if text else [])
+        reset_note = " --reset-accepted" if change.reset_accepted else ""
+        echo([f"  {printable(change.time[:19])}Z {change.action}{benchmark}{reset_note}"])
+        echo(wrapped(runs[2:], output_width(), indent="    ") if runs else [])
+        for text in (change.reason, *(f"overruled: {objection}" for objection in change.forced)):
+            echo(wrapped(text, output_width(), indent="    ") if text else [])
 
 
 def _remove(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
     baselines.remove(options.name, reason=options.reason)
-    say([f"baseline {options.name} stands for nothing now"])
+    echo([f"baseline {options.name} stands for nothing now"])

@@ -1,4 +1,4 @@
-"""``gpubench compare``: what became slower between runs, wherever they were recorded."""
+"""``gpubench compare``: regressions between runs, wherever they were recorded."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import ClassVar, Final, TypeAlias
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands._places import (
-    Places,
+    Locations,
     add_format,
-    add_places,
+    add_locations,
     colored,
     glyphs,
     say_text,
 )
-from gpubench_plugin.cli.commands.base import Command, Exit
-from gpubench_plugin.compare import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES, gated, rate_of
+from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.compare import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES, judged_metrics, rate_of
 from gpubench_plugin.config import Limit
 from gpubench_plugin.environment import counted
-from gpubench_plugin.errors import NothingComparable, UsageProblem, not_one_of
+from gpubench_plugin.errors import NothingComparable, UsageProblem, invalid_choice
 from gpubench_plugin.records import COMPARED, Comparison, Result, Run, Verdict
 from gpubench_plugin.reports.formats import Format, Page
 
@@ -36,32 +36,32 @@ _BOUND: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*(?P<limit>[<>]=.*)", re
 
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions:
-    """The limits given by ``--limit``: of single metrics, or of all that are judged.
+    """Limits given with ``--limit``: for single metrics, or for all judged metrics.
 
-    `by_metric` holds those of single metrics, `general` that of all others, or nothing.
+    `by_metric` holds those of single metrics, `default_limit` that of all others, or nothing.
     """
 
     by_metric: Mapping[str, str] = field(default_factory=dict)
-    general: str = ""
+    default_limit: str = ""
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> LimitOptions:
-        """What the options say; of two for the same metric the last one counts.
+        """Parse ``--limit`` options; the last one for a metric wins.
 
         Raises:
             UsageProblem: one is no limit, or a fixed bound that does not say of which metric.
         """
-        by_metric, general = {}, ""
+        by_metric, general_limit = {}, ""
         for text in texts:
             match = _OF_A_METRIC.fullmatch(text)
             if match:
                 metric = match["metric"]
                 by_metric[metric] = Limit.parse(match["limit"], f"--limit={metric}").text
                 continue
-            if bound := _BOUND.fullmatch(text):
-                meant = f"{bound['metric']}={bound['limit'].strip()}"
+            if bare_limit := _BOUND.fullmatch(text):
+                suggestion = f"{bare_limit['metric']}={bare_limit['limit'].strip()}"
                 raise UsageProblem(
-                    f"--limit: {text!r} is no limit (did you mean --limit={meant!r}?)"
+                    f"--limit: {text!r} is no limit (did you mean --limit={suggestion!r}?)"
                 )
             limit = Limit.parse(text, "--limit")
             if limit.kind != "relative":
@@ -69,34 +69,37 @@ class LimitOptions:
                     f"--limit: {text!r} is a fixed bound; say of which metric: "
                     f"--limit='step_time_s={limit.text}'"
                 )
-            general = limit.text
-        return cls(by_metric=by_metric, general=general)
+            general_limit = limit.text
+        return cls(by_metric=by_metric, default_limit=general_limit)
 
-    def applied(self, *runs: Run) -> list[Run]:
-        """The `runs` with the general limit as the limit of each metric that would be judged.
+    def apply(self, *runs: Run) -> list[Run]:
+        """Apply the general limit to every judged metric of the `runs`.
 
         Raises:
             UsageProblem: no benchmark of any of the runs has a metric that is named.
         """
-        known = dict.fromkeys(
+        metrics = dict.fromkeys(
             metric for run in runs for result in run.results.values() for metric in result.metrics
         )
         for metric in self.by_metric:
-            if known and metric not in known:
-                raise not_one_of("--limit", metric, known)
-        return [self._general(run) for run in runs] if self.general else list(runs)
+            if metrics and metric not in metrics:
+                raise invalid_choice("--limit", metric, metrics)
+        return [self._general(run) for run in runs] if self.default_limit else list(runs)
 
     def _general(self, run: Run) -> Run:
         results = {
-            name: replace(result, limits=self._of(result)) for name, result in run.results.items()
+            name: replace(result, limits=self._judged_limits(result))
+            for name, result in run.results.items()
         }
         return replace(run, results=results)
 
-    def _of(self, result: Result) -> dict[str, str]:
-        """Of all that is judged but the total rate, which follows the limit of the step time."""
+    def _judged_limits(self, result: Result) -> dict[str, str]:
+        """Limits of all judged metrics except throughput, which follows the step time's limit."""
         metrics = result.metrics.keys()
         rates = {rate_of(metrics), rate_of(metrics - result.limits.keys())}
-        return dict.fromkeys((name for name in gated(result) if name not in rates), self.general)
+        return dict.fromkeys(
+            (name for name in judged_metrics(result) if name not in rates), self.default_limit
+        )
 
 
 Compared: TypeAlias = "tuple[Comparison, Collection[str]]"
@@ -104,7 +107,7 @@ Compared: TypeAlias = "tuple[Comparison, Collection[str]]"
 
 
 class Compare(Command):
-    """Compare runs: each with the first, or launches in pairs with --paired.
+    """Compares runs: each with the first, or paired launches with --paired.
 
     A run is a folder, a run id or its beginning, a summary.json, any JSON file of pytest-benchmark,
     or the name of a baseline.
@@ -113,7 +116,7 @@ class Compare(Command):
     help: ClassVar[str] = "compare runs: what became slower, by how much, and is that known"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The runs, what is shown and how it is judged."""
+        """Runs, output format and limits."""
         parser.add_argument("runs", nargs="*", metavar="RUN", help="the base, then what to compare")
         parser.add_argument(
             "--paired",
@@ -148,10 +151,10 @@ class Compare(Command):
             action="store_true",
             help="compare what was measured on other machines or with other settings",
         )
-        add_places(parser)
+        add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:
-        """Print the comparison; 1 for a regression, 3 where nothing could be compared.
+        """Print the comparison; exit code 1 for a regression, 3 if nothing was comparable.
 
         A head that fails where the base was measured, and a limit that nobody could check, count
         as a regression.
@@ -160,12 +163,12 @@ class Compare(Command):
         form = catalog.load("formats", options.format)
         limits = LimitOptions.parse(options.limit)
         if options.paired:
-            found: Sequence[Compared] = [_paired(options, limits)]
+            results: Sequence[Compared] = [_paired(options, limits)]
         else:
-            found = _each_with_the_first(options, limits)
-        comparisons = [_with_losses(comparison, worked) for comparison, worked in found]
+            results = _each_with_the_first(options, limits)
+        comparisons = [_with_losses(comparison, worked) for comparison, worked in results]
         _print(form, comparisons, only_changed=options.only_changed)
-        return _exit(found)
+        return _exit_code(results)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -193,56 +196,56 @@ def _check(options: argparse.Namespace) -> None:
 def _paired(options: argparse.Namespace, limits: LimitOptions) -> Compared:
     from gpubench_plugin.compare import compare_paired
 
-    with Places.of(options).resolver() as resolver:
-        named = [resolver.run(text) for text in (*options.base, *options.head)]
+    with Locations.of(options).resolver() as resolver:
+        launches_by_side = [resolver.run(text) for text in (*options.base, *options.head)]
     pairs = len(options.base)
-    _refuse_twice("--base", [one.run for one in named[:pairs]])
-    _refuse_twice("--head", [one.run for one in named[pairs:]])
-    runs = limits.applied(*(one.run for one in named))
+    _refuse_duplicate_launches("--base", [launch.run for launch in launches_by_side[:pairs]])
+    _refuse_duplicate_launches("--head", [launch.run for launch in launches_by_side[pairs:]])
+    runs = limits.apply(*(launch.run for launch in launches_by_side))
     bases, heads = runs[:pairs], runs[pairs:]
-    found = compare_paired(
+    comparison = compare_paired(
         bases,
         heads,
         unchanged_from=options.unchanged_from or UNCHANGED_FROM,
         limits=limits.by_metric,
         allow_incomparable=options.allow_incomparable,
     )
-    notes = [note for one in named for note in one.notes]
-    return _noted(found, notes, bases, heads), _measured(bases)
+    notes = [note for launch in launches_by_side for note in launch.notes]
+    return _with_notes(comparison, notes, bases, heads), _measured(bases)
 
 
-def _refuse_twice(side: str, runs: Sequence[Run]) -> None:
-    """One launch given five times would pass for five, with no noise between them."""
-    seen: dict[str, Run] = {}
+def _refuse_duplicate_launches(side: str, runs: Sequence[Run]) -> None:
+    """Refuse a launch given twice, since a repeat adds no independent sample."""
+    seen_runs: dict[str, Run] = {}
     for run in runs:
-        first = seen.setdefault(_identity(run), run)
-        if first is not run:
-            names = f"{first.label!r} and {run.label!r}"
+        earlier = seen_runs.setdefault(_run_key(run), run)
+        if earlier is not run:
+            names = f"{earlier.label!r} and {run.label!r}"
             raise UsageProblem(
                 f"--paired: {names} of {side} are one run; give each launch once: the same one "
                 "again tells nothing new"
             )
 
 
-def _identity(run: Run) -> str:
+def _run_key(run: Run) -> str:
     return run.run_id or (os.path.realpath(run.path) if run.path else run.label)
 
 
 def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> Sequence[Compared]:
-    """One comparison per head; a head with which nothing can be compared has a note instead.
+    """One comparison per head; a head with nothing comparable gets a note instead.
 
     Raises:
         NothingComparable: there is no other head.
     """
     from gpubench_plugin.compare import compare_runs
 
-    with Places.of(options).resolver() as resolver:
-        named = [resolver.run(text) for text in options.runs]
-    base, *heads = limits.applied(*(one.run for one in named))
+    with Locations.of(options).resolver() as resolver:
+        loaded_runs = [resolver.run(text) for text in options.runs]
+    base, *heads = limits.apply(*(loaded.run for loaded in loaded_runs))
     comparisons = []
-    for head, of_head in zip(heads, named[1:], strict=True):
+    for head, of_head in zip(heads, loaded_runs[1:], strict=True):
         try:
-            found = compare_runs(
+            comparison = compare_runs(
                 base,
                 head,
                 limits=limits.by_metric,
@@ -251,28 +254,33 @@ def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> S
         except NothingComparable as error:
             if len(heads) == 1:
                 raise
-            found = Comparison(base=base.label, head=head.label, notes=(str(error),))
-        notes = [*named[0].notes, *of_head.notes]
-        comparisons.append((_noted(found, notes, [base], [head]), _measured([base])))
+            comparison = Comparison(base=base.label, head=head.label, notes=(str(error),))
+        notes = [*loaded_runs[0].notes, *of_head.notes]
+        comparisons.append((_with_notes(comparison, notes, [base], [head]), _measured([base])))
     return comparisons
 
 
-def _noted(
-    found: Comparison, notes: Sequence[str], bases: Sequence[Run], heads: Sequence[Run]
+def _with_notes(
+    comparison: Comparison, notes: Sequence[str], bases: Sequence[Run], heads: Sequence[Run]
 ) -> Comparison:
-    """`found` with what there is to say of its runs above what it says itself."""
-    own = {_identity(run) for run in bases}
-    same = (f"{run.label} is compared with itself" for run in heads if _identity(run) in own)
+    """`comparison` with notes on its runs placed before its own."""
+    base_ids = {_run_key(run) for run in bases}
+    self_comparisons = (
+        f"{run.label} is compared with itself" for run in heads if _run_key(run) in base_ids
+    )
     interrupted = (
         f"{run.label} was interrupted or is still being written: what it has is compared"
         for run in (*bases, *heads)
         if run.status == "interrupted"
     )
-    return replace(found, notes=tuple(dict.fromkeys((*notes, *interrupted, *same, *found.notes))))
+    return replace(
+        comparison,
+        notes=tuple(dict.fromkeys((*notes, *interrupted, *self_comparisons, *comparison.notes))),
+    )
 
 
 def _measured(runs: Sequence[Run]) -> frozenset[str]:
-    """The benchmarks that one of the `runs` has measured."""
+    """Benchmarks measured by at least one of the `runs`."""
     return frozenset(
         name for run in runs for name, result in run.results.items() if result.outcome == "measured"
     )
@@ -292,33 +300,38 @@ def _print(form: Format, comparisons: Sequence[Comparison], *, only_changed: boo
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _lost(verdict: Verdict, worked: Collection[str]) -> bool:
-    """Whether it no longer works, of what the base had measured, or its limit was not checked."""
-    return verdict.unchecked or (verdict.kind == "errored" and verdict.id in worked)
+def _is_lost(verdict: Verdict, worked: Collection[str]) -> bool:
+    """Whether the benchmark fails now though the base measured it, or its limit is unchecked."""
+    return verdict.is_unchecked or (verdict.kind == "errored" and verdict.id in worked)
 
 
 def _with_losses(comparison: Comparison, worked: Collection[str]) -> Comparison:
-    """With a note that what was lost counts as a regression."""
-    lost = [verdict for verdict in comparison.verdicts if _lost(verdict, worked)]
-    if not lost:
+    """Add a note that lost benchmarks count as a regression."""
+    lost_verdicts = [verdict for verdict in comparison.verdicts if _is_lost(verdict, worked)]
+    if not lost_verdicts:
         return comparison
-    limits = sum(bool(verdict.metric) for verdict in lost)
-    failed = len(lost) - limits
-    said = [
+    limits = sum(bool(verdict.metric) for verdict in lost_verdicts)
+    failed = len(lost_verdicts) - limits
+    parts = [
         f"{counted(failed, 'benchmark')} failed that the base has measured" * bool(failed),
         f"{counted(limits, 'limit')} could not be checked" * bool(limits),
     ]
-    note = f"{' and '.join(filter(None, said))}: counts as a regression (exit code 1)"
+    note = f"{' and '.join(filter(None, parts))}: counts as a regression (exit code 1)"
     return replace(comparison, notes=(*comparison.notes, note))
 
 
-def _exit(found: Sequence[Compared]) -> Exit:
-    """A regression counts most; a head with which nothing could be compared is not fine."""
-    verdicts = [(verdict, worked) for one, worked in found for verdict in one.verdicts]
-    if any(verdict.kind == "regressed" or _lost(verdict, worked) for verdict, worked in verdicts):
-        return Exit.REGRESSION
-    fine = all(
-        any(verdict.kind in COMPARED for verdict in one.verdicts) and not one.all_incomparable
-        for one, _ in found
+def _exit_code(results: Sequence[Compared]) -> ExitCode:
+    """Exit code: a regression wins; a head with nothing comparable is an error."""
+    verdicts = [
+        (verdict, worked) for comparison, worked in results for verdict in comparison.verdicts
+    ]
+    if any(
+        verdict.kind == "regressed" or _is_lost(verdict, worked) for verdict, worked in verdicts
+    ):
+        return ExitCode.REGRESSION
+    all_comparable = all(
+        any(verdict.kind in COMPARED for verdict in comparison.verdicts)
+        and not comparison.all_incomparable
+        for comparison, _ in results
     )
-    return Exit.FINE if fine else Exit.NOTHING_COMPARABLE
+    return ExitCode.OK if all_comparable else ExitCode.NOTHING_COMPARABLE

@@ -1,4 +1,4 @@
-"""``gpubench doctor``: what this machine offers, and what is missing."""
+"""``gpubench doctor``: capabilities of this machine, and what is missing."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from pathlib import Path
 from typing import ClassVar
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands._places import say
-from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.cli.commands._places import echo
+from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.environment import collect, devices
 
 _PACKAGES = ("pytest-gpubench", "torch", "pytest", "pytest-benchmark", "transformers", "diffusers")
 
 
 class Doctor(Command):
-    """Versions, the device that ``auto`` means, and each precision with a reason if it is not."""
+    """Shows versions, the device ``auto`` selects, and the supported precisions."""
 
     help: ClassVar[str] = "what this machine offers, and what is missing"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """It takes none."""
+        """No arguments."""
 
     def run(self, options: argparse.Namespace) -> int:
-        """Print the findings."""
-        say(_findings())
-        return Exit.FINE
+        """Print the report."""
+        echo(_report_lines())
+        return ExitCode.OK
 
 
-def _findings() -> Iterator[str]:
+def _report_lines() -> Iterator[str]:
     import torch
 
     facts = collect(Path.cwd())

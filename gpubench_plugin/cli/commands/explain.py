@@ -1,4 +1,4 @@
-"""``gpubench explain``: why a benchmark has its verdict, or what its number rests on."""
+"""``gpubench explain``: why a benchmark has its verdict, or how its value was measured."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
-    Places,
+    Locations,
     add_format,
-    add_places,
+    add_locations,
     colored,
-    columns,
+    echo,
     glyphs,
-    say,
+    output_width,
     say_json,
 )
-from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.errors import BrokenFile, UsageProblem
 from gpubench_plugin.reports import (
     Explanation,
@@ -37,7 +37,7 @@ _LATEST: Final = "last"
 
 
 class Explain(Command):
-    """Why a benchmark has its verdict in a comparison of 'gpubench ab' or in a run.
+    """Explains a benchmark's verdict in a comparison of 'gpubench ab' or in a run.
 
     It shows the launches or runs in the order of time, their flags, each look, whose limit it was,
     and what would decide. Of a run that was judged by nothing it shows what the number rests on.
@@ -46,7 +46,7 @@ class Explain(Command):
     help: ClassVar[str] = "show why a benchmark has its verdict, or what its number rests on"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which comparison or run, and which benchmark."""
+        """Comparison or run, and benchmark."""
         parser.add_argument(
             "subject",
             metavar="RUN|COMPARISON",
@@ -54,66 +54,70 @@ class Explain(Command):
         )
         parser.add_argument("benchmark", metavar="BENCHMARK", help="a node id, or a part of one")
         add_format(parser, ("text", "json"), default="text")
-        add_places(parser)
+        add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:
-        """Print it."""
-        about = _explained(options.subject, options.benchmark, Places.of(options))
+        """Print the explanation."""
+        explanation = _explanation(options.subject, options.benchmark, Locations.of(options))
         if options.format == "json":
-            say_json(explanation_as_json(about))
+            say_json(explanation_as_json(explanation))
         else:
-            written = painted if colored(os.environ, terminal=sys.stdout.isatty()) else plain
-            say(map(written, explanation_lines(about, columns(), glyphs())))
-        return Exit.FINE
+            render = painted if colored(os.environ, terminal=sys.stdout.isatty()) else plain
+            echo(map(render, explanation_lines(explanation, output_width(), glyphs())))
+        return ExitCode.OK
 
 
-def _explained(text: str, benchmark: str, places: Places) -> Explanation:
-    """What there is to say of the benchmark in what `text` names.
+def _explanation(text: str, benchmark: str, paths: Locations) -> Explanation:
+    """Build the explanation of the benchmark in what `text` names.
 
     Raises:
         UsageProblem: nothing, or several things, are called so, or no benchmark, or several.
         ResultsError: a file cannot be read.
     """
-    from gpubench_plugin.cli.explain import explained_comparison
+    from gpubench_plugin.cli.explain import explain_comparison
 
     if not text:
         raise UsageProblem("RUN|COMPARISON: empty; allowed: a folder, an id, or last")
-    comparison = _comparison(text, places)
+    comparison = _comparison(text, paths)
     if comparison is not None:
-        if comparison.is_relative_to(places.here):  # as one would type it
-            comparison = comparison.relative_to(places.here)
-        return explained_comparison(comparison, benchmark)
-    if text == _LATEST and not (text := _latest_run(places)):
-        raise UsageProblem(f"last: there is no run and no comparison in {places.results_dir} yet")
-    return _explained_run(text, benchmark, places)
+        if comparison.is_relative_to(paths.cwd):  # as one would type it
+            comparison = comparison.relative_to(paths.cwd)
+        return explain_comparison(comparison, benchmark)
+    if text == _LATEST and not (text := _latest_run(paths)):
+        raise UsageProblem(f"last: there is no run and no comparison in {paths.results_dir} yet")
+    return _explained_run(text, benchmark, paths)
 
 
-def _comparison(text: str, places: Places) -> Path | None:
-    """The folder of the comparison that `text` names; None where it names none."""
-    known = _comparisons(places)
+def _comparison(text: str, paths: Locations) -> Path | None:
+    """Folder of the comparison named by `text`; None if there is none."""
+    comparisons = _comparisons(paths)
     if text == _LATEST:
-        return known[-1] if known and known[-1].name > _latest_run(places) else None
-    listed = (places.here / text, places.results_dir / text, places.results_dir / "ab" / text)
-    if (folder := next(filter(_is_comparison, listed), None)) is not None:
+        return (
+            comparisons[-1] if comparisons and comparisons[-1].name > _latest_run(paths) else None
+        )
+    candidates = (paths.cwd / text, paths.results_dir / text, paths.results_dir / "ab" / text)
+    if (folder := next(filter(_is_comparison, candidates), None)) is not None:
         return folder
-    named = [folder for folder in known if folder.name.startswith(text)]
-    runs = [run.run_id for run in _runs(places) if run.run_id.startswith(text)]
-    if named and len(named) + len(runs) > 1:
-        names = [*(folder.name for folder in named), *runs]
+    matches = [folder for folder in comparisons if folder.name.startswith(text)]
+    runs = [run.run_id for run in _runs(paths) if run.run_id.startswith(text)]
+    if matches and len(matches) + len(runs) > 1:
+        names = [*(folder.name for folder in matches), *runs]
         raise UsageProblem(
             f"{len(names)} runs and comparisons begin with {text!r}: {', '.join(names[-_SHOWN:])}"
         )
-    return named[0] if named else None
+    return matches[0] if matches else None
 
 
 _SHOWN: Final = 5
 """Names that a message lists."""
 
 
-def _comparisons(places: Places) -> list[Path]:
-    """The folders of all comparisons, the oldest first."""
-    folders = (places.results_dir / "ab").glob("*/")
-    return sorted((one for one in folders if _is_comparison(one)), key=lambda one: one.name)
+def _comparisons(paths: Locations) -> list[Path]:
+    """Folders of all comparisons, oldest first."""
+    folders = (paths.results_dir / "ab").glob("*/")
+    return sorted(
+        (folder for folder in folders if _is_comparison(folder)), key=lambda folder: folder.name
+    )
 
 
 def _is_comparison(folder: Path) -> bool:
@@ -124,43 +128,43 @@ def _is_comparison(folder: Path) -> bool:
     return False
 
 
-def _runs(places: Places) -> list[RunDirectory]:
+def _runs(paths: Locations) -> list[RunDirectory]:
     from gpubench_plugin.results import runs_in
 
-    return runs_in(places.results_dir)
+    return runs_in(paths.results_dir)
 
 
-def _latest_run(places: Places) -> str:
-    return max((run.run_id for run in _runs(places)), default="")
+def _latest_run(paths: Locations) -> str:
+    return max((run.run_id for run in _runs(paths)), default="")
 
 
-def _directory(text: str, places: Places) -> RunDirectory:
-    """The folder of the run that `text` names; a problem also names the latest comparisons."""
+def _directory(text: str, paths: Locations) -> RunDirectory:
+    """Resolve `text` to a run directory; the error also lists the latest comparisons."""
     from gpubench_plugin.results import find_run
 
     try:
-        return find_run(places.results_dir, text, here=places.here)
-    except UsageProblem as problem:
-        names = [folder.name for folder in reversed(_comparisons(places))][:_SHOWN]
+        return find_run(paths.results_dir, text, cwd=paths.cwd)
+    except UsageProblem as error:
+        names = [folder.name for folder in reversed(_comparisons(paths))][:_SHOWN]
         if not names or os.sep in text:
             raise
-        raise UsageProblem(f"{problem}; the latest comparisons: {', '.join(names)}") from None
+        raise UsageProblem(f"{error}; the latest comparisons: {', '.join(names)}") from None
 
 
-def _explained_run(text: str, benchmark: str, places: Places) -> Explanation:
-    from gpubench_plugin.cli.explain import explained_measurement, explained_run
+def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
+    from gpubench_plugin.cli.explain import explain_measurement, explain_run
     from gpubench_plugin.compare.baselines import the_benchmark
     from gpubench_plugin.results import StoredRun, verdicts
 
-    directory = _directory(text, places)
+    directory = _directory(text, paths)
     stored = StoredRun(directory)
     run = stored.run()
     name = the_benchmark(benchmark, run.results, f"the run {run.run_id}")
     document = verdicts.read(directory.verdicts) if directory.verdicts.is_file() else None
-    if document is not None and any(one.metric for one in document.verdicts_on(name)):
-        with places.resolver() as resolver:
-            return explained_run(run, document, name, resolver=resolver, glyphs=glyphs())
-    measurement = next((one for one in stored.record().benchmarks if one.id == name), None)
+    if document is not None and any(entry.metric for entry in document.for_benchmark(name)):
+        with paths.resolver() as resolver:
+            return explain_run(run, document, name, resolver=resolver, glyphs=glyphs())
+    measurement = next((entry for entry in stored.record().benchmarks if entry.id == name), None)
     if measurement is None:
         raise BrokenFile(f"{directory.config_resolved} has no configuration of {name}")
-    return explained_measurement(run.run_id, measurement, document, glyphs=glyphs())
+    return explain_measurement(run.run_id, measurement, document, glyphs=glyphs())

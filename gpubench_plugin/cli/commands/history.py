@@ -1,29 +1,29 @@
-"""``gpubench history``: how a benchmark did over runs, and where its level changed."""
+"""``gpubench history``: a benchmark's results over time, and its level changes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
-    Places,
+    Locations,
     add_format,
     add_last,
-    add_places,
-    columns,
+    add_locations,
+    echo,
     glyphs,
-    note,
-    say,
+    output_width,
     say_json,
     say_text,
+    warn,
 )
-from gpubench_plugin.cli.commands.base import Command, Exit
-from gpubench_plugin.errors import not_one_of
+from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.errors import invalid_choice
 from gpubench_plugin.reports import trend
 
 if TYPE_CHECKING:
     import argparse
 
-    from gpubench_plugin.compare.baselines import Past, Point
+    from gpubench_plugin.compare.baselines import Point, ResultHistory
 
 _MAIN: Final = "main"
 _NOT_LOOKED_FOR: Final = (
@@ -32,7 +32,7 @@ _NOT_LOOKED_FOR: Final = (
 
 
 class History(Command):
-    """The values of one metric of one benchmark over runs, with the changes of its level.
+    """Shows one metric of one benchmark over runs, with its level changes.
 
     A change of level is for people to look at: it gates nothing, and the exit code is 0. What was
     measured on another machine, with another configuration, by another clock or with another amount
@@ -42,7 +42,7 @@ class History(Command):
     help: ClassVar[str] = "show how a benchmark did over runs, and where its level changed"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which benchmark, and how much of it."""
+        """Benchmark, metric, branch and number of runs."""
         parser.add_argument("benchmark", metavar="BENCHMARK", help="a node id, or a part of one")
         parser.add_argument(
             "--metric", help="which metric (the step time by which the benchmark is judged)"
@@ -52,42 +52,42 @@ class History(Command):
         )
         add_last(parser, default=60)
         add_format(parser, ("table", "csv", "json"))
-        add_places(parser)
+        add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:
-        """Print it."""
-        from gpubench_plugin.compare.baselines import Past, courses
-        from gpubench_plugin.results.registry import reachable
+        """Print the history."""
+        from gpubench_plugin.compare.baselines import ResultHistory, trend_segments
+        from gpubench_plugin.results.registry import connect
 
-        places = Places.of(options)
-        with reachable(places.registry, places.results_dir) as reached:
-            past = Past(places.results_dir, reached.registry, reached.note)
-            benchmark, metric, points = _points(past, options)
-        series = courses(points)
+        paths = Locations.of(options)
+        with connect(paths.registry, paths.results_dir) as connection:
+            history = ResultHistory(paths.results_dir, connection.registry, connection.note)
+            benchmark, metric, points = _points(history, options)
+        series = trend_segments(points)
         if any(course.changes is None for course in series):
-            past.notes.append(_NOT_LOOKED_FOR)
-        note(past.notes)
+            history.notes.append(_NOT_LOOKED_FOR)
+        warn(history.notes)
         if options.format == "json":
-            say_json(trend.courses_as_json(benchmark, metric, series))
+            say_json(trend.history_json(benchmark, metric, series))
         elif options.format == "csv":
-            say_text(trend.courses_as_csv(series))
+            say_text(trend.history_csv(series))
         else:
-            say(trend.course_lines(benchmark, metric, series, columns(), glyphs()))
-        return Exit.FINE
+            echo(trend.history_lines(benchmark, metric, series, output_width(), glyphs()))
+        return ExitCode.OK
 
 
-def _branch(past: Past, options: argparse.Namespace) -> str | None:
-    """The branch that is asked for, by itself the main one; None for all, where it has no run."""
+def _branch(history: ResultHistory, options: argparse.Namespace) -> str | None:
+    """The requested branch; by default the main one, or all where main has no runs."""
     if options.branch is not None:
         return options.branch or None
-    if past.benchmarks(_MAIN):
+    if history.benchmarks(_MAIN):
         return _MAIN
-    past.notes.append(f"no run of branch {_MAIN} is known; these are of any branch")
+    history.notes.append(f"no run of branch {_MAIN} is known; these are of any branch")
     return None
 
 
-def _points(past: Past, options: argparse.Namespace) -> tuple[str, str, list[Point]]:
-    """The benchmark that is meant, the metric, and its values.
+def _points(past: ResultHistory, options: argparse.Namespace) -> tuple[str, str, list[Point]]:
+    """Resolve the benchmark and metric, and load the values.
 
     Raises:
         UsageProblem: no benchmark, or no metric, is called so; the message names the nearest.
@@ -96,16 +96,16 @@ def _points(past: Past, options: argparse.Namespace) -> tuple[str, str, list[Poi
 
     branch = _branch(past, options)
 
-    def looked_up(benchmark: str) -> tuple[str, str, list[Point]]:
+    def load(benchmark: str) -> tuple[str, str, list[Point]]:
         metric = options.metric or past.step_time(benchmark, branch=branch)
         points = past.points(benchmark, metric, branch=branch, limit=options.last)
         return benchmark, metric, points
 
-    benchmark, metric, points = looked_up(options.benchmark)
+    benchmark, metric, points = load(options.benchmark)
     if not points:
-        where = f"branch {branch} (--branch= takes any)" if branch else "all branches"
-        whole = the_benchmark(options.benchmark, past.benchmarks(branch), where)
-        benchmark, metric, points = looked_up(whole)
+        scope = f"branch {branch} (--branch= takes any)" if branch else "all branches"
+        resolved_id = the_benchmark(options.benchmark, past.benchmarks(branch), scope)
+        benchmark, metric, points = load(resolved_id)
     if not points:
-        raise not_one_of("--metric", metric, past.metrics(benchmark, branch))
+        raise invalid_choice("--metric", metric, past.metrics(benchmark, branch))
     return benchmark, metric, points

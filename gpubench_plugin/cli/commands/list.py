@@ -1,4 +1,4 @@
-"""``gpubench list``: what there is to measure with, each in one line, and where it works."""
+"""``gpubench list``: available components, one line each, and where they work."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from operator import itemgetter
 from typing import ClassVar, Final
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands._places import add_format, glyphs, say
-from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.cli.commands._places import add_format, echo, glyphs
+from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.environment import text
-from gpubench_plugin.errors import not_one_of
+from gpubench_plugin.errors import invalid_choice
 from gpubench_plugin.reports import column, lines
 
 _KINDS: Final = ("workloads", "precision", "parallelism", "metrics")
@@ -20,12 +20,12 @@ _KINDS: Final = ("workloads", "precision", "parallelism", "metrics")
 
 
 class List(Command):
-    """Workloads, precisions, parallelisms and metrics; any other kind of component by name."""
+    """Lists workloads, precisions, parallelisms and metrics; other component kinds by name."""
 
     help: ClassVar[str] = "workloads, precisions, parallelisms and metrics, and where they work"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The kinds, and how to print."""
+        """Component kinds and output format."""
         parser.add_argument("kinds", metavar="KIND", nargs="*", help=", ".join(catalog.kinds()))
         add_format(parser, ("table", "json"))
 
@@ -33,29 +33,29 @@ class List(Command):
         """Print the list."""
         for kind in options.kinds:
             if kind not in catalog.kinds():
-                raise not_one_of("KIND", kind, catalog.kinds())
+                raise invalid_choice("KIND", kind, catalog.kinds())
         components = [line for kind in options.kinds or _KINDS for line in _listed(kind)]
         if options.format == "json":
-            say([text(components, indent=2)])
+            echo([text(components, indent=2)])
         else:
-            say(_table(components))
-        return Exit.FINE
+            echo(_table(components))
+        return ExitCode.OK
 
 
 def _listed(kind: str) -> Iterator[dict[str, str]]:
-    """Every component of `kind`; of a source of metrics, every metric."""
+    """Rows for every component of `kind`; for a metric source, one per metric."""
     for name in catalog.choices(kind):
         component = catalog.load(kind, name)
         where = getattr(component, "where", "everywhere")
-        meanings = getattr(component, "produces", None) or {name: _meaning(component)}
+        meanings = getattr(component, "produces", None) or {name: _description(component)}
         for own_name, meaning in meanings.items():
             yield {"kind": kind, "name": own_name, "meaning": meaning, "where": where}
 
 
-def _meaning(component: object) -> str:
+def _description(component: object) -> str:
     """A command's help, or else the first line of the component's docstring."""
-    said: str = getattr(component, "help", "") or component.__doc__ or ""
-    return said.strip().partition("\n")[0].rstrip(".").replace("``", "")
+    text: str = getattr(component, "help", "") or component.__doc__ or ""
+    return text.strip().partition("\n")[0].rstrip(".").replace("``", "")
 
 
 def _table(components: Sequence[Mapping[str, str]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""``gpubench schema``: the JSON Schemas of the files this project writes."""
+"""``gpubench schema``: JSON Schemas of the files gpubench writes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 import importlib
 from typing import ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import say
-from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.cli.commands._places import echo
+from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.errors import not_one_of
+from gpubench_plugin.errors import invalid_choice
 
 _FILES: Final = {
     "summary": ("gpubench_plugin.results.summary", "Summary"),
@@ -21,21 +21,21 @@ _FILES: Final = {
 
 
 class Schema(Command):
-    """Prints a published schema."""
+    """Prints a published JSON Schema."""
 
     help: ClassVar[str] = "print the JSON Schema of a file this project writes"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which file's schema."""
+        """File kind."""
         parser.add_argument(
             "file", nargs="?", default="summary", help=f"of which file: {', '.join(_FILES)}"
         )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Print it."""
+        """Print the schema."""
         if options.file not in _FILES:
-            raise not_one_of("gpubench schema", options.file, _FILES)
+            raise invalid_choice("gpubench schema", options.file, _FILES)
         module, record = _FILES[options.file]
         schema = stored.json_schema(getattr(importlib.import_module(module), record))
-        say([json_files.text(schema, indent=2)])
-        return Exit.FINE
+        echo([json_files.text(schema, indent=2)])
+        return ExitCode.OK

@@ -1,4 +1,4 @@
-"""A comparison of ``gpubench ab``, explained: its launches, and each look taken again.
+"""Explanation of a ``gpubench ab`` comparison: its launches, and every look replayed.
 
 The looks are recomputed by the same judge from the first pairs, as the comparison took them: over
 the whole suite, since how many series are judged counts, and without what was decided before.
@@ -16,12 +16,12 @@ from gpubench_plugin.cli.ab import (
     REHEARSAL,
     SIDES,
     VERDICTS,
-    Asked,
-    Done,
-    Findings,
+    LaunchRecord,
+    Request,
     SideName,
     State,
-    earlier_state,
+    Tracker,
+    load_state,
     next_pairs,
     resume_command,
 )
@@ -31,179 +31,202 @@ from gpubench_plugin.cli.explain.measurement import CURES
 from gpubench_plugin.compare.baselines import the_benchmark
 from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.flags import doubts
+from gpubench_plugin.flags import doubtful_flags
 from gpubench_plugin.records import Result, Run, Verdict
-from gpubench_plugin.reports import Advice, Explanation, Look, Point, numbers_of
+from gpubench_plugin.reports import (
+    Explanation,
+    LookVerdicts,
+    PlotPoint,
+    Recommendation,
+    split_verdict,
+)
 from gpubench_plugin.results import verdicts
 
 if TYPE_CHECKING:
     from gpubench_plugin.results.verdicts import VerdictDocument
 
 
-def explained_comparison(folder: Path, benchmark: str) -> Explanation:
-    """Why a benchmark has its verdicts in the comparison in `folder`.
+def explain_comparison(folder: Path, benchmark: str) -> Explanation:
+    """Explain the benchmark's verdicts in the comparison in `folder`.
 
     Raises:
         UsageProblem: nothing was measured yet, or no benchmark, or several, are called so.
         ResultsError: a file of it cannot be read.
     """
-    state, asked = earlier_state(folder)
+    state, request = load_state(folder)
     document = verdicts.read(folder / VERDICTS) if (folder / VERDICTS).exists() else None
-    launches = _Launches(state, document)
+    launches = _LaunchSet(state, document)
     names = [*launches.rehearsal["head"].results, *launches.rehearsal["base"].results]
     name = the_benchmark(benchmark, dict.fromkeys(names), f"the comparison {folder.name}")
-    looks, replay = _looks(launches, asked, name)
-    recorded = document.verdicts_on(name) if document is not None else ()
+    looks, replay = _looks(launches, request, name)
+    recorded = document.for_benchmark(name) if document is not None else ()
     final = recorded or tuple(v for v in replay.comparison().verdicts if v.id == name)
-    shown = (*final, *(verdict for look in looks for verdict in look.verdicts))
-    units = {one.metric: one.unit for v in shown for one in numbers_of(v) if one.metric}
+    relevant_verdicts = (*final, *(verdict for look in looks for verdict in look.verdicts))
+    units = {
+        part.metric: part.unit
+        for v in relevant_verdicts
+        for part in split_verdict(v)
+        if part.metric
+    }
     points = tuple(launches.points(name, units))
-    rest = Advice(text="the pairs that are missing:", command=resume_command(folder))
+    rest = Recommendation(text="the pairs that are missing:", command=resume_command(folder))
     return Explanation(
         benchmark=name,
-        subject=_subject(folder, asked, launches, document, looked=bool(looks)),
+        subject=_subject(folder, request, launches, document, has_looks=bool(looks)),
         noun="launch",
         points=points,
         units=units,
         verdicts=final,
-        limits=_limits(final, asked, launches, name),
+        limits=_limits(final, request, launches, name),
         looks=tuple(looks),
         unused=tuple(launches.unused()),
         environment_differences=replay.environment_differences,
         notes=(*_changes(recorded, looks), *(document.notes if document else replay.notes)),
         advice=tuple(
-            _advice(final, folder, points, looked=state.looked, unchanged_from=asked.unchanged_from)
+            _advice(
+                final,
+                folder,
+                points,
+                looked=state.judged_pairs,
+                unchanged_from=request.unchanged_from,
+            )
             if final
             else [rest] * (document is None)
         ),
     )
 
 
-class _Launches:
-    """The launches of a comparison that are judged, and those that are not."""
+class _LaunchSet:
+    """Judged and unused launches of a comparison."""
 
     def __init__(self, state: State, document: VerdictDocument | None):
         self._state = state
-        recorded = [document.base_label, *document.head_labels] if document else []
-        self.labels = dict(
-            zip(SIDES, recorded if len(recorded) == len(SIDES) else SIDES, strict=True)
-        )
-        both = state.rehearsal()
-        if both is None:
+        labels = [document.base_label, *document.head_labels] if document else []
+        self.labels = dict(zip(SIDES, labels if len(labels) == len(SIDES) else SIDES, strict=True))
+        warmup = state.warmup_launches()
+        if warmup is None:
             raise UsageProblem(
                 f"{state.folder}: nothing was measured on both sides yet; go on with gpubench ab "
                 f"--resume={state.folder}"
             )
-        self.rehearsal = {side: self._run(both[side]) for side in SIDES}
+        self.rehearsal = {side: self._run(warmup[side]) for side in SIDES}
 
     @cached_property
-    def pairs(self) -> list[dict[SideName, Done]]:
-        """Those whose launches have both ended in order, up to the first that has not."""
-        pairs: list[dict[SideName, Done]] = []
-        while (both := self._state.complete(len(pairs) + 1)) is not None:
-            pairs.append(both)
+    def pairs(self) -> list[dict[SideName, LaunchRecord]]:
+        """Leading pairs whose launches both ended normally."""
+        pairs: list[dict[SideName, LaunchRecord]] = []
+        while (launches := self._state.pair_launches(len(pairs) + 1)) is not None:
+            pairs.append(launches)
         return pairs
 
     @property
     def looks(self) -> list[LookTaken]:
-        """The looks that were taken, as far as their pairs are there."""
+        """Looks taken, as far as their pairs exist."""
         return [look for look in self._state.looks if look.pairs <= len(self.pairs)]
 
     @cached_property
     def runs(self) -> dict[SideName, list[Run]]:
-        """What they measured, in the order of the pairs."""
-        return {side: [self._run(both[side]) for both in self.pairs] for side in SIDES}
+        """Runs of the judged pairs, by side, in pair order."""
+        return {side: [self._run(pair[side]) for pair in self.pairs] for side in SIDES}
 
     def last(self, side: SideName, name: str) -> Result | None:
-        """The latest result that a side has of the benchmark."""
+        """The side's latest result of the benchmark."""
         runs = (*self.runs[side][::-1], self.rehearsal[side])
         return next((run.results[name] for run in runs if name in run.results), None)
 
-    def points(self, name: str, metrics: Mapping[str, str]) -> Iterator[Point]:
-        """The launches that have measured the benchmark, in the order of time."""
+    def points(self, name: str, metrics: Mapping[str, str]) -> Iterator[PlotPoint]:
+        """Points of the launches that measured the benchmark, in time order."""
         order = {launch.folder: number for number, launch in enumerate(self._state.done)}
-        judged = [
-            (both[side], self.runs[side][number])
-            for number, both in enumerate(self.pairs)
+        judged_launches = [
+            (launches[side], self.runs[side][number])
+            for number, launches in enumerate(self.pairs)
             for side in SIDES
         ]
-        for launch, run in sorted(judged, key=lambda one: order[one[0].folder]):
+        for launch, run in sorted(judged_launches, key=lambda entry: order[entry[0].folder]):
             result = run.results.get(name)
             if result is not None and result.outcome == "measured":
-                yield Point.of(result, metrics, label=Path(launch.folder).name, role=launch.side)
+                yield PlotPoint.of(
+                    result, metrics, label=Path(launch.folder).name, role=launch.side
+                )
 
     def unused(self) -> Iterator[str]:
-        """The launches that are not judged, each with the reason."""
-        judged = {launch.folder for both in self.pairs for launch in both.values()}
+        """Unused launches with the reason."""
+        judged_folders = {launch.folder for launches in self.pairs for launch in launches.values()}
         for launch in self._state.done:
-            if launch.pair == REHEARSAL or launch.folder in judged:
+            if launch.pair == REHEARSAL or launch.folder in judged_folders:
                 continue
-            why = launch.problem or "it stands alone: the other side of its pair is missing"
+            cause = launch.problem or "it stands alone: the other side of its pair is missing"
             if not launch.problem and launch.attempt < self._state.attempts(launch.pair):
                 disturbed = f", since it was disturbed ({launch.replaced})" * bool(launch.replaced)
-                why = f"its pair was measured again{disturbed}"
-            yield f"{Path(launch.folder).name} (pair {launch.pair}): {why}"
+                cause = f"its pair was measured again{disturbed}"
+            yield f"{Path(launch.folder).name} (pair {launch.pair}): {cause}"
 
-    def _run(self, launch: Done) -> Run:
+    def _run(self, launch: LaunchRecord) -> Run:
         return self._state.run_of(launch, self.labels[launch.side])
 
 
-def _looks(launches: _Launches, asked: Asked, name: str) -> tuple[list[Look], Findings]:
-    """What each look said of the benchmark, and the judge after the last one."""
-    findings = Findings(*(launches.rehearsal[side] for side in SIDES), **asked.judging)
+def _looks(launches: _LaunchSet, request: Request, name: str) -> tuple[list[LookVerdicts], Tracker]:
+    """Replay each look at the benchmark; return the looks and the final judge."""
+    findings = Tracker(*(launches.rehearsal[side] for side in SIDES), **request.judging)
     looks = []
-    before = [v for v in findings.comparison().verdicts if v.id == name]
+    previous = [v for v in findings.comparison().verdicts if v.id == name]
     for look in launches.looks:
         if name not in findings.open:
             break
-        so_far = (launches.runs[side][: look.pairs] for side in SIDES)
-        findings.look(*so_far, unchanged_from=look.unchanged_from)
-        judged = [v for v in findings.comparison().verdicts if v.id == name]
-        looks.append(Look(pairs=look.pairs, verdicts=tuple(v for v in judged if v not in before)))
-        before = judged
+        runs_so_far = (launches.runs[side][: look.pairs] for side in SIDES)
+        findings.judge(*runs_so_far, unchanged_from=look.unchanged_from)
+        current = [v for v in findings.comparison().verdicts if v.id == name]
+        looks.append(
+            LookVerdicts(pairs=look.pairs, verdicts=tuple(v for v in current if v not in previous))
+        )
+        previous = current
     return looks, findings
 
 
 def _subject(
     folder: Path,
-    asked: Asked,
-    launches: _Launches,
+    request: Request,
+    launches: _LaunchSet,
     document: VerdictDocument | None,
     *,
-    looked: bool,
+    has_looks: bool,
 ) -> str:
     base, head = (launches.labels[side] for side in SIDES)
     if document is None:
-        base, head = asked.base, asked.head or "working tree"
-    so_far = "these are its verdicts so far" if looked else "no look was taken yet"
-    ended = "" if document is not None else f", not ended: {so_far}"
+        base, head = request.base, request.head or "working tree"
+    status = "these are its verdicts so far" if has_looks else "no look was taken yet"
+    ending_note = "" if document is not None else f", not ended: {status}"
     return (
         f"comparison {folder.name}: base {base}, head {head}; "
-        f"{counted(len(launches.pairs), 'pair')} of launches{ended}"
+        f"{counted(len(launches.pairs), 'pair')} of launches{ending_note}"
     )
 
 
 def _limits(
-    final: Sequence[Verdict], asked: Asked, launches: _Launches, name: str
+    final: Sequence[Verdict], request: Request, launches: _LaunchSet, name: str
 ) -> dict[str, str]:
-    stated = {side: one.limits if (one := launches.last(side, name)) else {} for side in SIDES}
-    return limits.origins(final, given=asked.limits, base=stated["base"], head=stated["head"])
+    own_limits = {
+        side: part.limits if (part := launches.last(side, name)) else {} for side in SIDES
+    }
+    return limits.origins(
+        final, given=request.limits, base=own_limits["base"], head=own_limits["head"]
+    )
 
 
-def _changes(recorded: Sequence[Verdict], looks: Sequence[Look]) -> Iterator[str]:
-    """Where this version's judge says otherwise than the one that was asked then."""
+def _changes(recorded: Sequence[Verdict], looks: Sequence[LookVerdicts]) -> Iterator[str]:
+    """Differences between the recorded verdicts and this version's judgement."""
     latest = {
-        one.metric: verdict
+        part.metric: verdict
         for look in looks
         for verdict in look.verdicts
-        for one in numbers_of(verdict)
+        for part in split_verdict(verdict)
     }
     for verdict in recorded:
-        now = latest.get(verdict.metric)
-        if now is not None and now.kind != verdict.kind:
+        current = latest.get(verdict.metric)
+        if current is not None and current.kind != verdict.kind:
             yield (
                 f"{verdict.metric} was recorded as {verdict.kind}; judged again by this version it "
-                f"is {now.kind}"
+                f"is {current.kind}"
             )
 
 
@@ -213,25 +236,27 @@ _MOSTLY: Final = 0.5
 def _advice(
     final: Sequence[Verdict],
     folder: Path,
-    points: Sequence[Point],
+    points: Sequence[PlotPoint],
     *,
     looked: int,
     unchanged_from: int,
-) -> Iterator[Advice]:
-    """What would decide what is not decided."""
+) -> Iterator[Recommendation]:
+    """Advice to reach a decision for undecided metrics."""
     undecided = [verdict for verdict in final if verdict.kind == "inconclusive"]
     if not undecided:
         return
     total = next_pairs(undecided, looked=looked, unchanged_from=unchanged_from)
     if total is not None:
-        yield Advice(text=f"about {total} pairs in all:", command=resume_command(folder, total))
+        yield Recommendation(
+            text=f"about {total} pairs in all:", command=resume_command(folder, total)
+        )
     if looked and None in (verdict.pairs_needed for verdict in undecided):
-        yield Advice(
+        yield Recommendation(
             text="no number of pairs up to 200: the launches differ too much from each other, or "
             "the effect lies at the limit; let each launch measure longer "
             "(--measure.max_time_s=10), or state another limit (--limit)"
         )
-    raised = Counter(flag for point in points for flag in doubts(point.flags))
-    for flag, count in raised.items():
+    flag_counts = Counter(flag for point in points for flag in doubtful_flags(point.flags))
+    for flag, count in flag_counts.items():
         if count > _MOSTLY * len(points):
-            yield Advice(text=f"{flag} ({count} of {len(points)} launches): {CURES[flag]}")
+            yield Recommendation(text=f"{flag} ({count} of {len(points)} launches): {CURES[flag]}")

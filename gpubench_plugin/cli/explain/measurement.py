@@ -1,4 +1,4 @@
-"""A measurement alone, explained: its rounds, its warm-up, its flags, and what would narrow it."""
+"""Explanation of a single measurement: rounds, warm-up, flags, and how to narrow it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from gpubench_plugin.flags import (
     SUSPENDED,
     THROTTLED,
     UNSTEADY,
-    doubts,
+    doubtful_flags,
 )
-from gpubench_plugin.records import Measurement, Samples, ends_of
-from gpubench_plugin.reports import Advice, Explanation, Glyphs, Point, number
+from gpubench_plugin.records import Measurement, Samples, confidence_bounds_of
+from gpubench_plugin.reports import Explanation, Glyphs, PlotPoint, Recommendation, number
 
 if TYPE_CHECKING:
     from gpubench_plugin.results.verdicts import VerdictDocument
@@ -40,26 +40,26 @@ CURES: Final[Mapping[str, str]] = {
 """What helps against each doubt."""
 
 
-def explained_measurement(
+def explain_measurement(
     run_id: str,
     measurement: Measurement,
     document: VerdictDocument | None = None,
     *,
     glyphs: Glyphs,
 ) -> Explanation:
-    """What the number of a `measurement` with samples, in the run `run_id`, rests on.
+    """Explain what the number of a `measurement`, in the run `run_id`, is based on.
 
     A `document` is that of the run's verdicts, which say why it was compared with nothing.
     """
-    several = len(measurement.per_launch) > 1
+    has_launches = len(measurement.per_launch) > 1
     measured = measurement.outcome == "measured"
     return Explanation(
         benchmark=measurement.id,
         subject=f"run {run_id}: {_outcome(measurement)}, compared with nothing",
-        noun="launch" if several else "round",
-        points=tuple(_of_launches(measurement) if several else _rounds(measurement)),
+        noun="launch" if has_launches else "round",
+        points=tuple(_launch_points(measurement) if has_launches else _round_points(measurement)),
         units={_STEP: "s"} if measured else {},
-        verdicts=() if document is None else document.verdicts_on(measurement.id),
+        verdicts=() if document is None else document.for_benchmark(measurement.id),
         environment_differences=() if document is None else document.differences,
         notes=() if document is None else tuple(document.notes),
         facts=tuple(_facts(measurement, glyphs)) if measured else (),
@@ -72,16 +72,16 @@ def _outcome(measurement: Measurement) -> str:
     return f"{measurement.outcome.replace('_', ' ')}{reason}"
 
 
-def _of_launches(measurement: Measurement) -> Iterator[Point]:
+def _launch_points(measurement: Measurement) -> Iterator[PlotPoint]:
     for position, launch in enumerate(measurement.per_launch, start=1):
         values = {name: m.value for name, m in launch.metrics.items() if name == _STEP}
-        yield Point(label=str(position), role="launch", values=values, flags=launch.flags)
+        yield PlotPoint(label=str(position), role="launch", values=values, flags=launch.flags)
 
 
-def _rounds(measurement: Measurement) -> Iterator[Point]:
+def _round_points(measurement: Measurement) -> Iterator[PlotPoint]:
     rounds = measurement.samples.rounds_s if measurement.samples is not None else ()
     for position, seconds in enumerate(rounds, start=1):
-        yield Point(label=str(position), role="round", values={_STEP: seconds})
+        yield PlotPoint(label=str(position), role="round", values={_STEP: seconds})
 
 
 def _facts(measurement: Measurement, glyphs: Glyphs) -> Iterator[str]:
@@ -93,13 +93,13 @@ def _facts(measurement: Measurement, glyphs: Glyphs) -> Iterator[str]:
 
 
 def _median(measurement: Measurement, glyphs: Glyphs) -> str:
-    """The median with its interval."""
+    """The median with its confidence interval."""
     metrics = measurement.metrics
     median = metrics.get(_STEP)
     if median is None:
         return "no step was timed"
     text = f"{_STEP}: median {number(median.value, 's', glyphs)}"
-    low, high = map(metrics.get, ends_of(_STEP))
+    low, high = map(metrics.get, confidence_bounds_of(_STEP))
     if low is None or high is None:
         return f"{text}; too few rounds for an interval"
     return (
@@ -116,18 +116,22 @@ def _timing(samples: Samples, glyphs: Glyphs) -> Iterator[str]:
         f"{counted(timing.durations_per_round, 'duration')} of "
         f"{counted(timing.calls_per_duration, 'call')}"
     )
-    first = samples.first_step_s
-    before = "" if first is None else f"first call {number(first, 's', glyphs)}, then "
+    first_call = samples.first_step_s
+    before = "" if first_call is None else f"first call {number(first_call, 's', glyphs)}, then "
     warmup = number(sum(samples.warmup_s), "s", glyphs)
     yield f"warm-up: {before}{counted(samples.warmup_calls, 'call')} in {warmup}"
 
 
-def _advice(measurement: Measurement) -> Iterator[Advice]:
-    raised = doubts(measurement.flags)
-    yield from (Advice(text=f"{flag}: {CURES[flag]}") for flag in raised)
-    if not raised:
-        narrower = "a narrower interval: --measure.ci_half_width=0.005, or a longer measurement: "
-        yield Advice(text=f"{narrower}--measure.min_time_s=1")
+def _advice(measurement: Measurement) -> Iterator[Recommendation]:
+    flags = doubtful_flags(measurement.flags)
+    yield from (Recommendation(text=f"{flag}: {CURES[flag]}") for flag in flags)
+    if not flags:
+        narrow_hint = (
+            "a narrower interval: --measure.ci_half_width=0.005, or a longer measurement: "
+        )
+        yield Recommendation(text=f"{narrow_hint}--measure.min_time_s=1")
     if len(measurement.per_launch) < 2:
-        yield Advice(text="what other processes would measure: --launches=3")
-    yield Advice(text="whether it changed: --baseline=last, a baseline's name, or gpubench ab")
+        yield Recommendation(text="what other processes would measure: --launches=3")
+    yield Recommendation(
+        text="whether it changed: --baseline=last, a baseline's name, or gpubench ab"
+    )

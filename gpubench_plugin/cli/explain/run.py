@@ -1,4 +1,4 @@
-"""A run that was judged by earlier ones, explained: all of them in the order of time."""
+"""Explanation of a run judged against earlier runs, in time order."""
 
 from __future__ import annotations
 
@@ -8,18 +8,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.cli.explain import limits
-from gpubench_plugin.compare import FEWEST, Likeness, limiting_of
+from gpubench_plugin.compare import FEWEST, Comparability, limit_source_of
 from gpubench_plugin.compare.baselines import Reference, Resolver
 from gpubench_plugin.environment import counted, short_commit
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.reports import Advice, Explanation, Glyphs, Point, number, numbers_of
+from gpubench_plugin.reports import (
+    Explanation,
+    Glyphs,
+    PlotPoint,
+    Recommendation,
+    number,
+    split_verdict,
+)
 
 if TYPE_CHECKING:
     from gpubench_plugin.records import Result, Run, Verdict
     from gpubench_plugin.results.verdicts import VerdictDocument
 
 
-def explained_run(
+def explain_run(
     run: Run,
     document: VerdictDocument,
     benchmark: str,
@@ -28,11 +35,11 @@ def explained_run(
     glyphs: Glyphs,
 ) -> Explanation:
     """Why `benchmark` has its verdicts in `run`; the `resolver` finds what that was judged by."""
-    final = document.verdicts_on(benchmark)
-    earlier = _reference(document.base_label, run, benchmark, resolver)
-    samples, others = _samples(earlier.runs, run, benchmark)
+    final = document.for_benchmark(benchmark)
+    earlier = _load_reference(document.base_label, run, benchmark, resolver)
+    samples, incomparable = _samples(earlier.runs, run, benchmark)
     head = run.results.get(benchmark)
-    units = {one.metric: one.unit for v in final for one in numbers_of(v) if one.metric}
+    units = {part.metric: part.unit for v in final for part in split_verdict(v) if part.metric}
     return Explanation(
         benchmark=benchmark,
         subject=f"run {run.run_id}, judged by {document.base_label or 'earlier runs'}",
@@ -41,15 +48,15 @@ def explained_run(
         units=units,
         verdicts=final,
         limits=_limits(final, samples, head),
-        facts=(*_counts(samples, others), *_levels(final, glyphs)),
+        facts=(*_counts(samples, incomparable), *_levels(final, glyphs)),
         environment_differences=document.differences,
         notes=(*document.notes, *(note for note in earlier.notes if note not in document.notes)),
         advice=tuple(_advice(final, samples, run, benchmark, document.base_label)),
     )
 
 
-def _reference(label: str, run: Run, benchmark: str, resolver: Resolver) -> Reference:
-    """What it was judged by, as far as that is still there."""
+def _load_reference(label: str, run: Run, benchmark: str, resolver: Resolver) -> Reference:
+    """Load the reference it was judged against, as far as it still exists."""
     try:
         return resolver.reference(label, benchmarks=(benchmark,), head=run)
     except GpubenchError as error:
@@ -60,28 +67,34 @@ def _reference(label: str, run: Run, benchmark: str, resolver: Resolver) -> Refe
 _Sample = tuple["Run", "Result"]
 
 
-def _samples(earlier: Sequence[Run], run: Run, benchmark: str) -> tuple[list[_Sample], int]:
-    """The comparable runs that have measured it, oldest first, and how many are not comparable."""
-    pairs = ((one, one.results[benchmark]) for one in earlier if benchmark in one.results)
-    measured = [(one, result) for one, result in pairs if result.outcome == "measured"]
+def _samples(earlier_runs: Sequence[Run], run: Run, benchmark: str) -> tuple[list[_Sample], int]:
+    """Comparable runs that measured it, oldest first, and the number of incomparable ones."""
+    pairs = (
+        (sample_run, sample_run.results[benchmark])
+        for sample_run in earlier_runs
+        if benchmark in sample_run.results
+    )
+    measured = [
+        (sample_run, result) for sample_run, result in pairs if result.outcome == "measured"
+    ]
     head = run.results.get(benchmark)
     if head is None:
         return measured, 0
-    likeness = Likeness(exempt=(), allow=False)
-    alike = [sample for sample in measured if not likeness.differences(*sample, run, head)]
-    alike.sort(key=lambda sample: sample[0].run_id)
-    return alike, len(measured) - len(alike)
+    likeness = Comparability(exempt=(), allow=False)
+    comparable = [sample for sample in measured if not likeness.differences(*sample, run, head)]
+    comparable.sort(key=lambda sample: sample[0].run_id)
+    return comparable, len(measured) - len(comparable)
 
 
 def _points(
     samples: Sequence[_Sample], run: Run, head: Result | None, metrics: Iterable[str]
-) -> Iterator[Point]:
-    this = [(run, head)] if head is not None else []
-    for one, result in (*samples, *this):
-        yield Point.of(
+) -> Iterator[PlotPoint]:
+    own_sample = [(run, head)] if head is not None else []
+    for sample_run, result in (*samples, *own_sample):
+        yield PlotPoint.of(
             result,
             metrics,
-            label=one.run_id or one.label,
+            label=sample_run.run_id or sample_run.label,
             role="this run" if result is head else "pinned run" if result.pinned else "earlier run",
         )
 
@@ -90,63 +103,63 @@ def _limits(
     final: Sequence[Verdict], samples: Sequence[_Sample], head: Result | None
 ) -> dict[str, str]:
     _, level = _level(samples)
-    base, stated = (one.limits if one is not None else {} for one in (level, head))
-    return limits.origins(final, base=base, head=stated)
+    base, head_limits = (part.limits if part is not None else {} for part in (level, head))
+    return limits.origins(final, base=base, head=head_limits)
 
 
 def _level(samples: Sequence[_Sample]) -> tuple[Run, Result] | tuple[None, None]:
-    """The run that the level is of, whose limits count, with its result."""
-    limiting = limiting_of([result for _, result in samples])
-    of_it = (sample for sample in samples if any(sample[1] is one for one in limiting))
+    """The run that sets the level and limits, with its result."""
+    limiting = limit_source_of([result for _, result in samples])
+    of_it = (sample for sample in samples if any(sample[1] is run for run in limiting))
     return next(of_it, (None, None))
 
 
-def _counts(samples: Sequence[_Sample], others: int) -> Iterator[str]:
+def _counts(samples: Sequence[_Sample], incomparable: int) -> Iterator[str]:
     if samples:
-        pinned = _pinned(samples)
-        of_them = f", {pinned} of them pinned" if pinned else ""
+        pinned_count = _pinned_count(samples)
+        of_them = f", {pinned_count} of them pinned" if pinned_count else ""
         yield f"{counted(len(samples), 'earlier run')}{of_them}"
-    if others:
-        yield f"{counted(others, 'earlier run')} not comparable with this one"
+    if incomparable:
+        yield f"{counted(incomparable, 'earlier run')} not comparable with this one"
 
 
-def _pinned(samples: Sequence[_Sample]) -> int:
+def _pinned_count(samples: Sequence[_Sample]) -> int:
     return sum(result.pinned for _, result in samples)
 
 
 def _levels(final: Sequence[Verdict], glyphs: Glyphs) -> Iterator[str]:
-    """Level, head, and where another run of the same code would lie."""
-    for verdict in (one for whole in final for one in numbers_of(whole)):
+    """Describe level, head, and the prediction interval of another run of the same code."""
+    for verdict in (part for final_verdict in final for part in split_verdict(final_verdict)):
         if verdict.base is None or verdict.head is None:
             continue
         ends = _prediction(verdict)
-        level, head, *between = (
+        level, head, *interval = (
             number(value, verdict.unit, glyphs)
             for value in (verdict.base, verdict.head, *(ends or ()))
         )
         text = f"{verdict.metric}: level {level}, this run {head}"
-        if between:
-            low, high = between
+        if interval:
+            low, high = interval
             text += f"; another run of the same code would lie between {low} and {high} (99 %)"
         yield text
 
 
 def _prediction(verdict: Verdict) -> tuple[float, float] | None:
-    """The interval of the effect seen from the level: as wide, as a ratio, around it."""
+    """Prediction interval of the effect around the level, as ratios."""
     if verdict.method != "history" or verdict.interval is None or not verdict.base:
         return None
     sign = -1.0 if verdict.better == "higher" else 1.0
     ratios = sorted(1 + sign * end for end in verdict.interval)
     if ratios[0] <= 0 or not math.isfinite(ratios[1]):
         return None
-    half = math.sqrt(ratios[1] / ratios[0])
-    return verdict.base / half, verdict.base * half
+    half_width = math.sqrt(ratios[1] / ratios[0])
+    return verdict.base / half_width, verdict.base * half_width
 
 
 def _advice(
     final: Sequence[Verdict], samples: Sequence[_Sample], run: Run, benchmark: str, label: str
-) -> Iterator[Advice]:
-    """What would decide what is not decided, and what to do about a regression.
+) -> Iterator[Recommendation]:
+    """Advice for undecided metrics and regressions.
 
     Of a fixed bound no base tells anything.
     """
@@ -154,20 +167,20 @@ def _advice(
     if not kinds & {"inconclusive", "regressed"}:
         return
     history = any(verdict.method == "history" for verdict in final)
-    pinned = _pinned(samples)
-    if "inconclusive" in kinds and history and pinned < FEWEST:
-        yield Advice(
-            text=f"{FEWEST} pinned runs of one commit (there are {pinned}):",
+    pinned_count = _pinned_count(samples)
+    if "inconclusive" in kinds and history and pinned_count < FEWEST:
+        yield Recommendation(
+            text=f"{FEWEST} pinned runs of one commit (there are {pinned_count}):",
             command=f"gpubench baseline set {shlex.quote(label)} RUN RUN ...",
         )
     level, _ = _level(samples)
     base = short_commit(level.commit if level else "") or "REF"
-    yield Advice(
+    yield Recommendation(
         text="both sides measured in turns:",
         command=f"gpubench ab --base={base} -- {shlex.quote(benchmark)}",
     )
     if "regressed" in kinds and history:
-        yield Advice(
+        yield Recommendation(
             text="if the new level is meant:",
             command=f"gpubench accept {run.run_id} {shlex.quote(benchmark)} "
             f"--baseline={shlex.quote(label)} --reason=WHY",

@@ -1,4 +1,4 @@
-"""What a run is judged against: baselines turned into the earlier runs that are its samples."""
+"""Baselines, and the earlier runs that serve as their samples."""
 
 from typing import TYPE_CHECKING
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
         Reference,
         baseline_name,
         from_text,
-        merged,
-        replaced,
-        replayed,
+        merge,
+        previous_baseline,
+        replay,
         to_text,
     )
     from gpubench_plugin.compare.baselines.resolve import (
         Resolver,
         directories_of,
-        names_a_run,
+        looks_like_run,
         the_benchmark,
     )
     from gpubench_plugin.compare.baselines.samples import LaterRuns, objections
     from gpubench_plugin.compare.baselines.store import KIND, Baselines, merge_files, near_miss
     from gpubench_plugin.compare.baselines.trend import (
-        Course,
         LevelChange,
-        Past,
         Point,
+        ResultHistory,
+        TrendSegment,
         change_points,
-        courses,
+        trend_segments,
     )
 
 __getattr__ = lazy_names(__name__)

@@ -1,4 +1,4 @@
-"""The model of a baseline: a name, the runs it pins, and the changes that led to it.
+"""Baseline model: a name, its pinned runs, and the changes that led to them.
 
 A baseline is replayed from its changes in the order of their times. Two copies that were changed
 independently are merged by replaying the changes of both: that is a union of sets, so it does not
@@ -26,7 +26,7 @@ RUN_ID: Final = re.compile(r"\d+(T.*)?")
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """From `run` on, `benchmark` has its accepted level: `time` is UTC in ISO 8601."""
+    """The accepted level of `benchmark` starts with `run`; `time` is UTC in ISO 8601."""
 
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
 
@@ -38,7 +38,7 @@ class Acceptance:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One explicit act: what it was, at which `time` (UTC, ISO 8601) and why.
+    """One explicit change: the action, its `time` (UTC, ISO 8601) and the reason.
 
     `forced` lists what spoke against it and was overruled. `reset_accepted` says of a ``set`` that
     the levels accepted before it no longer count. `id` tells apart acts of the same moment; those
@@ -87,7 +87,7 @@ class _Listed:
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """What a name stands for, as its `changes` lead to it (:func:`replayed`).
+    """A named baseline, the result of replaying its `changes` (:func:`replay`).
 
     `runs` are the ids of the pinned runs, the oldest first. Later runs on `branch` are further
     samples; None where there are none. `acceptances` stand by the benchmark's node id. A `removed`
@@ -105,8 +105,8 @@ class Baseline:
     )
 
     @property
-    def kept(self) -> frozenset[str]:
-        """The ids of the runs it rests on, which are never pruned."""
+    def protected_runs(self) -> frozenset[str]:
+        """Ids of the runs it depends on, which must not be pruned."""
         return frozenset((*self.runs, *(a.run for a in self.acceptances.values())))
 
 
@@ -118,7 +118,7 @@ It grows with every change of the format; older files stay readable, newer ones 
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineFile(Baseline):
-    """A name, the runs it pins, and the branch whose later runs are further samples."""
+    """A baseline's name, pinned runs, and the branch whose later runs are further samples."""
 
     __pydantic_config__: ClassVar[Json] = {"title": "gpubench baseline", "extra": "forbid"}
 
@@ -131,7 +131,7 @@ def to_text(baseline: Baseline) -> str:
     Raises:
         BrokenFile: it breaks the schema.
     """
-    document = {"schema_version": FORMAT.newest, **json_files.plain(stored.dumped(baseline))}
+    document = {"schema_version": FORMAT.newest, **json_files.jsonable(stored.dumped(baseline))}
     stored.restored(BaselineFile, document, f"the baseline {baseline.name!r}", strict=True)
     return json_files.text(document, indent=2) + "\n"
 
@@ -149,7 +149,7 @@ def from_text(text: str | bytes, where: str) -> Baseline:
         if isinstance(change, dict):  # of version 1
             change.setdefault("reset_accepted", change.get("action") == "set")
     stated = stored.restored(BaselineFile, document, where, strict=True)
-    baseline = replayed(stated.name, stated.changes)
+    baseline = replay(stated.name, stated.changes)
     for name in (shared.name for shared in fields(Baseline) if shared.name != "changes"):
         if getattr(stated, name) != getattr(baseline, name):
             raise BrokenFile(
@@ -161,7 +161,7 @@ def from_text(text: str | bytes, where: str) -> Baseline:
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """What a run is compared with.
+    """The runs that a run is compared with.
 
     Attributes:
         label: what messages call it, as the user named it.
@@ -174,9 +174,11 @@ class Reference:
         pinned: ids of the runs the baseline pins, found or not.
         notes: lines for the user.
         objections: what speaks against pinning the run, where it was looked up for that.
-        unanswered: why the registry did not answer, where nobody therefore knows whether there is
+        registry_error: why the registry did not answer, where nobody therefore knows whether there
+            is
             such a baseline, or one of its pinned runs.
-        slip: that the name of a missing baseline is likely a slip for another one's; else empty.
+        typo_hint: that the name of a missing baseline is likely a slip for another one's; else
+            empty.
     """
 
     label: str
@@ -185,8 +187,8 @@ class Reference:
     pinned: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     objections: tuple[str, ...] = ()
-    unanswered: str = ""
-    slip: str = ""
+    registry_error: str = ""
+    typo_hint: str = ""
 
     @property
     def run(self) -> Run:
@@ -201,7 +203,7 @@ class Reference:
 
 
 def baseline_name(name: str) -> str:
-    """`name`, which can be a baseline's.
+    """Validate `name` as a baseline name.
 
     Raises:
         UsageProblem: it cannot name a file, or is what a run or a file would be called, or
@@ -223,92 +225,102 @@ def baseline_name(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Merge:
-    """The merged `baseline`, and why changes of one copy do not count because of the other's."""
+    """A merged `baseline`, and why changes of one copy are superseded by the other's."""
 
     baseline: Baseline
-    overruled: dict[Change, str]
+    superseded: dict[Change, str]
 
 
-def replayed(name: str, changes: Iterable[Change]) -> Baseline:
-    """What `name` stands for after `changes`, in whatever order they come, each counted once."""
-    ordered = tuple(sorted({*changes}, key=lambda change: (change.time, change.id, repr(change))))
+def replay(name: str, changes: Iterable[Change]) -> Baseline:
+    """Replay `changes`, in any order and without duplicates, into a baseline."""
+    ordered_changes = tuple(
+        sorted({*changes}, key=lambda change: (change.time, change.id, repr(change)))
+    )
     baseline = Baseline(name=name, runs=(), branch=None, changed="", removed=True)
-    for change in ordered:
+    for change in ordered_changes:
         baseline = _after(baseline, change)
-    return replace(baseline, changed=ordered[-1].time if ordered else "", changes=ordered)
+    return replace(
+        baseline,
+        changed=ordered_changes[-1].time if ordered_changes else "",
+        changes=ordered_changes,
+    )
 
 
-def merged(one: Baseline, other: Baseline) -> Merge:
-    """What two copies of a baseline make together."""
-    baseline = replayed(one.name, (*one.changes, *other.changes))
-    own = [change for change in one.changes if change not in other.changes]
-    others = [change for change in other.changes if change not in one.changes]
+def merge(first: Baseline, second: Baseline) -> Merge:
+    """Merge two copies of a baseline."""
+    baseline = replay(first.name, (*first.changes, *second.changes))
+    only_first = [change for change in first.changes if change not in second.changes]
+    only_second = [change for change in second.changes if change not in first.changes]
     reasons = {}
-    if own and others:  # else one of them is all that the other is, and more
-        counted = overruled(one, baseline) | overruled(other, baseline)
-        reasons = {change: why for change, why in counted.items() if change in {*own, *others}}
-    return Merge(baseline=baseline, overruled=reasons)
+    if only_first and only_second:  # else one of them is all that the other is, and more
+        superseded = superseded_changes(first, baseline) | superseded_changes(second, baseline)
+        reasons = {
+            change: cause
+            for change, cause in superseded.items()
+            if change in {*only_first, *only_second}
+        }
+    return Merge(baseline=baseline, superseded=reasons)
 
 
-def overruled(before: Baseline, after: Baseline) -> dict[Change, str]:
-    """Why what counted in `before` does not in `after`, which has all its changes and more."""
-    counted = [change for change in before.changes if _counts(change, before)]
-    return {c: _overruled(c, after) for c in counted if not _counts(c, after)}
+def superseded_changes(old: Baseline, new: Baseline) -> dict[Change, str]:
+    """Changes in effect in `old` but not in its superset `new`, with the reason."""
+    effective = [change for change in old.changes if _is_in_effect(change, old)]
+    return {c: _superseded_text(c, new) for c in effective if not _is_in_effect(c, new)}
 
 
-def replaced(baseline: Baseline) -> Baseline | None:
-    """What the name stood for before it was last set; None where it stood for nothing."""
-    last = max((n for n, c in enumerate(baseline.changes) if c.action == "set"), default=0)
-    before = replayed(baseline.name, baseline.changes[:last])
-    return None if before.removed else before
+def previous_baseline(baseline: Baseline) -> Baseline | None:
+    """The baseline before its last "set"; None if there was none."""
+    last_set = max((n for n, c in enumerate(baseline.changes) if c.action == "set"), default=0)
+    previous = replay(baseline.name, baseline.changes[:last_set])
+    return None if previous.removed else previous
 
 
 def _after(baseline: Baseline, change: Change) -> Baseline:
     if change.action == "remove":
         return replace(baseline, runs=(), branch=None, acceptances={}, removed=True)
     if change.action == "set":
-        kept = {} if change.reset_accepted else baseline.acceptances
+        retained = {} if change.reset_accepted else baseline.acceptances
         return replace(
-            baseline, runs=change.runs, branch=change.branch, acceptances=kept, removed=False
+            baseline, runs=change.runs, branch=change.branch, acceptances=retained, removed=False
         )
     if baseline.removed:
         return baseline
-    one = Acceptance(
+    acceptance = Acceptance(
         benchmark=change.benchmark, run=change.runs[0], time=change.time, reason=change.reason
     )
-    return replace(baseline, acceptances={**baseline.acceptances, change.benchmark: one})
+    return replace(baseline, acceptances={**baseline.acceptances, change.benchmark: acceptance})
 
 
-def _counts(change: Change, baseline: Baseline) -> bool:
-    """Whether `baseline` is as `change` wants it."""
+def _is_in_effect(change: Change, baseline: Baseline) -> bool:
+    """Whether `change` is in effect in `baseline`."""
     if change.action == "remove" or baseline.removed:
         return baseline.removed == (change.action == "remove")
     if change.action == "set":
         return (baseline.runs, baseline.branch) == (change.runs, change.branch)
-    accepted = baseline.acceptances.get(change.benchmark)
-    return accepted is not None and accepted.run == change.runs[0]
+    acceptance = baseline.acceptances.get(change.benchmark)
+    return acceptance is not None and acceptance.run == change.runs[0]
 
 
-def _overruled(change: Change, baseline: Baseline) -> str:
-    """Why `change` does not count in `baseline`, in one line."""
-    what = {
+def _superseded_text(change: Change, baseline: Baseline) -> str:
+    """Explain in one line why `change` is not in effect in `baseline`."""
+    action = {
         "set": f"setting it to {', '.join(change.runs)}",
         "accept": f"accepting {change.benchmark} from {', '.join(change.runs)} on",
         "remove": "removing it",
     }[change.action]
-    why = f" ({change.reason})" if change.reason else ""
+    cause = f" ({change.reason})" if change.reason else ""
     return (
-        f"baseline {baseline.name!r}: {what}{why} does not count: meanwhile, it was "
-        f"{_instead(change, baseline)}; its changes keep both"
+        f"baseline {baseline.name!r}: {action}{cause} does not count: meanwhile, it was "
+        f"{_current_state(change, baseline)}; its changes keep both"
     )
 
 
-def _instead(change: Change, baseline: Baseline) -> str:
-    accepted = baseline.acceptances.get(change.benchmark)
+def _current_state(change: Change, baseline: Baseline) -> str:
+    acceptance = baseline.acceptances.get(change.benchmark)
     if baseline.removed:
         return "removed"
-    if accepted is not None:
-        return f"accepted from {accepted.run} on ({accepted.reason})"
+    if acceptance is not None:
+        return f"accepted from {acceptance.run} on ({acceptance.reason})"
     if change.action == "accept":
         return "set without the levels accepted before"
     branch = "no branch" if baseline.branch is None else f"branch {baseline.branch}"

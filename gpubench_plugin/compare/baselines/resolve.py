@@ -27,8 +27,8 @@ from gpubench_plugin.compare.matching import WINDOW
 from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem, nearest
 from gpubench_plugin.records import LAST, Run
-from gpubench_plugin.results import RunDirectory, StoredRun, find_run, read_run, runs_in
-from gpubench_plugin.results.registry import Reachable, reachable
+from gpubench_plugin.results import RunDirectory, StoredRun, find_run, load_run, runs_in
+from gpubench_plugin.results.registry import Connection, connect
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.compare.baselines.model import Baseline
     from gpubench_plugin.records import Result
-    from gpubench_plugin.results import Overview
+    from gpubench_plugin.results import RunOverview
     from gpubench_plugin.results.registry import Registry
 
     _Place: TypeAlias = tuple[str, str, str, str]  # benchmark, machine, clock, settings
 
 
-def names_a_run(text: str) -> bool:
-    """Whether `text` is a path or the id of a run, so that no baseline can be called so."""
+def looks_like_run(text: str) -> bool:
+    """Whether `text` is a path or a run id and hence no baseline name."""
     return _is_path(text) or RUN_ID.fullmatch(text) is not None
 
 
@@ -68,9 +68,9 @@ class Resolver(ExitStack):
         self._here = here
 
     @cached_property
-    def reached(self) -> Reachable:
+    def reached(self) -> Connection:
         """The registry, open until the end of the ``with`` block."""
-        return self.enter_context(reachable(self._url, self.results_dir))
+        return self.enter_context(connect(self._url, self.results_dir))
 
     @property
     def registry(self) -> Registry | None:
@@ -83,7 +83,7 @@ class Resolver(ExitStack):
         """The baselines here and in the registry."""
         return Baselines(self.results_dir, self.reached.registry, unanswered=self.reached.note)
 
-    def find(self, text: str) -> RunDirectory | Overview:
+    def find(self, text: str) -> RunDirectory | RunOverview:
         """The folder of the run that `text` names; else what the registry tells of it.
 
         Raises:
@@ -91,7 +91,7 @@ class Resolver(ExitStack):
                 registry does not answer, which others say.
         """
         try:
-            return find_run(self.results_dir, text, here=self._here)
+            return find_run(self.results_dir, text, cwd=self._here)
         except UsageProblem as problem:
             with suppress(RegistryError):
                 return self._registered(text, problem)
@@ -126,7 +126,7 @@ class Resolver(ExitStack):
             RegistryError: it is not here, and the registry does not answer; so for the following.
         """
         try:
-            run = read_run(text, results_dir=self.results_dir, here=self._here)
+            run = load_run(text, results_dir=self.results_dir, cwd=self._here)
         except UsageProblem as problem:
             run = self._stored(self._registered(text, problem))
         return Reference(label=text, kind="single", runs=(run,))
@@ -138,7 +138,7 @@ class Resolver(ExitStack):
         run counts, and in the registry.
         """
         try:
-            run = read_run(text, results_dir=self.results_dir, here=self._here)
+            run = load_run(text, results_dir=self.results_dir, cwd=self._here)
         except UsageProblem as problem:
             if not text or _is_path(text) or (self._here / text).exists():
                 raise
@@ -163,28 +163,28 @@ class Resolver(ExitStack):
         Raises:
             UsageProblem: also where it is the run to be judged itself.
         """
-        if names_a_run(text):
+        if looks_like_run(text):
             single = self.single(text)
             if head is not None and single.run.run_id == head.run_id != "":
                 raise UsageProblem(f"--baseline={text}: it is the very run that is to be judged")
             return single
         baselines = self.baselines()
         if (baseline := baselines.get(text)) is not None:
-            history = _History(baseline, self, benchmarks, head)
-            return history.reference((*baselines.notes, *_shadowed(text)))
+            history = _SampleCollector(baseline, self, benchmarks, head)
+            return history.resolve_reference((*baselines.notes, *_shadow_warning(text)))
         if text == LAST and head is not None:
-            return last_runs(head, results_dir=self.results_dir, reached=self.reached)
+            return last_runs(head, results_dir=self.results_dir, connection=self.reached)
         return Reference(
             label=text,
             kind="missing",
             # The note of a registry that broke off stands in the message already.
-            notes=(baselines.unknown(text), *(() if baselines.unanswered else baselines.notes)),
-            unanswered=baselines.unanswered,
-            slip=baselines.slip(text),
+            notes=(baselines.unknown(text), *(() if baselines.registry_error else baselines.notes)),
+            registry_error=baselines.registry_error,
+            typo_hint=baselines.typo_message(text),
         )
 
     def rested_on(self, baselines: Iterable[Baseline]) -> dict[str, str]:
-        """The ids of all runs that `baselines` have samples in, each with a baseline's name."""
+        """Ids of all sample runs of `baselines`, each with one baseline's name."""
         names: dict[str, str] = {}
         for baseline in baselines:
             pinned = self.reference(baseline.name, benchmarks=())
@@ -194,7 +194,7 @@ class Resolver(ExitStack):
             names |= {run.run_id: baseline.name for run in history.runs}
         return names
 
-    def _registered(self, text: str, problem: UsageProblem) -> Overview:
+    def _registered(self, text: str, problem: UsageProblem) -> RunOverview:
         """The run of the registry with the id `text`, or the only one anywhere that begins so.
 
         Raises:
@@ -215,7 +215,7 @@ class Resolver(ExitStack):
             raise problem
         return exact or runs[0]
 
-    def _stored(self, overview: Overview) -> Run:
+    def _stored(self, overview: RunOverview) -> Run:
         run = self.registry.run(overview.run_id) if self.registry is not None else None
         if run is None:
             raise UsageProblem(f"{overview.run_id} was removed from the registry just now")
@@ -224,7 +224,7 @@ class Resolver(ExitStack):
     def _first_pinned(self, text: str, problem: UsageProblem) -> Reference:
         """The first pinned run of the baseline `text`, or the run of the registry."""
         reference = self.reference(text, benchmarks=())
-        kind = RegistryError if reference.unanswered else UsageProblem
+        kind = RegistryError if reference.registry_error else UsageProblem
         if reference.kind == "missing":
             raise kind("; ".join((str(problem), *reference.notes))) from None
         if not reference.runs:
@@ -252,8 +252,8 @@ def directories_of(
     return tuple((folders[run], only) for run, only in level if run in folders)
 
 
-def _shadowed(name: str) -> Iterator[str]:
-    """That a baseline from before stands in the way of the last run."""
+def _shadow_warning(name: str) -> Iterator[str]:
+    """Warn that a baseline named like the keyword shadows the last run."""
     if name == LAST:
         yield (
             f"a baseline is called {LAST!r}, and is taken instead of the last run; pin its runs "
@@ -268,8 +268,8 @@ def _objections(run: Run, stored: StoredRun) -> list[str]:
         return [*objections(run, 0), f"whether it regressed cannot be read ({error})"]
 
 
-class _History:
-    """The samples of one baseline, collected by run id.
+class _SampleCollector:
+    """Collects the samples of one baseline by run id.
 
     A run may give some of them as an anchor, and others as one of the later runs of the branch.
     """
@@ -285,21 +285,21 @@ class _History:
         self._resolver = resolver
         self._benchmarks = benchmarks
         self._head = head
-        self._own = head.run_id if head is not None else ""
-        self._accepted = {n: a.run for n, a in baseline.acceptances.items() if n in benchmarks}
+        self._own_id = head.run_id if head is not None else ""
+        self._accepted_runs = {n: a.run for n, a in baseline.acceptances.items() if n in benchmarks}
         self._last_pin = max(baseline.runs, default="")
-        self._window = _Window(anchors=self._accepted, since=self._last_pin, head=head)
+        self._window = _Window(anchors=self._accepted_runs, since=self._last_pin, head=head)
         self._runs: dict[str, Run] = {}
         self._notes: list[str] = []
-        self._unanswered = ""
+        self._registry_error = ""
 
-    def reference(self, notes: Iterable[str]) -> Reference:
-        for run in self._found(self._baseline.runs, "pinned"):
+    def resolve_reference(self, notes: Iterable[str]) -> Reference:
+        for run in self._existing_runs(self._baseline.runs, "pinned"):
             self._add(self._window.take(run, pinned=True))
-        for run in self._found(sorted(set(self._accepted.values())), "accepted"):
-            own = {name for name, anchor in self._accepted.items() if anchor == run.run_id}
-            known = self._runs.get(run.run_id)
-            self._add(self._window.take(run, only=own, but=known.results if known else ()))
+        for run in self._existing_runs(sorted(set(self._accepted_runs.values())), "accepted"):
+            own_id = {name for name, anchor in self._accepted_runs.items() if anchor == run.run_id}
+            existing = self._runs.get(run.run_id)
+            self._add(self._window.take(run, only=own_id, but=existing.results if existing else ()))
         self._add_later()
         return Reference(
             label=self._baseline.name,
@@ -307,7 +307,7 @@ class _History:
             runs=tuple(self._runs[i] for i in sorted(self._runs)),
             pinned=self._baseline.runs,
             notes=(*notes, *self._notes),
-            unanswered=self._unanswered,
+            registry_error=self._registry_error,
         )
 
     def _add_later(self) -> None:
@@ -319,56 +319,58 @@ class _History:
             self._resolver.reached,
             branch=branch,
             head=self._head,
-            skipped={self._own, *self._baseline.runs},
+            excluded_ids={self._own_id, *self._baseline.runs},
         )
         by_anchor: dict[str, list[str]] = {}
         for name in self._benchmarks:
-            by_anchor.setdefault(self._accepted.get(name, self._last_pin), []).append(name)
+            by_anchor.setdefault(self._accepted_runs.get(name, self._last_pin), []).append(name)
         for anchor, names in sorted(by_anchor.items()):
             for run in source.since(anchor, names):
                 if self._window.full(names):
                     break
-                known = self._runs.get(run.run_id)
-                self._add(self._window.take(run, only=names, but=known.results if known else ()))
+                existing = self._runs.get(run.run_id)
+                self._add(
+                    self._window.take(run, only=names, but=existing.results if existing else ())
+                )
         self._notes += source.notes
 
     def _add(self, run: Run) -> None:
-        known = self._runs.get(run.run_id)
-        if known is not None:
-            self._runs[run.run_id] = replace(known, results={**known.results, **run.results})
+        existing = self._runs.get(run.run_id)
+        if existing is not None:
+            self._runs[run.run_id] = replace(existing, results={**existing.results, **run.results})
         elif run.results:
             self._runs[run.run_id] = run
 
-    def _found(self, run_ids: Iterable[str], what: str) -> Iterator[Run]:
-        """Those of the runs that are there; of the others a note tells."""
+    def _existing_runs(self, run_ids: Iterable[str], role: str) -> Iterator[Run]:
+        """The runs that exist; the others are noted."""
         results_dir = self._resolver.results_dir
         folders = {d.run_id: d for d in runs_in(results_dir)}
         for run_id in run_ids:
-            if run_id == self._own:
-                self._notes.append(f"{run_id} is {what}, but no sample: it is judged itself")
+            if run_id == self._own_id:
+                self._notes.append(f"{run_id} is {role}, but no sample: it is judged itself")
                 continue
             try:
                 run = StoredRun(folders[run_id]).run() if run_id in folders else None
             except GpubenchError as error:
-                self._notes.append(f"the {what} run {run_id}: {error}")
+                self._notes.append(f"the {role} run {run_id}: {error}")
                 run = None
-            where = f"is gone: neither in {results_dir} nor in the registry"
+            problem_text = f"is gone: neither in {results_dir} nor in the registry"
             try:
                 registry = None if run is not None else self._resolver.registry
                 run = registry.run(run_id) if registry is not None else run
             except RegistryError as error:
-                where = f"is not in {results_dir}, and whether the registry has it is not "
-                where += f"known: {error}"
-                self._unanswered = str(error)
+                problem_text = f"is not in {results_dir}, and whether the registry has it is not "
+                problem_text += f"known: {error}"
+                self._registry_error = str(error)
             if run is not None:
                 yield run
             else:
-                self._notes.append(f"the {what} run {run_id} {where}; it is no sample")
+                self._notes.append(f"the {role} run {run_id} {problem_text}; it is no sample")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Window:
-    """Takes runs, the anchors first and the others oldest first, and keeps what is a sample.
+    """Selects sample results, taking anchors first and then runs oldest first.
 
     The samples of a benchmark are its first so many results from its anchor on. Those of pinned and
     accepted runs are the level that is judged by; later ones tell the noise. The window does not
@@ -394,7 +396,7 @@ class _Window:
         only: Collection[str] | None = None,
         but: Collection[str] = (),
     ) -> Run:
-        """`run` with those of its results that are samples; of `only` these, and none of `but`.
+        """`run` restricted to results that are samples, within `only` and outside `but`.
 
         Of a `pinned` run a benchmark that was not measured stays: it tells what once was there.
         """
@@ -417,12 +419,12 @@ class _Window:
         return replace(run, results=kept)
 
     def _is_level(self, name: str, run: Run, *, pinned: bool) -> bool:
-        """Whether the run is what the benchmark's level was set by: accepted, else pinned."""
+        """Whether the run sets the benchmark's level: accepted, else pinned."""
         anchor = self.anchors.get(name)
         return pinned if anchor is None else run.run_id == anchor
 
     def full(self, benchmarks: Collection[str]) -> bool:
-        """Whether no further run can add a sample that the head's `benchmarks` are judged by."""
+        """Whether further runs cannot add samples for the head's `benchmarks`."""
         if self.head is None:
             return False
         machine = _text(self.head.machine)
@@ -445,27 +447,30 @@ def _place(machine: str, result: Result) -> _Place:
 
 
 def _text(facts: Mapping[str, Any]) -> str:
-    """Equal for equal facts: what a fingerprint is made of, without its hash."""
+    """Canonical text of facts, as hashed in a fingerprint."""
     return json.dumps(dict(facts), sort_keys=True, default=str) if facts else ""
 
 
-def the_benchmark(text: str, names: Iterable[str], where: str) -> str:
-    """The one of `names` that `text` is, or is a part of; `where` says whose names they are.
+def the_benchmark(text: str, names: Iterable[str], scope: str) -> str:
+    """Resolve `text` to one of `names`, by equality or substring; `scope` describes them.
 
     Raises:
         UsageProblem: it is a part of none, or of several; the message names them.
     """
-    known = sorted(names)
-    if text in known:
+    candidates = sorted(names)
+    if text in candidates:
         return text
-    found = [name for name in known if text in name]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    matches = [name for name in candidates if text in name]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
         raise UsageProblem(
-            f"{len(found)} benchmarks of {where} have {text!r} in them: {listed(found, most=10)}"
+            f"{len(matches)} benchmarks of {scope} have {text!r} in them: "
+            f"{listed(matches, most=10)}"
         )
-    short = {name.rpartition("::")[2]: name for name in known}
-    hint = nearest(text, known) or nearest(text, short)
-    there = f"; there are: {listed(known, most=10)}" if known else "; there is none at all"
-    raise UsageProblem(f"no benchmark of {where} has {text!r} in it{hint}{there}")
+    short = {name.rpartition("::")[2]: name for name in candidates}
+    hint = nearest(text, candidates) or nearest(text, short)
+    listing = (
+        f"; there are: {listed(candidates, most=10)}" if candidates else "; there is none at all"
+    )
+    raise UsageProblem(f"no benchmark of {scope} has {text!r} in it{hint}{listing}")

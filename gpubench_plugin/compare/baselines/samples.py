@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.records import Run
     from gpubench_plugin.results import RunDirectory
-    from gpubench_plugin.results.registry import Reachable, Registry
+    from gpubench_plugin.results.registry import Connection, Registry
 
 
-LOOKED_AT: Final = 1000
+MAX_SEARCHED: Final = 1000
 """Folders that are read, at most, where there is no registry."""
 
 _OF_ANY_MACHINE: Final = 10 * WINDOW
@@ -30,40 +30,40 @@ _OF_ANY_MACHINE: Final = 10 * WINDOW
 
 
 class LaterRuns:
-    """The complete, clean, not regressed runs of a branch, the oldest first.
+    """Complete, clean runs of a branch without regressions, oldest first.
 
-    `skipped` are ids of runs that are not wanted. `notes` says where the runs came from where that
-    is not the registry, and which folder could not be read.
+    `excluded_ids` are ids of runs that are not wanted. `notes` says where the runs came from where
+    that is not the registry, and which folder could not be read.
     """
 
     def __init__(
         self,
         results_dir: Path,
-        reached: Reachable,
+        connection: Connection,
         *,
         branch: str,
         head: Run | None,
-        skipped: Collection[str],
+        excluded_ids: Collection[str],
     ):
         self.notes: list[str] = []
         self._results_dir = results_dir
-        self._registry: Registry | None = reached.registry
+        self._registry: Registry | None = connection.registry
         self._branch = branch
         self._head = head
-        self._skipped = frozenset(skipped)
-        self._read: dict[str, Run | None] = {}
-        if reached.note:
-            self._fall_back(reached.note)
+        self._skipped = frozenset(excluded_ids)
+        self._runs_by_id: dict[str, Run | None] = {}
+        if connection.note:
+            self._use_folders(connection.note)
 
     def since(self, run_id: str, benchmarks: Collection[str]) -> Iterator[Run]:
-        """Those from `run_id` on that have one of `benchmarks`; others in them do not count."""
+        """Runs from `run_id` on with any of `benchmarks`, restricted to those."""
         if self._registry is not None:
             try:
-                found = self._registered(self._registry, run_id, benchmarks)
+                candidates = self._registered(self._registry, run_id, benchmarks)
             except RegistryError as error:
-                self._fall_back(str(error))
+                self._use_folders(str(error))
             else:
-                yield from (run for run in found if run.run_id not in self._skipped)
+                yield from (run for run in candidates if run.run_id not in self._skipped)
                 return
         yield from self._in_folders(run_id)
 
@@ -80,31 +80,32 @@ class LaterRuns:
         )
 
     def _in_folders(self, run_id: str) -> Iterator[Run]:
-        later = [d for d in runs_in(self._results_dir) if d.run_id >= run_id]
-        if len(later) > LOOKED_AT:
+        candidates = [d for d in runs_in(self._results_dir) if d.run_id >= run_id]
+        if len(candidates) > MAX_SEARCHED:
             self.notes.append(
-                f"only the first {LOOKED_AT} runs after its pin were looked at; a registry looks "
+                f"only the first {MAX_SEARCHED} runs after its pin were looked at; a registry "
+                "looks "
                 "at all"
             )
-        for directory in later[:LOOKED_AT]:
+        for directory in candidates[:MAX_SEARCHED]:
             if directory.run_id in self._skipped:
                 continue
-            if directory.run_id not in self._read:
-                self._read[directory.run_id] = self._fitting(directory)
-            if (run := self._read[directory.run_id]) is not None:
+            if directory.run_id not in self._runs_by_id:
+                self._runs_by_id[directory.run_id] = self._qualifying_run(directory)
+            if (run := self._runs_by_id[directory.run_id]) is not None:
                 yield run
 
-    def _fitting(self, directory: RunDirectory) -> Run | None:
+    def _qualifying_run(self, directory: RunDirectory) -> Run | None:
         try:
             stored = StoredRun(directory)
             run = stored.run()
-            fit = run.branch == self._branch and not objections(run, len(stored.regressed))
+            qualifies = run.branch == self._branch and not objections(run, len(stored.regressed))
         except GpubenchError as error:
             self.notes.append(f"left out: {error}")
             return None
-        return run if fit else None
+        return run if qualifies else None
 
-    def _fall_back(self, reason: str) -> None:
+    def _use_folders(self, reason: str) -> None:
         self._registry = None
         self.notes.append(
             f"without the registry, only the runs in {self._results_dir} are seen: {reason}"
@@ -112,7 +113,7 @@ class LaterRuns:
 
 
 def _fingerprints(head: Run, benchmarks: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Of those that the head has measured: no other one tells its clock."""
+    """Fingerprints of the benchmarks that the head measured; others have no timer."""
     for name in benchmarks:
         result = head.results.get(name)
         if result is not None and result.timer:
@@ -120,7 +121,7 @@ def _fingerprints(head: Run, benchmarks: Collection[str]) -> Iterator[tuple[str,
 
 
 def objections(run: Run, regressions: int) -> list[str]:
-    """What speaks against `run`, whose verdicts have so many `regressions`; empty: nothing."""
+    """Objections to `run` as a sample, given its number of `regressions`; empty if none."""
     reasons = []
     if run.status != "complete":
         reasons.append(f"it is {run.status or 'of unknown status'}, not complete")
@@ -136,7 +137,7 @@ def objections(run: Run, regressions: int) -> list[str]:
 
 
 def pin_objections(run: Run) -> list[str]:
-    """What else speaks against pinning `run`: most of its numbers are known to be no level."""
+    """Further objections to pinning `run`: most of its results are throttled or unsteady."""
     return _mostly(run, THROTTLED, UNSTEADY)
 
 

@@ -1,4 +1,4 @@
-"""The store of baselines: one file per name, shared between machines through the registry.
+"""Baseline store: one file per name, shared between machines through the registry.
 
 The files ``<results>/baselines/<name>.json`` are the truth. The registry holds a copy of each, so
 that other machines share it; a file and a copy are merged, change by change. Nothing changes a
@@ -20,9 +20,9 @@ from gpubench_plugin.compare.baselines.model import (
     Merge,
     baseline_name,
     from_text,
-    merged,
-    overruled,
-    replayed,
+    merge,
+    replay,
+    superseded_changes,
     to_text,
 )
 from gpubench_plugin.environment import files, json_files, locked
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BaselineFiles:
-    """The files of baselines in `folder`, which need not exist."""
+    """Baseline files in `folder`, which need not exist."""
 
     folder: Path
 
     def names(self) -> list[str]:
-        """The names of the files there are, also of broken ones and of removed baselines."""
+        """Names of all files, including broken ones and removed baselines."""
         return [path.stem for path in self._paths() if is_path_component(path.stem)]
 
-    def strays(self) -> list[str]:
-        """Lines on files that no baseline can have, as ``main copy.json``: they are left out."""
+    def stray_file_warnings(self) -> list[str]:
+        """Warnings about files whose names cannot be baselines, such as ``main copy.json``."""
         return [
             f"{path} is left out: no baseline can be called {path.stem!r}"
             for path in sorted(self._paths())
@@ -61,11 +61,11 @@ class BaselineFiles:
         return [path for path in paths if not path.name.startswith(".")]
 
     def path(self, name: str) -> Path:
-        """The file of the baseline called so; raises UsageProblem where none can be."""
+        """Path of the named baseline's file; raises UsageProblem for an invalid name."""
         return self.folder / f"{path_component('baseline', name)}.json"
 
     def read(self, name: str) -> Baseline | None:
-        """What the file says, None where there is none; raises ResultsError."""
+        """Read the file, None if missing; raises ResultsError."""
         path = self.path(name)
         try:
             text = files.read(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
@@ -75,17 +75,17 @@ class BaselineFiles:
 
 
 def from_copy(name: str, text: str) -> Baseline:
-    """The baseline in the text of the registry's copy; raises ResultsError."""
+    """Parse the registry's copy of a baseline; raises ResultsError."""
     return from_text(text, f"baseline {name!r} in the registry")
 
 
 def merge_files(connection: Connection, results_dir: Path, report: Report) -> None:
-    """Merge the files of baselines below `results_dir` into the copies that are stored.
+    """Merge the baseline files below `results_dir` into the registry's copies.
 
     What goes wrong with one of them is in `report`; the others are merged all the same.
     """
     files = BaselineFiles(results_dir / "baselines")
-    report.notes += files.strays()
+    report.notes += files.stray_file_warnings()
     for name in sorted(files.names()):
         try:
             _merge_file(connection, files, name)
@@ -94,7 +94,7 @@ def merge_files(connection: Connection, results_dir: Path, report: Report) -> No
 
 
 def _merge_file(connection: Connection, files: BaselineFiles, name: str) -> None:
-    """Merge the baseline in a file into the copy that is stored, if there is one.
+    """Merge one baseline file into the registry's copy, if any.
 
     Raises:
         UsageProblem, ResultsError: no baseline can be called so, or one of both cannot be read.
@@ -110,7 +110,7 @@ def _merge_file(connection: Connection, files: BaselineFiles, name: str) -> None
 
 
 def merged_copy(baseline: Baseline, copy: str | None) -> tuple[str, str]:
-    """The text of the registry's copy once `baseline` is merged into it, and its last change.
+    """Text of the registry's copy after merging `baseline`, and its last change.
 
     It is the same text where `baseline` has no change that the copy has not.
 
@@ -119,9 +119,11 @@ def merged_copy(baseline: Baseline, copy: str | None) -> tuple[str, str]:
     """
     if copy is None:
         return to_text(baseline), baseline.changed
-    stored = from_copy(baseline.name, copy)
-    both = merged(baseline, stored).baseline
-    return (copy if both == stored else to_text(both)), both.changed
+    stored_copy = from_copy(baseline.name, copy)
+    merged_baseline = merge(baseline, stored_copy).baseline
+    return (
+        copy if merged_baseline == stored_copy else to_text(merged_baseline)
+    ), merged_baseline.changed
 
 
 KIND: Final = "baseline"
@@ -129,7 +131,7 @@ KIND: Final = "baseline"
 
 
 class Baselines:
-    """The baselines of a results folder, and their copies in `registry`, if there is one.
+    """Baselines of a results directory and their copies in `registry`, if any.
 
     A registry that does not answer costs nothing but the sharing: `notes` then says so, in a line
     for the user. `unanswered` is why it does not answer, empty where it does or none is expected;
@@ -146,15 +148,15 @@ class Baselines:
     ):
         self.folder = results_dir / "baselines"
         self.notes: list[str] = []
-        self.unanswered = unanswered
+        self.registry_error = unanswered
         self._files = BaselineFiles(self.folder)
         self._registry = registry
         self._now = now
 
     def names(self) -> tuple[str, ...]:
-        """The names of the baselines there are, sorted; of a broken file as well."""
-        shared = self._copies()
-        return tuple(name for name in self._every(shared) if self._is_listed(name, shared))
+        """Sorted names of existing baselines, including broken files."""
+        copies = self._copies()
+        return tuple(name for name in self._all_names(copies) if self._is_listed(name, copies))
 
     def the_only(self) -> str:
         """The name of the only baseline, for a command that was given none.
@@ -166,8 +168,8 @@ class Baselines:
         names = self.names()
         if len(names) > 1:
             raise UsageProblem(f"--baseline: there are several, name one: {', '.join(names)}")
-        if not names and self.unanswered:
-            raise RegistryError(f"which baselines there are is not known: {self.unanswered}")
+        if not names and self.registry_error:
+            raise RegistryError(f"which baselines there are is not known: {self.registry_error}")
         if not names:
             raise UsageProblem(
                 "--baseline: there is no baseline yet; make one: gpubench baseline set"
@@ -175,29 +177,29 @@ class Baselines:
         return names[0]
 
     def get(self, name: str) -> Baseline | None:
-        """The baseline called so; None where none is known, see `unanswered`.
+        """The named baseline; None if unknown, see `unanswered`.
 
         Raises:
             ResultsError: its file, or its copy in the registry, cannot be read, or is newer than
                 this version knows.
         """
-        found = self._settled(name, self._copies())
-        return None if found is None or found.removed else found
+        baseline = self._merge_and_write(name, self._copies())
+        return None if baseline is None or baseline.removed else baseline
 
-    def expect(self, name: str) -> Baseline:
-        """The baseline called so.
+    def require(self, name: str) -> Baseline:
+        """The named baseline; raises if unknown.
 
         Raises:
             UsageProblem: there is none; the message names those there are.
             RegistryError: there is none here, and the registry does not answer.
             ResultsError: as :meth:`get`.
         """
-        if (found := self.get(name)) is not None:
-            return found
+        if (baseline := self.get(name)) is not None:
+            return baseline
         raise self._missing(name)
 
-    def stands(self, name: str) -> bool:
-        """Whether there is a baseline called so.
+    def exists(self, name: str) -> bool:
+        """Whether the named baseline exists.
 
         Raises:
             RegistryError: none is known, and the registry does not answer.
@@ -205,32 +207,35 @@ class Baselines:
         """
         if self.get(name) is not None:
             return True
-        if self.unanswered:
+        if self.registry_error:
             raise self._missing(name)
         return False
 
     def unknown(self, name: str) -> str:
-        """The message that no baseline is called `name`, or that nobody knows it."""
-        if self.unanswered:
-            return f"whether there is a baseline {name!r} is not known: {self.unanswered}"
+        """Error message for an unknown baseline, or for one that could not be looked up."""
+        if self.registry_error:
+            return f"whether there is a baseline {name!r} is not known: {self.registry_error}"
         names = self.names()
-        there = f"there are: {', '.join(names)}" if names else "there is none yet"
-        return f"no baseline is called {name!r}{nearest(name, names)}; {there}"
+        listing = f"there are: {', '.join(names)}" if names else "there is none yet"
+        return f"no baseline is called {name!r}{nearest(name, names)}; {listing}"
 
-    def slip(self, name: str) -> str:
-        """The message that `name` is likely a slip for another baseline's; else empty.
+    def typo_message(self, name: str) -> str:
+        """Error message if `name` is probably a typo of another baseline; else empty.
 
         One that was a baseline once is none. This only looks: nothing is merged.
         """
-        shared = self._copies()
-        known = {*self._files.names(), *shared}
-        if self.unanswered or name in known:
+        copies = self._copies()
+        all_names = {*self._files.names(), *copies}
+        if self.registry_error or name in all_names:
             return ""
-        near = near_miss(name, (other for other in known if self._stands(other, shared)))
-        if near is None:
+        suggestion = near_miss(
+            name, (candidate for candidate in all_names if self._exists(candidate, copies))
+        )
+        if suggestion is None:
             return ""
         return (
-            f"no baseline is called {name!r} (did you mean {near!r}?); if it is to be a new one, "
+            f"no baseline is called {name!r} (did you mean {suggestion!r}?); if it is to be a new "
+            "one, "
             f"make it first: gpubench baseline set {name} RUN"
         )
 
@@ -241,11 +246,11 @@ class Baselines:
         *,
         branch: str | None,
         reason: str = "",
-        forced: Sequence[str] = (),
+        overridden: Sequence[str] = (),
         reset_accepted: bool = False,
         if_missing: bool = False,
     ) -> Baseline:
-        """Pin `runs` under `name`; earlier pins no longer count, accepted levels stay.
+        """Pin `runs` under `name`, replacing earlier pins; accepted levels are kept.
 
         With `reset_accepted` those no longer count either. With `if_missing` a baseline that
         stands is left as it is, and returned.
@@ -255,47 +260,47 @@ class Baselines:
             RegistryError: with `if_missing`, nobody knows whether there is one.
             ResultsError: the file could not be written, or what stands there not be read.
         """
-        pinned = tuple(sorted(set(runs)))
+        run_ids = tuple(sorted(set(runs)))
 
         def change(old: Baseline | None, time: str) -> Baseline:
             if if_missing and old is not None and not old.removed:
                 return old
-            if if_missing and self.unanswered:
+            if if_missing and self.registry_error:
                 raise self._missing(name)
             return _after(
                 old,
                 name,
                 time=time,
                 action="set",
-                runs=pinned,
+                runs=run_ids,
                 branch=branch,
                 reason=reason,
-                forced=tuple(forced),
+                forced=tuple(overridden),
                 reset_accepted=reset_accepted,
             )
 
         return self._change(baseline_name(name), change, may_be_overruled=if_missing)
 
     def accept(self, name: str, run: str, benchmark: str, *, reason: str) -> Baseline:
-        """Let `benchmark` have its accepted level from `run` on.
+        """Start an accepted level of `benchmark` with `run`.
 
         Raises:
             UsageProblem: there is no such baseline, or no reason.
-            RegistryError: as :meth:`expect`.
+            RegistryError: as :meth:`require`.
             ResultsError: as :meth:`set`.
         """
         if not reason.strip():
             raise UsageProblem("--reason: empty; allowed: a text that says why it is accepted")
 
         def change(old: Baseline | None, time: str) -> Baseline:
-            standing = self._standing(old, name)
+            current = self._require_existing(old, name)
             return _after(
-                standing,
+                current,
                 name,
                 time=time,
                 action="accept",
                 runs=(run,),
-                branch=standing.branch,
+                branch=current.branch,
                 benchmark=benchmark,
                 reason=reason,
             )
@@ -303,60 +308,60 @@ class Baselines:
         return self._change(name, change)
 
     def remove(self, name: str, *, reason: str = "") -> Baseline:
-        """Let `name` stand for nothing; its file stays and says so.
+        """Remove baseline `name`; its file stays as a tombstone.
 
         Raises:
             UsageProblem: there is no such baseline.
-            RegistryError: as :meth:`expect`.
+            RegistryError: as :meth:`require`.
             ResultsError: as :meth:`set`.
         """
 
         def change(old: Baseline | None, time: str) -> Baseline:
-            runs = self._standing(old, name).runs
+            runs = self._require_existing(old, name).runs
             return _after(
                 old, name, time=time, action="remove", runs=runs, branch=None, reason=reason
             )
 
         return self._change(name, change)
 
-    def kept_runs(self) -> dict[str, tuple[str, ...]]:
-        """The ids of all runs that baselines rest on, each with the baselines' names.
+    def pinned(self) -> dict[str, tuple[str, ...]]:
+        """Ids of all runs that baselines depend on, with the baselines' names.
 
         Raises:
             ResultsError: a baseline cannot be read, so nobody knows what it rests on.
         """
-        kept: dict[str, tuple[str, ...]] = {}
-        shared = self._copies()
-        for name in self._every(shared):
-            found = self._settled(name, shared)
-            for run in found.kept if found else ():
-                kept[run] = (*kept.get(run, ()), name)
-        return kept
+        names_by_run: dict[str, tuple[str, ...]] = {}
+        copies = self._copies()
+        for name in self._all_names(copies):
+            baseline = self._merge_and_write(name, copies)
+            for run in baseline.protected_runs if baseline else ():
+                names_by_run[run] = (*names_by_run.get(run, ()), name)
+        return names_by_run
 
-    def _every(self, shared: Mapping[str, str]) -> list[str]:
-        """The names of all files and copies, also of broken and removed ones."""
-        self._note(self._files.strays())
-        return sorted({*self._files.names(), *shared})
+    def _all_names(self, copies: Mapping[str, str]) -> list[str]:
+        """Names of all files and copies, including broken and removed ones."""
+        self._note(self._files.stray_file_warnings())
+        return sorted({*self._files.names(), *copies})
 
-    def _is_listed(self, name: str, shared: Mapping[str, str]) -> bool:
+    def _is_listed(self, name: str, copies: Mapping[str, str]) -> bool:
         try:
-            found = self._settled(name, shared)
+            baseline = self._merge_and_write(name, copies)
         except ResultsError:
             return True
-        return found is not None and not found.removed
+        return baseline is not None and not baseline.removed
 
-    def _standing(self, found: Baseline | None, name: str) -> Baseline:
-        if found is None or found.removed:
+    def _require_existing(self, baseline: Baseline | None, name: str) -> Baseline:
+        if baseline is None or baseline.removed:
             raise self._missing(name)
-        return found
+        return baseline
 
     def _missing(self, name: str) -> GpubenchError:
-        return (RegistryError if self.unanswered else UsageProblem)(self.unknown(name))
+        return (RegistryError if self.registry_error else UsageProblem)(self.unknown(name))
 
-    def _stands(self, name: str, shared: Mapping[str, str]) -> bool:
-        """Whether it does, or is broken."""
+    def _exists(self, name: str, copies: Mapping[str, str]) -> bool:
+        """Whether it exists, or is broken."""
         try:
-            merge = self._merge(name, shared)
+            merge = self._merge(name, copies)
         except ResultsError:
             return True
         return merge is not None and not merge.baseline.removed
@@ -368,7 +373,7 @@ class Baselines:
         *,
         may_be_overruled: bool = False,
     ) -> Baseline:
-        """Write what `change` makes of the baseline, which it gets with the time of the act.
+        """Apply `change`, called with the baseline and the current time, and write the result.
 
         Others may change it at the same time; all of it is kept, and :func:`.model.replayed` says
         what counts.
@@ -388,24 +393,24 @@ class Baselines:
         if new is old:
             self._catch_up(new)
             return new
-        merge = self._shared(new)
+        merge = self._merge_into_registry(new)
         self._catch_up(merge.baseline)
-        reasons = dict(merge.overruled)
-        own = "" if may_be_overruled else reasons.pop(new.changes[-1], "")
+        reasons = dict(merge.superseded)
+        own_reason = "" if may_be_overruled else reasons.pop(new.changes[-1], "")
         self._note(reasons.values())
-        if own:
-            raise ResultsError(own)
+        if own_reason:
+            raise ResultsError(own_reason)
         return merge.baseline
 
-    def _settled(self, name: str, shared: Mapping[str, str]) -> Baseline | None:
-        """What the file and the copy make together, and are from now on; also a removed one."""
-        found = self._merged(name, shared)
-        if found is not None:
-            self._catch_up(found)
-        return found
+    def _merge_and_write(self, name: str, copies: Mapping[str, str]) -> Baseline | None:
+        """Merge file and copy and write back the result, also of a removed baseline."""
+        merged_baseline = self._merged(name, copies)
+        if merged_baseline is not None:
+            self._catch_up(merged_baseline)
+        return merged_baseline
 
     def _catch_up(self, baseline: Baseline) -> None:
-        """Give the file, where there is one, the changes that only `baseline` has.
+        """Write changes missing in the file, if it exists.
 
         Without the registry it would else be judged by what others have long overruled.
         """
@@ -415,8 +420,8 @@ class Baselines:
         try:
             with locked(self.folder):
                 file = self._files.read(baseline.name)
-                both = baseline if file is None else merged(file, baseline).baseline
-                json_files.write_text(path, to_text(both))
+                merged_baseline = baseline if file is None else merge(file, baseline).baseline
+                json_files.write_text(path, to_text(merged_baseline))
         except ResultsError as error:
             self._note([f"{path} lacks what others changed: {error}"])
 
@@ -424,27 +429,27 @@ class Baselines:
         file = self._files.read(baseline.name)
         return file is not None and not {*baseline.changes} <= {*file.changes}
 
-    def _merged(self, name: str, shared: Mapping[str, str]) -> Baseline | None:
-        """What the file and the registry's copy make together, which is the copy from now on."""
-        merge = self._merge(name, shared)
+    def _merged(self, name: str, copies: Mapping[str, str]) -> Baseline | None:
+        """Merge file and registry copy, and store the result as the copy."""
+        merge = self._merge(name, copies)
         if merge is None:
             return None
-        self._note(merge.overruled.values())
-        both = merge.baseline
-        if name in shared and from_copy(name, shared[name]) == both:
-            return both
-        return self._shared(both).baseline
+        self._note(merge.superseded.values())
+        merged_baseline = merge.baseline
+        if name in copies and from_copy(name, copies[name]) == merged_baseline:
+            return merged_baseline
+        return self._merge_into_registry(merged_baseline).baseline
 
-    def _merge(self, name: str, shared: Mapping[str, str]) -> Merge | None:
-        """What the file and the registry's copy make together, where there is one of them."""
+    def _merge(self, name: str, copies: Mapping[str, str]) -> Merge | None:
+        """Merge file and registry copy, if at least one exists."""
         file = self._files.read(name)
-        copy = from_copy(name, shared[name]) if name in shared else None
+        copy = from_copy(name, copies[name]) if name in copies else None
         if file is None or copy is None:
-            alone = file or copy
-            return None if alone is None else Merge(baseline=alone, overruled={})
+            unmerged = file or copy
+            return None if unmerged is None else Merge(baseline=unmerged, superseded={})
         if {*file.changes} <= {*copy.changes}:
-            return Merge(baseline=copy, overruled=overruled(file, copy))
-        return merged(file, copy)
+            return Merge(baseline=copy, superseded=superseded_changes(file, copy))
+        return merge(file, copy)
 
     def _copies(self) -> Mapping[str, str]:
         if self._registry is None:
@@ -452,40 +457,40 @@ class Baselines:
         try:
             return self._registry.documents(KIND)
         except RegistryError as error:
-            self._without_registry(f"baselines of other machines are not seen: {error}")
-            self.unanswered = str(error)
+            self._drop_registry(f"baselines of other machines are not seen: {error}")
+            self.registry_error = str(error)
             return {}
 
-    def _shared(self, baseline: Baseline) -> Merge:
-        """What `baseline` and the registry's copy make together, which is the copy from now on."""
-        alone = Merge(baseline=baseline, overruled={})
+    def _merge_into_registry(self, baseline: Baseline) -> Merge:
+        """Merge `baseline` into the registry's copy and store it."""
+        unmerged = Merge(baseline=baseline, superseded={})
         if self._registry is None:
-            return alone
+            return unmerged
         try:
             copy = self._registry.merge_document(
                 KIND, baseline.name, partial(merged_copy, baseline)
             )
         except RegistryError as error:
-            self._without_registry(
+            self._drop_registry(
                 f"{self._files.path(baseline.name)} was written, but other machines do not see it "
                 f"until the registry can be reached again: {error}"
             )
-            return alone
-        return alone if copy is None else merged(baseline, from_copy(baseline.name, copy))
+            return unmerged
+        return unmerged if copy is None else merge(baseline, from_copy(baseline.name, copy))
 
-    def _without_registry(self, note: str) -> None:
+    def _drop_registry(self, note: str) -> None:
         self._registry = None
         self._note([note])
 
     def _note(self, lines: Iterable[str]) -> None:
-        """Keep `lines` for the user, each once."""
+        """Collect `lines` for the user without duplicates."""
         self.notes += [line for line in dict.fromkeys(lines) if line not in self.notes]
 
 
-def _after(old: Baseline | None, name: str, **act: Any) -> Baseline:
-    """What the name stands for after one more :class:`.model.Change`, which `act` are fields of."""
-    change = Change(id=secrets.token_hex(6), **act)
-    return replayed(name, (*(old.changes if old else ()), change))
+def _after(old: Baseline | None, name: str, **fields: Any) -> Baseline:
+    """Replay the history of `name` with one more :class:`.model.Change` of these fields."""
+    change = Change(id=secrets.token_hex(6), **fields)
+    return replay(name, (*(old.changes if old else ()), change))
 
 
 _SEPARATOR: Final = re.compile(r"([-.])")
@@ -501,54 +506,60 @@ _REPLACED: Final = 6
 
 
 def near_miss(name: str, names: Iterable[str]) -> str | None:
-    """The one of `names` that `name` is likely to mean, though it is none of them.
+    """The existing name that `name` is probably a typo of.
 
     One slip counts: four of five misspellings are one edit away from what was meant, and the first
     letter is seldom wrong (Damerau, 1964; Pollock and Zamora, 1984). Short words, first and last
     letters and numbers are what tells names of one project apart: ``cpu`` and ``gpu``, ``train``
     and ``trains``, ``a100`` and ``h100``.
     """
-    known = sorted(names)
-    if name in known:
+    candidates = sorted(names)
+    if name in candidates:
         return None
-    return next((other for other in known if _is_slip(name, other)), None)
+    return next((candidate for candidate in candidates if _is_slip(name, candidate)), None)
 
 
 def _is_slip(name: str, other: str) -> bool:
-    """Whether they differ in cases, in ``_`` for ``-``, or in one misspelt word."""
-    one, two = _words(name), _words(other)
-    if len(one) != len(two):
+    """Whether they differ only in case, ``_`` for ``-``, or one misspelt word."""
+    words, other_words = _words(name), _words(other)
+    if len(words) != len(other_words):
         return False
-    unlike = [(a, b) for a, b in zip(one, two, strict=True) if a != b]
-    return not unlike or (len(unlike) == 1 and _is_misspelt(*unlike[0]))
+    differing = [(a, b) for a, b in zip(words, other_words, strict=True) if a != b]
+    return not differing or (len(differing) == 1 and _is_misspelt(*differing[0]))
 
 
 def _words(name: str) -> list[str]:
-    """The words and what is between them."""
+    """Words and separators."""
     return _SEPARATOR.split(name.lower().replace("_", "-"))
 
 
-def _is_misspelt(one: str, two: str) -> bool:
-    """Whether the words differ in one swap, one letter too many, or a wrong one inside."""
-    short, long = sorted((one, two), key=len)
-    if any(letter.isdigit() for letter in short + long):
+def _is_misspelt(word: str, other_word: str) -> bool:
+    """Whether the words differ by one transposition, one extra letter or one wrong inner letter."""
+    shorter, longer = sorted((word, other_word), key=len)
+    if any(letter.isdigit() for letter in shorter + longer):
         return False
-    letters = enumerate(zip(short, long, strict=False))
-    same = next((at for at, (a, b) in letters if a != b), len(short))
-    if len(short) == len(long):
-        return _is_swapped(short, long, same) or _is_replaced(short, long, same)
-    return len(long) >= _ADDED and short[same:] == long[same + 1 :] and _is_inside(long, same)
+    letters = enumerate(zip(shorter, longer, strict=False))
+    common = next((at for at, (a, b) in letters if a != b), len(shorter))
+    if len(shorter) == len(longer):
+        return _is_swapped(shorter, longer, common) or _is_replaced(shorter, longer, common)
+    return (
+        len(longer) >= _ADDED
+        and shorter[common:] == longer[common + 1 :]
+        and _is_inside(longer, common)
+    )
 
 
-def _is_swapped(one: str, two: str, at: int) -> bool:
-    swapped = one[:at] + one[at : at + 2][::-1] + one[at + 2 :]
-    return len(one) >= _SWAPPED and swapped == two
+def _is_swapped(word: str, other_word: str, at: int) -> bool:
+    swapped = word[:at] + word[at : at + 2][::-1] + word[at + 2 :]
+    return len(word) >= _SWAPPED and swapped == other_word
 
 
-def _is_replaced(one: str, two: str, at: int) -> bool:
-    return len(one) >= _REPLACED and 0 < at < len(one) - 1 and one[at + 1 :] == two[at + 1 :]
+def _is_replaced(word: str, other_word: str, at: int) -> bool:
+    return (
+        len(word) >= _REPLACED and 0 < at < len(word) - 1 and word[at + 1 :] == other_word[at + 1 :]
+    )
 
 
 def _is_inside(word: str, at: int) -> bool:
-    """Whether the letter is neither the first nor the last, or is the one before it once more."""
+    """Whether the letter is an inner one, or repeats its predecessor."""
     return at > 0 and (at < len(word) - 1 or word[at] == word[at - 1])

@@ -1,4 +1,4 @@
-"""The trend of a metric over runs: its course, and the change points where its level moves.
+"""Trend of a metric over runs, with change points where its level shifts.
 
 It is for the report on a main branch, never for a gate: nothing is judged here.
 """
@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare.comparability import differing_amounts, fixed_work
+from gpubench_plugin.compare.comparability import differing_amounts, requested_work
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, step_time_of, value_of
 from gpubench_plugin.environment import fingerprint_of
 from gpubench_plugin.errors import GpubenchError, RegistryError
@@ -37,7 +37,7 @@ _PENALTY: Final = 7.0
 
 
 def change_points(values: Sequence[float]) -> list[int] | None:
-    """The positions in `values`, oldest first, at which a new level begins.
+    """Indices in `values`, oldest first, at which a new level starts.
 
     None where `ruptures` is not installed (the extra ``history``): nothing is looked for.
 
@@ -52,8 +52,10 @@ def change_points(values: Sequence[float]) -> list[int] | None:
     median of their neighbourhood of five. Values that are not positive are left out. Of fewer than
     eight values there are no change points.
     """
-    fit = [position for position, value in enumerate(values) if math.isfinite(value) and value > 0]
-    if len(fit) < FEWEST:
+    usable = [
+        position for position, value in enumerate(values) if math.isfinite(value) and value > 0
+    ]
+    if len(usable) < FEWEST:
         return []
     try:
         from ruptures import KernelCPD
@@ -61,12 +63,12 @@ def change_points(values: Sequence[float]) -> list[int] | None:
         return None
     import numpy as np
 
-    logs = np.log([values[position] for position in fit])
+    logs = np.log([values[position] for position in usable])
     noise = max(_noise(logs), _FLOOR)
-    scaled = _tamed(logs / noise)
+    scaled = _clip_outliers(logs / noise)
     search = KernelCPD(kernel="linear", min_size=_LEVEL).fit(scaled.reshape(-1, 1))
-    ends = search.predict(pen=_PENALTY * math.log(len(fit)))
-    return [fit[end] for end in ends[:-1]]
+    ends = search.predict(pen=_PENALTY * math.log(len(usable)))
+    return [usable[end] for end in ends[:-1]]
 
 
 def _noise(logs: NDArray[float64]) -> float:
@@ -77,12 +79,12 @@ def _noise(logs: NDArray[float64]) -> float:
     return float(np.median(np.abs(np.diff(logs))) * 1.4826 / math.sqrt(2))
 
 
-def _tamed(scaled: NDArray[float64]) -> NDArray[float64]:
+def _clip_outliers(scaled: NDArray[float64]) -> NDArray[float64]:
     import numpy as np
 
-    around = np.lib.stride_tricks.sliding_window_view(np.pad(scaled, 2, mode="edge"), 5)
-    middle = np.median(around, axis=1)
-    return np.clip(scaled, middle - 3, middle + 3)
+    neighbourhoods = np.lib.stride_tricks.sliding_window_view(np.pad(scaled, 2, mode="edge"), 5)
+    medians = np.median(neighbourhoods, axis=1)
+    return np.clip(scaled, medians - 3, medians + 3)
 
 
 _LOOKED_AT: Final = 20
@@ -91,7 +93,7 @@ _LOOKED_AT: Final = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """The number by which a metric of one run is judged: the median over its launches.
+    """One run's value of a metric: the median over its launches.
 
     `started` is UTC in ISO 8601. `fingerprint` is equal where machine, settings and clock are
     comparable. `work` holds the amounts of work in a call by name; None where they are unknown, or
@@ -110,25 +112,26 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class LevelChange:
-    """A new level begins at `point`, which is number `index` of its course.
+    """A level change at `point`, number `index` of its segment.
 
-    `before` and `after` are the medians of the levels, `change` the fraction by which they differ.
+    `old_level` and `new_level` are the medians of the levels, `change` the fraction by which they
+    differ.
     """
 
     index: int
     point: Point
-    before: float
-    after: float
+    old_level: float
+    new_level: float
 
     @property
     def change(self) -> float | None:
-        """after/before − 1; None where that is no number."""
-        return self.after / self.before - 1 if self.before else None
+        """after/before − 1, or None if undefined."""
+        return self.new_level / self.old_level - 1 if self.old_level else None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
-    """Comparable points, the oldest first: one machine, configuration, clock and work in a call.
+class TrendSegment:
+    """Comparable points, oldest first: same machine, configuration, clock and work.
 
     `work` is None where none of the points knows it, `changes` where none were looked for.
     """
@@ -139,43 +142,43 @@ class Course:
     changes: tuple[LevelChange, ...] | None
 
 
-def courses(points: Sequence[Point]) -> list[Course]:
-    """`points`, which are sorted by time, parted where they differ; the one used last comes last.
+def trend_segments(points: Sequence[Point]) -> list[TrendSegment]:
+    """Split time-sorted `points` into comparable segments; the latest one comes last.
 
     A point of unknown work, as earlier versions recorded it, belongs to what was measured last.
     """
-    parts: list[_Part] = []
+    parts: list[_SegmentBuilder] = []
     for point in points:
-        part = next((one for one in reversed(parts) if one.takes(point)), None)
+        part = next((builder for builder in reversed(parts) if builder.accepts(point)), None)
         if part is None:
-            part = _Part(fingerprint=point.fingerprint)
+            part = _SegmentBuilder(fingerprint=point.fingerprint)
         else:
             parts.remove(part)
         part.add(point)
         parts.append(part)  # at the end, so that the order is that of the last use
-    return [part.course() for part in parts]
+    return [part.build() for part in parts]
 
 
 @dataclass(eq=False, kw_only=True)
-class _Part:
-    """A course while its points are put together."""
+class _SegmentBuilder:
+    """A segment under construction."""
 
     fingerprint: str
     work: Mapping[str, float] | None = None
     points: list[Point] = field(default_factory=list)
 
-    def takes(self, point: Point) -> bool:
-        """Whether it is comparable with those that are there."""
-        same = point.fingerprint == self.fingerprint
-        return same and not differing_amounts(self.work, point.work)
+    def accepts(self, point: Point) -> bool:
+        """Whether the point is comparable with those collected."""
+        same_machine = point.fingerprint == self.fingerprint
+        return same_machine and not differing_amounts(self.work, point.work)
 
     def add(self, point: Point) -> None:
         self.points.append(point)
         if self.work is None:
             self.work = point.work
 
-    def course(self) -> Course:
-        return Course(
+    def build(self) -> TrendSegment:
+        return TrendSegment(
             fingerprint=self.fingerprint,
             work=self.work,
             points=tuple(self.points),
@@ -183,8 +186,8 @@ class _Part:
         )
 
 
-class Past:
-    """What was measured before: from the registry, else from the folders of the runs.
+class ResultHistory:
+    """Source of earlier results: the registry, else the run directories.
 
     `notes` says that it was the folders although a registry was expected.
     """
@@ -194,19 +197,19 @@ class Past:
         self._results_dir = results_dir
         self._registry = registry
         self._runs: list[Run] | None = None
-        self._stored: dict[str | None, list[Run]] = {}
+        self._runs_by_branch: dict[str | None, list[Run]] = {}
 
     def benchmarks(self, branch: str | None) -> list[str]:
-        """The benchmarks of the latest runs of the branch; None: of any."""
-        return sorted({name for run in self._latest(branch) for name in run.results})
+        """Benchmarks of the branch's latest runs; None for any branch."""
+        return sorted({name for run in self._latest_runs(branch) for name in run.results})
 
     def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Point]:
-        """The latest `limit` values, the oldest first."""
+        """The latest `limit` values, oldest first."""
         runs = self._runs_with(benchmark, metric, branch=branch, limit=limit)
         return [_point(run, fingerprint, benchmark, metric) for run, fingerprint in runs]
 
     def step_time(self, benchmark: str, *, branch: str | None) -> str:
-        """The metric of step time by which the latest run of the benchmark is judged."""
+        """The step time metric that the benchmark's latest run is judged by."""
         for run, _ in self._runs_with(benchmark, STEP_TIME, branch=branch, limit=1):
             return step_time_of(run.results[benchmark].timer, run.results[benchmark].metrics)
         return STEP_TIME
@@ -219,7 +222,7 @@ class Past:
             try:
                 return self._registry.points(benchmark, metric, branch=branch, limit=limit)
             except RegistryError as error:
-                self._give_up(error)
+                self._drop_registry(error)
         return [
             (run, fingerprint_of(run.machine, result.settings, result.timer))
             for run in self._in_folders(branch)
@@ -227,18 +230,18 @@ class Past:
         ][-limit:]
 
     def metrics(self, benchmark: str, branch: str | None) -> list[str]:
-        """The metrics that the latest runs have of the benchmark."""
-        results = (run.results.get(benchmark) for run in self._latest(branch))
+        """Metrics of the benchmark in the latest runs."""
+        results = (run.results.get(benchmark) for run in self._latest_runs(branch))
         return sorted({name for result in results if result for name in result.metrics})
 
-    def _latest(self, branch: str | None) -> list[Run]:
+    def _latest_runs(self, branch: str | None) -> list[Run]:
         if self._registry is not None:
             try:
-                if branch not in self._stored:
-                    self._stored[branch] = list(self._latest_stored(self._registry, branch))
-                return self._stored[branch]
+                if branch not in self._runs_by_branch:
+                    self._runs_by_branch[branch] = list(self._latest_stored(self._registry, branch))
+                return self._runs_by_branch[branch]
             except RegistryError as error:
-                self._give_up(error)
+                self._drop_registry(error)
         return list(self._in_folders(branch))
 
     def _latest_stored(self, registry: Registry, branch: str | None) -> Iterator[Run]:
@@ -258,7 +261,7 @@ class Past:
             except GpubenchError as error:
                 self.notes.append(f"left out: {error}")
 
-    def _give_up(self, error: RegistryError) -> None:
+    def _drop_registry(self, error: RegistryError) -> None:
         self._registry = None
         self.notes.append(f"without the registry: {error}")
 
@@ -271,8 +274,8 @@ def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...] | None:
     starts = [0, *positions, len(values)]
     levels = [median(values[a:b]) for a, b in pairwise(starts)]
     return tuple(
-        LevelChange(index=index, point=points[index], before=before, after=after)
-        for index, before, after in zip(starts[1:-1], levels, levels[1:], strict=False)
+        LevelChange(index=index, point=points[index], old_level=old_level, new_level=new_level)
+        for index, old_level, new_level in zip(starts[1:-1], levels, levels[1:], strict=False)
     )
 
 
@@ -287,5 +290,5 @@ def _point(run: Run, fingerprint: str, benchmark: str, metric: str) -> Point:
         value=result.metrics[metric].value if over_launches is None else over_launches,
         unit=result.metrics[metric].unit,
         fingerprint=fingerprint,
-        work=fixed_work(result),
+        work=requested_work(result),
     )

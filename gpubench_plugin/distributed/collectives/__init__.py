@@ -1,4 +1,4 @@
-"""What ranks exchange: one module per collective, each measured as nccl-tests measures it."""
+"""Collectives to measure, one per module, with the conventions of nccl-tests."""
 
 from typing import TYPE_CHECKING
 

@@ -12,7 +12,7 @@ _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_t
 
 
 class AllGather(Collective):
-    """Every rank gives a part and receives the message of all parts, in the order of ranks."""
+    """All-gather: every rank contributes a part and receives all parts in rank order."""
 
     name = "all-gather"
 
@@ -21,15 +21,15 @@ class AllGather(Collective):
         """Each element needs n - 1 transfers, over n links."""
         return (self.world_size - 1) / self.world_size
 
-    def given(self) -> Tensor:
-        """A part of this rank's values."""
+    def make_input(self) -> Tensor:
+        """This rank's part."""
         return self.values(self.rank, count=self.part)
 
-    def expected(self) -> Tensor:
+    def expected_output(self) -> Tensor:
         """The parts of all ranks."""
         parts = (self.values(rank, count=self.part) for rank in range(self.world_size))
-        return self.joined(parts, count=self.count)
+        return self.concatenated(parts, count=self.count)
 
-    def run(self, given: Tensor, received: Tensor) -> None:
-        """One gathering."""
-        _all_gather(received, given)
+    def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
+        """Run the all-gather."""
+        _all_gather(recv_buffer, send_buffer)

@@ -9,26 +9,26 @@ from gpubench_plugin.distributed.collectives.base import Collective
 
 
 class AllReduce(Collective):
-    """Every rank gives a message and receives the sum of all in its place.
+    """All-reduce in place: every rank contributes a message and receives the sum.
 
     Repeated sums of anything but zeros overflow, so zeros are timed; no backend looks at values.
     """
 
     name = "all-reduce"
-    sums = True
+    reduces = True
     in_place = True
     whole = True
-    grows = True
+    output_grows = True
 
     @property
     def bus_factor(self) -> float:
-        """Each element needs n - 1 transfers to be summed and n - 1 to spread, over n links."""
+        """Each element needs n - 1 transfers to reduce and n - 1 to distribute, over n links."""
         return 2 * (self.world_size - 1) / self.world_size
 
-    def expected(self) -> Tensor:
-        """The sum over the ranks."""
+    def expected_output(self) -> Tensor:
+        """The sum over all ranks."""
         return self.values(*range(self.world_size), count=self.count)
 
-    def run(self, given: Tensor, received: Tensor) -> None:
-        """One sum, in place."""
-        dist.all_reduce(received)
+    def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
+        """Run the all-reduce in place."""
+        dist.all_reduce(recv_buffer)

@@ -9,33 +9,33 @@ from gpubench_plugin.distributed.collectives.base import Collective
 
 
 class AllToAll(Collective):
-    """Every rank gives a message with something for each rank, and receives one likewise."""
+    """All-to-all: every rank sends a part to each rank and receives one from each."""
 
     name = "all-to-all"
 
-    def weight(self, source: int, target: int) -> int:
-        """The parts that rank `source` has for rank `target`."""
+    def parts_between(self, source: int, target: int) -> int:
+        """Number of parts that rank `source` sends to rank `target`."""
         return 1
 
     @property
     def parts(self) -> int:
-        """All parts that a rank has to give, which are as many as it receives."""
-        return sum(self.weight(self.rank, target) for target in range(self.world_size))
+        """Number of parts a rank sends, equal to the number received."""
+        return sum(self.parts_between(self.rank, target) for target in range(self.world_size))
 
     @property
     def bus_factor(self) -> float:
-        """What a rank has for itself crosses no link: (n - 1) / n where all parts are equal."""
-        return 1 - self.weight(self.rank, self.rank) / self.parts
+        """A rank's own part crosses no link: (n - 1) / n for equal parts."""
+        return 1 - self.parts_between(self.rank, self.rank) / self.parts
 
-    def expected(self) -> Tensor:
-        """What each rank has for this one, in the order of ranks."""
-        return self.joined(map(self._from, range(self.world_size)), count=self.count)
+    def expected_output(self) -> Tensor:
+        """The parts sent to this rank, in rank order."""
+        return self.concatenated(map(self._from, range(self.world_size)), count=self.count)
 
-    def run(self, given: Tensor, received: Tensor) -> None:
-        """One exchange."""
-        dist.all_to_all_single(received, given)
+    def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
+        """Run the all-to-all."""
+        dist.all_to_all_single(recv_buffer, send_buffer)
 
     def _from(self, source: int) -> Tensor:
-        before = sum(self.weight(source, target) for target in range(self.rank))
-        own = self.weight(source, self.rank)
-        return self.values(source, start=before * self.part, count=own * self.part)
+        offset = sum(self.parts_between(source, target) for target in range(self.rank))
+        part_count = self.parts_between(source, self.rank)
+        return self.values(source, start=offset * self.part, count=part_count * self.part)

@@ -11,7 +11,7 @@ from gpubench_plugin.distributed.collectives.all_to_all import AllToAll
 
 
 class AllToAllUneven(AllToAll):
-    """Every rank gives one part to itself, two to the next rank, and so on around the ring.
+    """Uneven all-to-all: one part to itself, two to the next rank, and so on around the ring.
 
     So every rank gives and receives as much as any other, in unequal pieces. nccl-tests' document
     knows the even exchange only; the factor follows from the same argument: of the n(n + 1)/2
@@ -23,13 +23,13 @@ class AllToAllUneven(AllToAll):
     def __init__(self, **place: Any):
         super().__init__(**place)
         ranks = range(self.world_size)
-        self._to = [self.weight(self.rank, target) * self.part for target in ranks]
-        self._of = [self.weight(source, self.rank) * self.part for source in ranks]
+        self._send_sizes = [self.parts_between(self.rank, target) * self.part for target in ranks]
+        self._recv_sizes = [self.parts_between(source, self.rank) * self.part for source in ranks]
 
-    def weight(self, source: int, target: int) -> int:
-        """One more than the steps from `source` forward to `target`."""
+    def parts_between(self, source: int, target: int) -> int:
+        """One more than the forward distance from `source` to `target`."""
         return (target - source) % self.world_size + 1
 
-    def run(self, given: Tensor, received: Tensor) -> None:
-        """One exchange of pieces whose lengths every rank knows."""
-        dist.all_to_all_single(received, given, self._of, self._to)
+    def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
+        """Run the all-to-all with known split sizes."""
+        dist.all_to_all_single(recv_buffer, send_buffer, self._recv_sizes, self._send_sizes)

@@ -1,4 +1,4 @@
-"""What a collective is: what a rank gives, what it must receive, and which bytes count.
+"""Collective base class: input, expected output, and counted bytes.
 
 Size, algorithm bandwidth and bus bandwidth are those of nccl-tests, whose document derives the
 factors: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
@@ -24,7 +24,7 @@ _EXACT: Final = {torch.float32: 2**24, torch.float16: 2**11, torch.bfloat16: 2**
 
 
 class Collective(ABC):
-    """One collective of `world_size` ranks, as `rank` takes part in it.
+    """One collective of `world_size` ranks, as seen from `rank`.
 
     The message of `size_bytes` is the largest buffer of a rank: of an all-gather what is received,
     of a reduce-scatter what is given. As in nccl-tests it is cut down to :attr:`parts` equal parts
@@ -41,10 +41,10 @@ class Collective(ABC):
     in_place: ClassVar[bool] = False
     """Whether what is received replaces what is given, in one buffer."""
 
-    grows: ClassVar[bool] = False
+    output_grows: ClassVar[bool] = False
     """Whether a call adds to the result of the call before: then zeros are timed."""
 
-    sums: ClassVar[bool] = False
+    reduces: ClassVar[bool] = False
     """Whether what is received is a sum over the ranks."""
 
     whole: ClassVar[bool] = False
@@ -67,45 +67,45 @@ class Collective(ABC):
         aligned = size_bytes // self.parts // _ALIGNMENT_BYTES * _ALIGNMENT_BYTES
         self.part = aligned // dtype.itemsize
         if self.part == 0:
-            least = self.parts * _ALIGNMENT_BYTES
+            min_bytes = self.parts * _ALIGNMENT_BYTES
             raise Unsupported(
-                f"{self.name} of {size_bytes} bytes: {world_size} ranks need at least {least}"
+                f"{self.name} of {size_bytes} bytes: {world_size} ranks need at least {min_bytes}"
             )
 
     @property
     def parts(self) -> int:
-        """The number of equal parts in the message."""
+        """Number of equal parts of the message."""
         return 1 if self.whole else self.world_size
 
     @property
     def count(self) -> int:
-        """The elements of the message; :attr:`part` counts those of a part."""
+        """Elements of the message; :attr:`part` counts those of one part."""
         return self.parts * self.part
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that algorithm bandwidth counts."""
+        """Message size for the algorithm bandwidth."""
         return self.count * self.dtype.itemsize
 
     @property
     @abstractmethod
     def bus_factor(self) -> float:
-        """Bus bandwidth over algorithm bandwidth: the load of the busiest rank's link per byte."""
+        """Bus bandwidth over algorithm bandwidth, as in nccl-tests."""
 
-    def given(self) -> Tensor:
+    def make_input(self) -> Tensor:
         """What this rank gives: a new buffer of :meth:`values`, here a whole message."""
         return self.values(self.rank, count=self.count)
 
     @abstractmethod
-    def expected(self) -> Tensor:
-        """What this rank must have received, computed without the other ranks."""
+    def expected_output(self) -> Tensor:
+        """Expected output of this rank, computed without communication."""
 
     @abstractmethod
-    def run(self, given: Tensor, received: Tensor) -> None:
-        """The collective itself: the hot path. In place, both are the same buffer."""
+    def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
+        """Run the collective (hot path); in place, both are the same buffer."""
 
     def values(self, *ranks: int, start: int = 0, count: int) -> Tensor:
-        """Elements `start` to `start` + `count` of the sum of what the `ranks` have to give.
+        """Elements of the sum of the inputs of `ranks`, from `start` on.
 
         Element i of rank r is (i + 1)·(r + 1) modulo a prime: it differs between ranks, and between
         an element and its neighbours, so that no contribution can be missing, doubled or elsewhere
@@ -120,25 +120,25 @@ class Collective(ABC):
         repetitions = -(-count // length)
         return period.to(self.device, self.dtype).repeat(repetitions)[:count]
 
-    def joined(self, pieces: Iterable[Tensor], *, count: int) -> Tensor:
-        """The `pieces` one after another, each dropped before the next is made."""
-        whole = torch.empty(count, dtype=self.dtype, device=self.device)
+    def concatenated(self, chunks: Iterable[Tensor], *, count: int) -> Tensor:
+        """Concatenate `chunks` while holding only one at a time."""
+        result = torch.empty(count, dtype=self.dtype, device=self.device)
         end = 0
-        for piece in pieces:
-            whole[end : end + piece.numel()] = piece
-            end += piece.numel()
-        return whole
+        for chunk in chunks:
+            result[end : end + chunk.numel()] = chunk
+            end += chunk.numel()
+        return result
 
     def _longest_period(self) -> int:
-        """The largest prime for which every value, or sum of values, is exact in the type."""
-        summed = self.world_size if self.sums else 1
-        most = min(_EXACT[self.dtype] // summed, _LONGEST_PERIOD)
-        if most < 2:
+        """Largest prime period for which all values and sums are exact in the dtype."""
+        summed = self.world_size if self.reduces else 1
+        max_value = min(_EXACT[self.dtype] // summed, _LONGEST_PERIOD)
+        if max_value < 2:
             raise Unsupported(
                 f"{self.name}: sums over {self.world_size} ranks are not exact in {self.dtype}; "
                 "measure it in fp32, of which only the bytes matter"
             )
-        return next(n for n in range(most, 1, -1) if all(n % k for k in range(2, n // 2 + 1)))
+        return next(n for n in range(max_value, 1, -1) if all(n % k for k in range(2, n // 2 + 1)))
 
 
 BASE = Collective

@@ -13,7 +13,7 @@ _ROOT: Final = 0
 
 
 class Broadcast(Collective):
-    """Rank zero gives a message, and every rank receives it."""
+    """Broadcast in place from rank zero."""
 
     name = "broadcast"
     in_place = True
@@ -21,13 +21,13 @@ class Broadcast(Collective):
 
     @property
     def bus_factor(self) -> float:
-        """Every element leaves the root over its one link."""
+        """Every element crosses the root's single link once."""
         return 1.0
 
-    def expected(self) -> Tensor:
+    def expected_output(self) -> Tensor:
         """The message of rank zero."""
         return self.values(_ROOT, count=self.count)
 
-    def run(self, given: Tensor, received: Tensor) -> None:
-        """One broadcast, in place."""
-        dist.broadcast(received, _ROOT)
+    def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
+        """Run the broadcast in place."""
+        dist.broadcast(recv_buffer, _ROOT)

@@ -12,21 +12,21 @@ _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sc
 
 
 class ReduceScatter(Collective):
-    """Every rank gives a message and receives its own part of the sum of all."""
+    """Reduce-scatter: every rank contributes a message and receives its part of the sum."""
 
     name = "reduce-scatter"
-    sums = True
+    reduces = True
 
     @property
     def bus_factor(self) -> float:
-        """Each element needs n - 1 transfers to be summed, over n links."""
+        """Each element needs n - 1 transfers to reduce, over n links."""
         return (self.world_size - 1) / self.world_size
 
-    def expected(self) -> Tensor:
-        """The part with this rank's number of the sum over the ranks."""
+    def expected_output(self) -> Tensor:
+        """This rank's part of the sum over all ranks."""
         ranks = range(self.world_size)
         return self.values(*ranks, start=self.rank * self.part, count=self.part)
 
-    def run(self, given: Tensor, received: Tensor) -> None:
-        """One scattered sum."""
-        _reduce_scatter(received, given)
+    def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
+        """Run the reduce-scatter."""
+        _reduce_scatter(recv_buffer, send_buffer)

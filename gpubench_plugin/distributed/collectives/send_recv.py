@@ -9,7 +9,7 @@ from gpubench_plugin.distributed.collectives.base import Collective
 
 
 class SendRecv(Collective):
-    """Every rank sends a message to the next one and receives the previous one's, in a ring.
+    """Ring exchange: every rank sends to the next and receives from the previous one.
 
     So odd numbers of ranks need no exception. All messages have one length, since gloo does not
     notice when what is sent and what is received differ.
@@ -20,20 +20,20 @@ class SendRecv(Collective):
 
     @property
     def bus_factor(self) -> float:
-        """Every element leaves its rank over one link."""
+        """Every element crosses one link."""
         return 1.0
 
-    def expected(self) -> Tensor:
+    def expected_output(self) -> Tensor:
         """The message of the previous rank."""
         return self.values(self._previous, count=self.count)
 
-    def run(self, given: Tensor, received: Tensor) -> None:
-        """One message out and one in; as a batch, since NCCL would deadlock on one at a time."""
-        both = [
-            dist.P2POp(dist.isend, given, (self.rank + 1) % self.world_size),
-            dist.P2POp(dist.irecv, received, self._previous),
+    def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
+        """Send and receive as one batch, since NCCL deadlocks on single operations."""
+        operations = [
+            dist.P2POp(dist.isend, send_buffer, (self.rank + 1) % self.world_size),
+            dist.P2POp(dist.irecv, recv_buffer, self._previous),
         ]
-        for work in dist.batch_isend_irecv(both):
+        for work in dist.batch_isend_irecv(operations):
             work.wait()
 
     @property

@@ -1,4 +1,4 @@
-"""How the ranks share one model: one module per parallelism, chosen in the configuration."""
+"""Parallelism strategies, one per module, selected by the configuration."""
 
 from typing import TYPE_CHECKING
 
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.distributed.parallelism._stages import PipelinePasses
     from gpubench_plugin.distributed.parallelism.base import (
         Parallelism,
-        drawn_or_normalised_per_rank,
         gradient_norm,
+        split_dependent_layers,
     )
 
 __getattr__ = lazy_names(__name__)

@@ -1,4 +1,4 @@
-"""One rank's stages of a pipeline, and how a batch passes through them."""
+"""Pipeline stages of one rank, and the passes of a batch through them."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ STAGES_PER_RANK: Final[Mapping[str, int]] = {
 """Stages on each rank, by schedule."""
 
 
-class OwnStages(nn.Module):
-    """The stages of one rank out of `cut`, by their numbers, and the names of all parameters."""
+class LocalStages(nn.Module):
+    """This rank's stages of `cut` by number, and the names of all parameters."""
 
     def __init__(self, cut: Stages, numbers: tuple[int, ...], compile: Compile | None):
         super().__init__()
-        everywhere = nn.ModuleDict({str(n): stage for n, stage in enumerate(cut.modules)})
+        all_stages = nn.ModuleDict({str(n): stage for n, stage in enumerate(cut.modules)})
         self.parameter_names = tuple(
-            f"stages.{name}" for name, p in everywhere.named_parameters() if p.requires_grad
+            f"stages.{name}" for name, p in all_stages.named_parameters() if p.requires_grad
         )
         self.count = len(cut.modules)
-        self.between = cut.between
+        self.boundary_shape = cut.between
         self.loss = cut.loss
         self.stages = nn.ModuleDict({str(n): cut.modules[n] for n in numbers})
         # Not registered: a compiled stage has the same parameters under other names.
@@ -49,7 +49,7 @@ class OwnStages(nn.Module):
         }
 
     def forward(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: no rank has the whole model.
+        """Refuse: no rank holds the whole model.
 
         Raises:
             Unsupported: always.
@@ -57,20 +57,20 @@ class OwnStages(nn.Module):
         raise Unsupported("pipeline: ranks have stages to train; a forward pass alone is not run")
 
 
-def stages_of(cut: Stages, schedule: str, world: World, compile: Compile | None) -> OwnStages:
-    """The stages of this rank of `world`.
+def stages_of(cut: Stages, schedule: str, world: World, compile: Compile | None) -> LocalStages:
+    """Select the stages of this rank.
 
     Raises:
         Unsupported: two stages share a parameter, of which each would train a copy.
     """
-    owned = [{id(p) for p in stage.parameters()} for stage in cut.modules]
-    if sum(map(len, owned)) > len(set().union(*owned)):
+    parameter_ids = [{id(p) for p in stage.parameters()} for stage in cut.modules]
+    if sum(map(len, parameter_ids)) > len(set().union(*parameter_ids)):
         raise Unsupported("pipeline: two stages share a parameter, and each would train a copy")
-    return OwnStages(cut, _numbers(schedule, world.rank, world.size), compile)
+    return LocalStages(cut, _numbers(schedule, world.rank, world.size), compile)
 
 
 def _numbers(schedule: str, rank: int, ranks: int) -> tuple[int, ...]:
-    """Which stages a rank has: in loops over the ranks, or for ZBV down and up again."""
+    """Stage numbers of a rank: looped over the ranks, or for ZBV down and up again."""
     if schedule == "ZBVZeroBubble":
         return rank, 2 * ranks - 1 - rank
     return tuple(range(rank, ranks * STAGES_PER_RANK[schedule], ranks))
@@ -93,7 +93,7 @@ class PipelinePasses:
         device: torch.device,
         context: Context,
     ):
-        assert isinstance(module, OwnStages)
+        assert isinstance(module, LocalStages)
         self.parameter_names = module.parameter_names
         self._module = module
         self._name = schedule
@@ -107,7 +107,7 @@ class PipelinePasses:
         self._schedule: Any = None
 
     def __call__(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Add the gradients of `batch`; the loss times the ranks where it is seen, else zero."""
+        """Accumulate gradients of `batch`; return the scaled loss on the last stage, else 0."""
         if self._schedule is None:
             self._schedule = self._scheduled(batch)
         inputs = (batch.inputs,) if self._is_first else ()
@@ -126,21 +126,21 @@ class PipelinePasses:
         return schedule(stages if takes_many else stages[0], self._microbatches, loss_fn=self._loss)
 
     def _stage(self, number: int, inputs: Tensor) -> PipelineStage:
-        """A stage that knows its shapes: torch else sends them as pickled objects."""
-        own = self._module
-        plain = own.stages[str(number)]
-        dtype = next(plain.parameters()).dtype
-        is_last = number == own.count - 1
+        """Stage with known shapes, which torch would otherwise exchange as pickled objects."""
+        own_stages = self._module
+        module = own_stages.stages[str(number)]
+        dtype = next(module.parameters()).dtype
+        is_last = number == own_stages.count - 1
         if number > 0:
-            shape = (len(inputs), *own.between)
+            shape = (len(inputs), *own_stages.boundary_shape)
             inputs = torch.zeros(shape, dtype=dtype, device=self._device, requires_grad=True)
-        run = _Stage(own.runs[number], self._context, None if is_last else dtype)
+        run = _Stage(own_stages.runs[number], self._context, None if is_last else dtype)
         with torch.no_grad():
-            output = _Stage(plain, self._context, run.dtype)(inputs)
+            output = _Stage(module, self._context, run.dtype)(inputs)
         return PipelineStage(
             run,
             number,
-            own.count,
+            own_stages.count,
             self._device,
             input_args=(inputs,),
             output_args=(output.requires_grad_(),),
@@ -152,7 +152,7 @@ class PipelinePasses:
 
 
 class _Stage(nn.Module):
-    """A stage in the precision's context; what it hands on has the `dtype` the next one expects."""
+    """Stage in the precision's autocast; casts its output to the next stage's `dtype`."""
 
     def __init__(self, stage: nn.Module, context: Context, dtype: torch.dtype | None):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The base of all parallelisms: a no-op for each thing that one may do to a model."""
+"""Parallelism base class, with no-op defaults for everything a strategy may change."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 _NORMALISING: Final = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def drawn_or_normalised_per_rank(module: nn.Module) -> str | None:
-    """Which layers of `module` depend on how the global batch is split; None: none of them.
+def split_dependent_layers(module: nn.Module) -> str | None:
+    """Layers of `module` that depend on how the global batch is split, or None.
 
     Batch normalisation takes its statistics, and dropout draws its mask, from what one rank has.
     ``SyncBatchNorm`` takes those of all ranks and is not among them. A layer of another kind says
     so itself, in an attribute ``differs_per_rank``.
     """
-    found = Counter(_reasons(module))
-    return "; ".join(f"{reason} ({count} layers)" for reason, count in found.items()) or None
+    reason_counts = Counter(_reasons(module))
+    return (
+        "; ".join(f"{reason} ({count} layers)" for reason, count in reason_counts.items()) or None
+    )
 
 
 def _reasons(module: nn.Module) -> Iterator[str]:
@@ -44,8 +46,8 @@ def _reasons(module: nn.Module) -> Iterator[str]:
             yield f"{name} normalises by each rank's own batch"
         elif isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training and layer.p > 0:
             yield f"{type(layer).__name__} draws on each rank on its own"
-        elif layer.training and (said := getattr(layer, "differs_per_rank", None)):
-            yield str(said)
+        elif layer.training and (reason := getattr(layer, "differs_per_rank", None)):
+            yield str(reason)
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
@@ -62,12 +64,12 @@ Compile = Callable[["nn.Module"], "nn.Module"]
 
 
 class Parallelism:
-    """A way to train one model on the ranks of `group`; a subclass states what it changes.
+    """A strategy to train one model on the ranks of `group`; subclasses override what differs.
 
-    The life of one: ask :meth:`unsupported`, let it :meth:`take` what is to be trained, compile
-    the module by :meth:`compiled` where that is wanted, :meth:`wrap` it before the optimizer sees
-    its parameters, run the :meth:`passes` of a batch where it has its own, and all but the last
-    batch of an accumulated step within :meth:`no_sync`.
+    The life of one: ask :meth:`unsupported`, let it :meth:`configure` what is to be trained,
+    compile the module by :meth:`compiled` where that is wanted, :meth:`wrap` it before the
+    optimizer sees its parameters, run the :meth:`passes` of a batch where it has its own, and all
+    but the last batch of an accumulated step within :meth:`no_sync`.
     """
 
     name: ClassVar[str]
@@ -87,7 +89,7 @@ class Parallelism:
         self.section = section
 
     def unsupported(self, compute_dtype: str) -> str | None:
-        """Why it cannot run as configured with a precision of `compute_dtype`; None: it can.
+        """Reason why it does not support the configuration or `compute_dtype`, or None.
 
         `compute_dtype` is what matrix products compute in: fp32, tf32, fp16 or bf16.
         """
@@ -101,8 +103,8 @@ class Parallelism:
         assert group is not None
         return DeviceMesh.from_group(group, self.group.device.type)
 
-    def take(self, workload: Workload[Any], training: TrainingSection) -> None:
-        """Learn what is to be trained, and how, before the model is built.
+    def configure(self, workload: Workload[Any], training: TrainingSection) -> None:
+        """Configure for a workload before the model is built.
 
         Raises:
             Unsupported: it cannot train this model, or not in this way.
@@ -110,11 +112,11 @@ class Parallelism:
         """
 
     def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
-        """The `module` compiled, before it is wrapped: here as one whole."""
+        """Compile `module` before wrapping; by default as a whole."""
         return compile(module)
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """The `module`, already on its device, as the ranks run it together.
+        """Wrap `module`, already on its device, for running on all ranks.
 
         Raises:
             Unsupported: the parallelism cannot take this module, and why.
@@ -122,7 +124,7 @@ class Parallelism:
         return module
 
     def passes(self, module: nn.Module, precision: Precision) -> PipelinePasses | None:
-        """How a batch passes through the wrapped `module`; None: forward, then backward.
+        """Custom passes of the wrapped `module`; None for forward, then backward.
 
         Raises:
             Unsupported: not in this precision.
@@ -130,14 +132,14 @@ class Parallelism:
         return None
 
     def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
-        """Where forward and backward passes of a wrapped `module` keep gradients to their rank.
+        """Context in which gradients stay local to the rank.
 
         For all but the last batch of an accumulated step.
         """
         return nullcontext()
 
     def gradient_norm(self, parameters: Iterable[nn.Parameter]) -> float:
-        """The 2-norm of the gradient of all `parameters`, of which this rank has some or parts.
+        """2-norm of the gradients of all `parameters`, of which this rank holds some or shards.
 
         Every rank must call it after the backward pass of the last batch of a step; all of them
         find the same.
@@ -145,11 +147,11 @@ class Parallelism:
         return gradient_norm(parameters)
 
     def differs_from_one_process(self, module: nn.Module) -> str | None:
-        """Why training `module` is not what one process does with the global batch; None: it is.
+        """Why training differs from one process with the global batch, or None.
 
         Apart from rounding, the averaged gradients are then those of one process.
         """
-        return drawn_or_normalised_per_rank(module)
+        return split_dependent_layers(module)
 
 
 BASE = Parallelism

@@ -1,4 +1,4 @@
-"""Data parallelism: every rank has the whole model and a part of the batch."""
+"""DistributedDataParallel: full model per rank, batch split over ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DDP(Parallelism):
-    """Gradients averaged over the ranks while the backward pass still runs.
+    """Gradients averaged over ranks, overlapping the backward pass.
 
     Source: Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training,
     VLDB 2020, https://arxiv.org/abs/2006.15704
@@ -24,7 +24,7 @@ class DDP(Parallelism):
     name = "ddp"
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """The `module` with rank zero's parameters and buffers on every rank.
+        """Wrap `module` and broadcast rank zero's parameters and buffers.
 
         A module without parameters to train has nothing to exchange and is returned as it is.
         """
@@ -40,7 +40,7 @@ class DDP(Parallelism):
         )
 
     def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
-        """Gradients accumulate on their rank, until a backward pass outside averages them."""
+        """Accumulate gradients locally until a backward pass outside the context averages them."""
         if not isinstance(module, DistributedDataParallel):
             return super().no_sync(module)
         context: AbstractContextManager[None] = module.no_sync()

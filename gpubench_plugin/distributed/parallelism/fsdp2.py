@@ -1,4 +1,4 @@
-"""Fully sharded data parallelism: every rank keeps a shard of the model and a part of the batch."""
+"""Fully sharded data parallelism: model shards per rank, batch split over ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LISTS: Final = (nn.ModuleList, nn.Sequential)
 
 
 class FSDP2(Parallelism):
-    """Parameters, gradients and optimizer state in shards; a block is gathered when it runs.
+    """Sharded parameters, gradients and optimizer state; blocks are gathered when used.
 
     Parameters keep the dtype that the precision gives them, and are gathered in it: under
     autocast they stay in fp32, and each operation casts. ``distributed.fsdp_param_dtype`` gathers
@@ -40,7 +40,7 @@ class FSDP2(Parallelism):
     name = "fsdp2"
 
     def unsupported(self, compute_dtype: str) -> str | None:
-        """A dtype of parameters that would make the precision's name untrue."""
+        """A parameter dtype that contradicts the precision."""
         dtype = self.section.fsdp_param_dtype
         if dtype in (None, compute_dtype):
             return None
@@ -50,18 +50,18 @@ class FSDP2(Parallelism):
         )
 
     def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
-        """The `module` with each block compiled; without blocks, the whole one.
+        """Compile each block of `module`, or all of it if it has none.
 
         A graph cannot hold the hooks that gather a block: one of the whole module would break at
         every block, and break down to nothing where torch cannot resume.
         """
-        found = tuple(_blocks(module))
-        for parent, name, block in found:
+        blocks = tuple(_blocks(module))
+        for parent, name, block in blocks:
             parent.register_module(name, compile(block))
-        return module if found else compile(module)
+        return module if blocks else compile(module)
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """The `module` with rank zero's parameters and buffers, sharded block by block.
+        """Shard `module` block by block, with rank zero's parameters and buffers.
 
         Raises:
             Unsupported: a parameter is not contiguous, as with ``model.channels_last``, or batch
@@ -90,7 +90,7 @@ class FSDP2(Parallelism):
 
     @contextmanager
     def no_sync(self, module: nn.Module) -> Iterator[None]:
-        """Unsharded gradients accumulate on their rank, until a backward pass outside."""
+        """Accumulate unsharded gradients until a backward pass outside the context."""
         if not isinstance(module, FSDPModule):
             yield
             return
@@ -102,7 +102,7 @@ class FSDP2(Parallelism):
 
 
 def _blocks(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
-    """What is gathered together, each block with its parent and its name there.
+    """Units of sharding, each with its parent and attribute name.
 
     Blocks are the entries with parameters of the outermost lists of layers in `module`; whatever
     lies in no list stays with the root.

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 class NoParallelism(Parallelism):
-    """Every rank runs its own model, and nothing is exchanged."""
+    """Independent models without communication."""
 
     name = "none"
 
     def differs_from_one_process(self, module: nn.Module) -> str | None:
-        """Every rank updates its weights by its own batch."""
+        """Every rank updates its weights from its own batch."""
         if self.group.world.size == 1:
             return None
         return "every rank trains a model of its own"

@@ -1,4 +1,4 @@
-"""Pipeline parallelism: each rank has some stages of the model, which microbatches pass through."""
+"""Pipeline parallelism: stages of the model per rank, fed with microbatches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def microbatches(section: DistributedSection, *, stages: int, ranks: int, samples: int) -> int:
-    """The number of microbatches: as configured, or the least that keeps all `stages` busy.
+    """Number of microbatches: as configured, or the fewest that keep all `stages` busy.
 
     `samples` is the batch that all `ranks` work on.
 
@@ -32,7 +32,9 @@ def microbatches(section: DistributedSection, *, stages: int, ranks: int, sample
         UsageProblem: the configured number does not suit the batch or the schedule.
     """
     schedule = section.pipeline_schedule
-    allowed = [n for n in range(1, samples + 1) if samples % n == 0 and _suits(schedule, n, ranks)]
+    allowed = [
+        n for n in range(1, samples + 1) if samples % n == 0 and _is_supported(schedule, n, ranks)
+    ]
     number = section.pipeline_microbatches
     if number is None:
         return next((n for n in allowed if n >= stages), allowed[-1])
@@ -44,8 +46,8 @@ def microbatches(section: DistributedSection, *, stages: int, ranks: int, sample
     return number
 
 
-def _suits(schedule: str, number: int, ranks: int) -> bool:
-    """Whether torch's schedule takes `number` microbatches on so many `ranks`."""
+def _is_supported(schedule: str, number: int, ranks: int) -> bool:
+    """Whether torch's schedule supports `number` microbatches on so many `ranks`."""
     if schedule == "1F1B":
         return number >= ranks
     if schedule == "Interleaved1F1B":  # in rounds of equally many
@@ -54,7 +56,7 @@ def _suits(schedule: str, number: int, ranks: int) -> bool:
 
 
 class PipelineParallel(Parallelism):
-    """Stages and their schedule from ``torch.distributed.pipelining``.
+    """Stages and schedule of ``torch.distributed.pipelining``.
 
     GPipe and 1F1B have one stage per rank, Interleaved1F1B and ZBVZeroBubble two.
 
@@ -77,9 +79,11 @@ class PipelineParallel(Parallelism):
     def _stage_count(self) -> int:
         return STAGES_PER_RANK[self.section.pipeline_schedule] * self.group.world.size
 
-    def take(self, workload: Workload[Any], training: TrainingSection) -> None:
-        """Refuse what a schedule cannot do, and find the number of microbatches."""
-        if reason := _refusal(self.section.pipeline_schedule, workload.section.compile, training):
+    def configure(self, workload: Workload[Any], training: TrainingSection) -> None:
+        """Validate the schedule's requirements and choose the number of microbatches."""
+        if reason := _unsupported_reason(
+            self.section.pipeline_schedule, workload.section.compile, training
+        ):
             raise Unsupported(f"pipeline: {reason}")
         self._workload = workload
         self._microbatches = microbatches(
@@ -90,12 +94,12 @@ class PipelineParallel(Parallelism):
         )
 
     def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
-        """The `module` as it is: :meth:`wrap` compiles this rank's stages, each by itself."""
+        """Return `module` unchanged: :meth:`wrap` compiles each stage."""
         self._compile = compile
         return module
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """This rank's stages of the `module`.
+        """This rank's stages of `module`.
 
         Raises:
             Unsupported: nobody knows how to cut the workload's model into so many stages.
@@ -111,7 +115,7 @@ class PipelineParallel(Parallelism):
         return stages_of(cut, self.section.pipeline_schedule, self.group.world, self._compile)
 
     def passes(self, module: nn.Module, precision: Precision) -> PipelinePasses:
-        """The schedule, which runs both passes of all microbatches."""
+        """The schedule, which runs forward and backward passes of all microbatches."""
         device = self.group.device
         if precision.scaler(device, init_scale=1.0, growth_interval=1) is not None:
             raise Unsupported(
@@ -127,13 +131,13 @@ class PipelineParallel(Parallelism):
         )
 
     def gradient_norm(self, parameters: Iterable[nn.Parameter]) -> float:
-        """The norm over the stages of all ranks."""
-        own = super().gradient_norm(parameters)
-        (mean,) = self.group.agreement.mean([own**2])
+        """Gradient norm over the stages of all ranks."""
+        local_norm = super().gradient_norm(parameters)
+        (mean,) = self.group.agreement.mean([local_norm**2])
         return sqrt(mean * self.group.world.size)
 
 
-def _refusal(schedule: str, compile: str, training: TrainingSection) -> str | None:
+def _unsupported_reason(schedule: str, compile: str, training: TrainingSection) -> str | None:
     if training.accumulation_steps > 1:
         return (
             f"training.accumulation_steps={training.accumulation_steps}: microbatches are what it "

@@ -1,4 +1,4 @@
-"""Tensor parallelism: the ranks share each layer, and all of them work on the same batch."""
+"""Tensor parallelism: ranks share each layer and process the same batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from gpubench_plugin.distributed.parallelism.base import Compile, Parallelism
-from gpubench_plugin.errors import Unsupported, not_one_of
+from gpubench_plugin.errors import Unsupported, invalid_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Replicated(ParallelStyle):
-    """A layer with the same parameters and the same inputs on every rank.
+    """A layer replicated on every rank, with replicated inputs.
 
     Its parameters become DTensors, like all others: optimizers, clipping and GradScaler take no
     mixture of the two kinds.
@@ -55,7 +55,7 @@ _STYLES: Final[Mapping[str, Callable[[], ParallelStyle]]] = {
 
 
 class TensorParallel(Parallelism):
-    """Layers shared as the workload's ``tensor_plan`` says; all others are on every rank.
+    """Layers sharded according to the workload's ``tensor_plan``; all others replicated.
 
     Sources: https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html;
     Shoeybi et al., Megatron-LM (2019), https://arxiv.org/abs/1909.08053
@@ -69,8 +69,8 @@ class TensorParallel(Parallelism):
     _plan: Mapping[str, str] | None = None
     _compile: Compile | None = None
 
-    def take(self, workload: Workload[Any], training: TrainingSection) -> None:
-        """Ask the workload for its plan."""
+    def configure(self, workload: Workload[Any], training: TrainingSection) -> None:
+        """Get the workload's plan."""
         plan = workload.tensor_plan(self.group.world.size)
         if plan is None:
             raise Unsupported(
@@ -80,12 +80,12 @@ class TensorParallel(Parallelism):
         self._plan = plan
 
     def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
-        """The `module` as it is: :meth:`wrap` compiles it, with its collectives in the graph."""
+        """Return `module` unchanged: :meth:`wrap` compiles it with its collectives."""
         self._compile = compile
         return module
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """The `module` with rank zero's parameters, shared.
+        """Shard `module`, with rank zero's parameters.
 
         Raises:
             Unsupported: :meth:`take` was not told of a workload, or its plan is of another model.
@@ -96,20 +96,20 @@ class TensorParallel(Parallelism):
         _require_layers(module, self._plan)
         plan = {pattern: _STYLES[style]() for pattern, style in self._plan.items()}
         parallelize_module(module, mesh, plan)
-        whole: dict[str, ParallelStyle] = {
+        full_plan: dict[str, ParallelStyle] = {
             name: Replicated() for name in _with_plain_parameters(module)
         }
-        parallelize_module(module, mesh, whole)
+        parallelize_module(module, mesh, full_plan)
         return module if self._compile is None else self._compile(module)
 
 
 def _require_layers(module: nn.Module, plan: Mapping[str, str]) -> None:
-    """Refuse a plan of which a part would do nothing: torch only warns of that."""
+    """Refuse a plan whose entries match no layer, which torch only warns about."""
     names = [name.split(".") for name, _ in module.named_modules()]
     for pattern, style in plan.items():
         parts = pattern.split(".")
         if style not in _STYLES:
-            raise not_one_of(f"the tensor_plan's style of {pattern}", style, _STYLES)
+            raise invalid_choice(f"the tensor_plan's style of {pattern}", style, _STYLES)
         if not any(len(n) == len(parts) and all(map(fnmatchcase, n, parts)) for n in names):
             raise Unsupported(
                 f"tensor: the model has no layer {pattern}, which its plan names; "
@@ -118,8 +118,10 @@ def _require_layers(module: nn.Module, plan: Mapping[str, str]) -> None:
 
 
 def _with_plain_parameters(module: nn.Module) -> Iterator[str]:
-    """The names of the layers whose own parameters are not shared yet."""
+    """Names of layers with parameters that are not sharded yet."""
     for name, layer in module.named_modules():
-        own = tuple(layer.parameters(recurse=False))
-        if own and not any(isinstance(parameter, DTensor) for parameter in own):
+        own_parameters = tuple(layer.parameters(recurse=False))
+        if own_parameters and not any(
+            isinstance(parameter, DTensor) for parameter in own_parameters
+        ):
             yield name

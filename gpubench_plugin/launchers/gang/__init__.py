@@ -1,4 +1,4 @@
-"""Several ranks driven by one pytest process: started, watched, and one verdict made of them."""
+"""Gangs: worker processes, one per rank, driven by one pytest process."""
 
 from typing import TYPE_CHECKING
 
@@ -7,10 +7,10 @@ from gpubench_plugin import lazy_names
 if TYPE_CHECKING:
     from gpubench_plugin.launchers.gang.controller import GangController
     from gpubench_plugin.launchers.gang.gang import Gang
-    from gpubench_plugin.launchers.gang.launches import over_launches
-    from gpubench_plugin.launchers.gang.processes import Launcher, how_it_ended, keep_flights
-    from gpubench_plugin.launchers.gang.protocol import Invitation, Wire
-    from gpubench_plugin.launchers.gang.warden import Warden, wait_and_kill
+    from gpubench_plugin.launchers.gang.launches import merge_launches
+    from gpubench_plugin.launchers.gang.processes import GangLauncher, exit_code_text, save_flights
+    from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
+    from gpubench_plugin.launchers.gang.warden import OrphanReaper, wait_and_kill
     from gpubench_plugin.launchers.gang.worker import GangRank
 
 __getattr__ = lazy_names(__name__)

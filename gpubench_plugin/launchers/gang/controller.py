@@ -1,4 +1,4 @@
-"""The role of the pytest process whose benchmarks run in gangs: one item in, one verdict out.
+"""Gang controller: runs one test item on all ranks and merges their outcomes.
 
 pytest's own loop goes on as always; ``-x``, ``--maxfail``, ``-v``, junit and the rest see the
 reports made here and never learn that other processes ran the tests.
@@ -20,19 +20,19 @@ from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers import reports as merging
 from gpubench_plugin.launchers.context import STATE, BenchmarkState, case_on_ranks
-from gpubench_plugin.launchers.deadlines import Patience
+from gpubench_plugin.launchers.deadlines import Timeouts
 from gpubench_plugin.launchers.gang.gang import Gang
-from gpubench_plugin.launchers.gang.launches import over_launches
+from gpubench_plugin.launchers.gang.launches import merge_launches
 from gpubench_plugin.launchers.in_process import InProcess
-from gpubench_plugin.launchers.outcome import Ending, judge, named
-from gpubench_plugin.launchers.output import Output
+from gpubench_plugin.launchers.outcome import RankOutcome, judge, ranks_text
+from gpubench_plugin.launchers.output import LogForwarder
 from gpubench_plugin.launchers.rank_reports import warning_from_json
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpubench_plugin.config import Case, FrozenRounds
+    from gpubench_plugin.config import Case, FixedRounds
     from gpubench_plugin.records import Measurement
 
 
@@ -50,7 +50,9 @@ class GangController(InProcess):
         self._unstartable: dict[int, GangError] = {}
         self._startable: set[int] = set()
         self._said: set[str] = set()
-        self._output = Output(sys.stdout.write) if config.getoption("capture") == "no" else None
+        self._output = (
+            LogForwarder(sys.stdout.write) if config.getoption("capture") == "no" else None
+        )
 
     def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
         """As in one process, but in an order in which every gang is started once."""
@@ -67,7 +69,7 @@ class GangController(InProcess):
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> bool | None:
-        """Run a benchmark on a gang of its world size; another test runs in this process."""
+        """Run a benchmark on a gang of its world size; other tests run in this process."""
         case = case_on_ranks(item)
         hook = item.ihook
         if case is None:
@@ -88,14 +90,14 @@ class GangController(InProcess):
         self.close()
 
     def pytest_unconfigure(self) -> None:
-        """Leave no process behind, however the session ended."""
+        """Kill remaining processes, however the session ended."""
         self._kill()
         super().pytest_unconfigure()
 
     def launch_again(
-        self, items: Sequence[pytest.Item], rounds: Mapping[str, FrozenRounds]
+        self, items: Sequence[pytest.Item], rounds: Mapping[str, FixedRounds]
     ) -> Iterator[Measurement]:
-        """What fresh processes measure of `items`, which is reported to nobody else.
+        """Measure `items` in fresh processes without reporting to pytest.
 
         Those of one world size run one after the other in the same gang. What was not measured has
         another outcome, and says why. `rounds`, by node id, are those to be timed.
@@ -104,7 +106,7 @@ class GangController(InProcess):
         try:
             for item, following in pairwise([*ordered, None]):
                 assert item is not None
-                case = replace(item.stash[STATE].case, rounds=rounds.get(item.nodeid))
+                case = replace(item.stash[STATE].case, fixed_rounds=rounds.get(item.nodeid))
                 reports, measurement = self._launches(item, case, following)
                 payloads = [report_payload.with_outcome(report) for report in reports]
                 yield measurement or report_payload.measurement_of(case, payloads)
@@ -114,14 +116,14 @@ class GangController(InProcess):
     def _reports(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> list[pytest.TestReport]:
-        if refusal := case.refusal():
-            return merging.refused(item, refusal)
+        if refusal := case.skip_reason():
+            return merging.skip_reports(item, refusal)
         reports, merged = self._launches(item, case, nextitem)
         if merged is None:
             return reports
         call = next(report for report in reports if report.when == "call")
         report_payload.read(call)["measurement"] = merged
-        carrier = pytest_benchmark.adopt(self._config, item, merged)
+        carrier = pytest_benchmark.store_foreign_result(self._config, item, merged)
         if carrier is not None:
             self._context.carried[item.nodeid] = carrier
         return reports
@@ -129,7 +131,7 @@ class GangController(InProcess):
     def _launches(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> tuple[list[pytest.TestReport], Measurement | None]:
-        """The reports of the last launch, and what all have measured; None where one has not."""
+        """Reports of the last launch and the merged measurement; None if a launch failed."""
         measured: list[Measurement] = []
         reports: list[pytest.TestReport] = []
         for _ in range(self._context.settings.launches):
@@ -138,37 +140,37 @@ class GangController(InProcess):
             if measurement is None:  # failed, skipped, or nothing to measure: no use to go on
                 return reports, None
             measured.append(measurement)
-        return reports, over_launches(measured)
+        return reports, merge_launches(measured)
 
     def _launch(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> list[pytest.TestReport]:
-        """Run the benchmark once, on the gang there is or on a fresh one."""
+        """Run the benchmark once, on the current gang or a fresh one."""
         fresh = self._context.settings.isolate or self._context.settings.launches > 1
-        following = None if fresh else _following(case, nextitem)
-        patience = Patience.with_case(case, self._context.settings.timeout_s)
+        following = None if fresh else _next_on_gang(case, nextitem)
+        patience = Timeouts.of_case(case, self._context.settings.timeout_s)
         try:
             gang = self._gang_of(case)
-            endings = gang.run(item.nodeid, following, patience, case.rounds)
+            endings = gang.run(item.nodeid, following, patience, case.fixed_rounds)
             self._last = item.name
         except GangError as error:
             if case.world_size not in self._startable:
                 self._unstartable[case.world_size] = GangError(str(error), hang=error.hang)
-            return merging.unstarted(item, error)
+            return merging.start_error_reports(item, error)
         except BaseException:
             self._kill()
             raise
         verdict = judge(endings)
         # After a failure nobody knows what the ranks still have to say to each other.
-        harmed = not verdict.agree or not all(ending.unharmed for ending in endings)
-        if fresh or (harmed and case.world_size > 1) or not gang.is_whole:
+        harmed = not verdict.agree or not all(ending.is_clean for ending in endings)
+        if fresh or (harmed and case.world_size > 1) or not gang.is_idle:
             self.close()
         self._warn(endings)
         self._leave_if_asked(endings)
-        return merging.merged(item, endings, verdict)
+        return merging.merge_reports(item, endings, verdict)
 
     def _gang_of(self, case: Case) -> Gang:
-        """The living gang of the case's world size; another one is closed first."""
+        """The running gang of the case's world size; another one is closed first."""
         if case.world_size in self._unstartable:
             raise self._unstartable[case.world_size]
         gang = self._gang
@@ -182,41 +184,41 @@ class GangController(InProcess):
         return self._gang
 
     def _unfit(self, gang: Gang, case: Case) -> str:
-        """Why the gang can run no other benchmark, or nothing."""
-        if lost := gang.lost():
+        """Why the gang cannot run another benchmark; empty if it can."""
+        if lost := gang.lost_ranks():
             return f"between two benchmarks {lost}"
-        if gang.size > 1 and not gang.is_sound(case.configuration.distributed.failure_grace_s):
+        if gang.size > 1 and not gang.is_healthy(case.configuration.distributed.failure_grace_s):
             return f"{self._last} left the ranks' process group in disorder"
         return ""
 
     def _started(self, case: Case) -> Gang:
-        """A new gang; where a rank was killed meanwhile, a second one."""
+        """Start a gang, retrying once if a rank was killed."""
         try:
             return self._start(case)
         except GangError as error:
-            if not error.killed:
+            if not error.was_killed:
                 raise
             self._say(f"{error}; another gang of {case.world_size} was started")
         return self._start(case)
 
     def _start(self, case: Case) -> Gang:
         invocation = self._config.invocation_params
-        default = Patience.with_case(case, self._context.settings.timeout_s)
+        default = Timeouts.of_case(case, self._context.settings.timeout_s)
         gang = Gang(
             case.world_size,
-            patience=replace(default, timeout_s=self._context.settings.timeout_s),
+            timeouts=replace(default, timeout_s=self._context.settings.timeout_s),
             config=self._config,
             command=[*_python(invocation.dir), "-m", "pytest", *map(str, invocation.args)],
             folder=invocation.dir,
             run=self._run,
-            output=self._output,
+            forwarder=self._output,
         )
         self._startable.add(gang.size)  # if one does not start later, the next may do
         self._compare(gang)
         return gang
 
     def _compare(self, gang: Gang) -> None:
-        """Tests that only some ranks collected have no place here: say so."""
+        """Warn about tests that only some ranks collected."""
         counts = {rank: told["count"] for rank, told in gang.collected.items()}
         if len({told["digest"] for told in gang.collected.values()}) > 1:
             said = ", ".join(f"rank {rank} {count}" for rank, count in counts.items())
@@ -226,7 +228,7 @@ class GangController(InProcess):
             )
 
     def _say(self, text: str) -> None:
-        """Warn, once; not through Python's filters, which may make it an error of this process."""
+        """Warn once, bypassing Python's filters, which may turn warnings into errors."""
         if text not in self._said:
             self._said.add(text)
             category = pytest.PytestWarning
@@ -234,8 +236,8 @@ class GangController(InProcess):
             told = {"warning_message": message, "when": "runtest", "nodeid": "", "location": None}
             self._config.hook.pytest_warning_recorded.call_historic(kwargs=told)
 
-    def _warn(self, endings: Sequence[Ending]) -> None:
-        """Pass on the warnings of the ranks, each once however many ranks gave it."""
+    def _warn(self, endings: Sequence[RankOutcome]) -> None:
+        """Forward the warnings of the ranks without duplicates."""
         ranks: dict[str, list[int]] = {}
         told = {}
         for ending in endings:
@@ -243,19 +245,19 @@ class GangController(InProcess):
                 told[key := str(warning)] = warning
                 ranks.setdefault(key, []).append(ending.rank)
         for key, warning in told.items():
-            of = "all ranks" if len(ranks[key]) == len(endings) else named(ranks[key])
+            of = "all ranks" if len(ranks[key]) == len(endings) else ranks_text(ranks[key])
             self._config.hook.pytest_warning_recorded.call_historic(
                 kwargs=warning_from_json(warning, of)
             )
 
-    def _leave_if_asked(self, endings: Sequence[Ending]) -> None:
+    def _leave_if_asked(self, endings: Sequence[RankOutcome]) -> None:
         for ending in endings:
             if ending.exit is not None:
                 self._kill()
                 pytest.exit(f"rank {ending.rank}: {ending.exit}", returncode=ending.exit_code)
 
     def close(self) -> None:
-        """Let the ranks of the gang there is end in order."""
+        """Shut down the current gang."""
         if self._gang is not None:
             self._gang.close()
             self._gang = None
@@ -272,7 +274,7 @@ def _world_size(item: pytest.Item) -> int:
 
 
 def _python(folder: Path) -> list[str]:
-    """An interpreter like this one; it imports from `folder` only if this one does.
+    """Command of an equivalent interpreter; it imports from `folder` only if this one does.
 
     `pytest`, the command, does not.
     """
@@ -281,15 +283,19 @@ def _python(folder: Path) -> list[str]:
     return [sys.executable, *interpreter_options(), *options]
 
 
-def _following(case: Case, nextitem: pytest.Item | None) -> str | None:
-    """The next test of the same gang: what fixtures they share need not be torn down."""
-    other = None if nextitem is None else case_on_ranks(nextitem)
-    same = other is not None and other.world_size == case.world_size
-    return other.id if same and other is not None and other.refusal() is None else None
+def _next_on_gang(case: Case, nextitem: pytest.Item | None) -> str | None:
+    """The gang's next test, whose shared fixtures need no teardown."""
+    next_case = None if nextitem is None else case_on_ranks(nextitem)
+    same_gang = next_case is not None and next_case.world_size == case.world_size
+    return (
+        next_case.id
+        if same_gang and next_case is not None and next_case.skip_reason() is None
+        else None
+    )
 
 
 def _measurement(reports: Sequence[pytest.TestReport]) -> Measurement | None:
-    """What was measured, if all went well."""
+    """The measurement, if all phases passed."""
     if not all(report.passed for report in reports):
         return None
     calls = (report_payload.read(report) for report in reports if report.when == "call")

@@ -1,4 +1,4 @@
-"""A gang: the ranks of one world size, kept alive from one benchmark to the next.
+"""A gang: worker processes of one world size, reused from benchmark to benchmark.
 
 The controller sends each rank the same order and waits for all of them. A rank that dies is
 noticed by the end of its process, or of its connection, which a child that it forked would hold
@@ -18,13 +18,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment import WakingClock, is_stopped, nap_s
+from gpubench_plugin.environment import TimeoutClock, is_stopped, poll_interval_s
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers import stacks
-from gpubench_plugin.launchers.deadlines import Deadline, Muster, Patience
-from gpubench_plugin.launchers.gang.processes import Launcher, keep_flights
-from gpubench_plugin.launchers.gang.protocol import Invitation, Wire
-from gpubench_plugin.launchers.outcome import Ending, named
+from gpubench_plugin.launchers.deadlines import Deadline, JoinDeadline, Timeouts
+from gpubench_plugin.launchers.gang.processes import GangLauncher, save_flights
+from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
+from gpubench_plugin.launchers.outcome import RankOutcome, ranks_text
 from gpubench_plugin.launchers.rank_reports import LONGEST_TEXT, decode
 from gpubench_plugin.launchers.scratch import private_folder
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.config import FrozenRounds
-    from gpubench_plugin.launchers.output import Output
+    from gpubench_plugin.config import FixedRounds
+    from gpubench_plugin.launchers.output import LogForwarder
     from gpubench_plugin.records import Json
 
 SETTLE_S: Final = 0.05
@@ -44,9 +44,9 @@ _EXIT_S: Final = 0.5
 
 
 class Gang:
-    """`size` ranks that run `command`, a pytest, in `folder`, started by constructing this.
+    """`size` ranks running the pytest `command` in `folder`; started by the constructor.
 
-    `output` passes on what the ranks write, where the user wants to see it.
+    `forwarder` passes on what the ranks write, where the user wants to see it.
 
     Raises:
         GangError: a rank ended, or did not come, before all had joined.
@@ -60,41 +60,41 @@ class Gang:
         command: Sequence[str],
         folder: Path,
         run: Path,
-        patience: Patience,
-        output: Output | None = None,
+        timeouts: Timeouts,
+        forwarder: LogForwarder | None = None,
     ):
         self.size = size
         self._config = config
         self._run = run
-        self._shown = output
+        self._forwarder = forwarder
         self._numbers = 0
-        self._wires: dict[int, Wire] = {}
+        self._links: dict[int, Link] = {}
         self._private = private_folder()
         self._selector = selectors.DefaultSelector()
         self._cleanup = ExitStack()
         self._cleanup.callback(self._private.remove)
         self._cleanup.callback(self._hang_up)
-        if output is not None:
-            self._cleanup.callback(output.finish)
-        self._invitation = Invitation(folder=self._private.path, token=secrets.token_hex(16))
+        if forwarder is not None:
+            self._cleanup.callback(forwarder.finish)
+        self._join_info = JoinInfo(folder=self._private.path, token=secrets.token_hex(16))
         try:
             with socket.socket(socket.AF_UNIX) as listener:
-                listener.bind(str(self._invitation.socket))
+                listener.bind(str(self._join_info.socket))
                 listener.listen(size)
-                self._launcher = Launcher(
+                self._launcher = GangLauncher(
                     size,
                     command=command,
-                    invitation=self._invitation,
+                    join_info=self._join_info,
                     logs=run / "ranks",
                     folder=folder,
                 )
                 self._cleanup.callback(self._launcher.kill)
-                if output is not None:
-                    output.follow(self._launcher.logs, self._launcher.beginnings)
+                if forwarder is not None:
+                    forwarder.follow(self._launcher.logs, self._launcher.beginnings)
                 clock = self._clock()
-                muster = Muster(patience, clock.now())
-                self._welcome(listener, clock, muster)
-            self.collected = self._gather_collections(clock, muster)
+                join_deadline = JoinDeadline(timeouts, clock.now())
+                self._accept_ranks(listener, clock, join_deadline)
+            self.collected = self._gather_collections(clock, join_deadline)
         except OSError as error:
             self.kill()
             raise GangError(f"the gang of {size} could not be started: {error}") from error
@@ -103,34 +103,36 @@ class Gang:
             raise
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every rank waits for the next order."""
-        return bool(self._wires) and all(wire.is_open for wire in self._wires.values())
+    def is_idle(self) -> bool:
+        """Whether every rank is connected and idle."""
+        return bool(self._links) and all(connection.is_open for connection in self._links.values())
 
-    def lost(self) -> str:
-        """Which ranks have ended since the last benchmark, and how; nothing while all wait."""
+    def lost_ranks(self) -> str:
+        """Describe ranks that ended since the last benchmark; empty if none."""
         # Between benchmarks a rank says nothing: what can be read is an end.
-        if not self._wires or (self.is_whole and not self._selector.select(0)):
+        if not self._links or (self.is_idle and not self._selector.select(0)):
             return ""
-        self._settle()
+        self._collect_deaths()
         return "; ".join(
-            f"{named([rank])} {self._end_of(rank)}"
-            for rank, wire in self._wires.items()
-            if not wire.is_open
+            f"{ranks_text([rank])} {self._exit_text(rank)}"
+            for rank, connection in self._links.items()
+            if not connection.is_open
         )
 
-    def is_sound(self, within_s: float) -> bool:
-        """Whether the ranks, between two benchmarks, still meet in their process group.
+    def is_healthy(self, timeout_s: float) -> bool:
+        """Whether the idle ranks can still communicate in their process group.
 
         A gang in which not every rank can answer has been killed.
         """
         self._numbers += 1
-        for wire in self._wires.values():
-            wire.send({"soundness": within_s, "number": self._numbers})
+        for connection in self._links.values():
+            connection.send({"soundness": timeout_s, "number": self._numbers})
         clock = self._clock()
-        until = clock.now() + 4 * within_s  # the ranks take it up to three times, one after another
+        deadline = (
+            clock.now() + 4 * timeout_s
+        )  # the ranks take it up to three times, one after another
         answers: dict[int, bool] = {}
-        for rank, message in self._messages(clock, lambda: until):
+        for rank, message in self._messages(clock, lambda: deadline):
             if message is None or message.get("number") != self._numbers:
                 break
             answers[rank] = message["sound"]
@@ -142,189 +144,206 @@ class Gang:
     def run(
         self,
         nodeid: str,
-        following: str | None,
-        patience: Patience,
-        rounds: FrozenRounds | None = None,
-    ) -> list[Ending]:
-        """Run one test on every rank; what became of it, in the order of ranks.
+        next_nodeid: str | None,
+        timeouts: Timeouts,
+        rounds: FixedRounds | None = None,
+    ) -> list[RankOutcome]:
+        """Run one test on every rank; return the outcomes in rank order.
 
-        `following` is the test that this gang will run next, so that fixtures both need live on;
+        `next_nodeid` is the test that this gang will run next, so that fixtures both need live on;
         `rounds` are those that the test is timed in, None where its rule decides.
         When not every rank came to the end, the gang has been killed.
         """
         self._numbers += 1
-        order: Json = {"run": nodeid, "following": following, "number": self._numbers}
+        order: Json = {"run": nodeid, "following": next_nodeid, "number": self._numbers}
         if rounds is not None:
             order["rounds"] = asdict(rounds)
         clock = self._clock()
-        deadline = Deadline(patience, clock.now())
-        for wire in self._wires.values():
-            wire.send(order)
-        endings: dict[int, Ending] = {}
+        deadline = Deadline(timeouts, clock.now())
+        for connection in self._links.values():
+            connection.send(order)
+        outcomes: dict[int, RankOutcome] = {}
         for rank, message in self._messages(clock, lambda: deadline.at):
             if message is None:
                 break
             if message.get("number") != self._numbers:  # not what was asked, or not by the rank
-                return self._give_up(endings, "answered out of turn")
-            endings[rank] = ending = self._ending(rank, message)
-            if len(endings) == self.size:
-                return [endings[rank] for rank in range(self.size)]
-            deadline.rank_ended(clock.now(), passed=ending.passed, skipped=ending.skipped)
-        return self._give_up(endings, deadline.why)
+                return self._give_up(outcomes, "answered out of turn")
+            outcomes[rank] = outcome = self._outcome(rank, message)
+            if len(outcomes) == self.size:
+                return [outcomes[rank] for rank in range(self.size)]
+            deadline.rank_ended(clock.now(), passed=outcome.passed, skipped=outcome.skipped)
+        return self._give_up(outcomes, deadline.message)
 
     def close(self) -> None:
-        """Let the ranks end in order, and kill those that do not."""
-        if self.is_whole:
-            for wire in self._wires.values():
-                wire.send({"finish": True})
+        """Shut down the ranks, killing those that do not exit."""
+        if self.is_idle:
+            for connection in self._links.values():
+                connection.send({"finish": True})
             self._launcher.wait(_FAREWELL_S)
         self.kill()
 
     def kill(self) -> None:
-        """End all ranks, whatever they are doing, and remove what they shared."""
+        """Kill all ranks and remove their shared files."""
         self._cleanup.close()
 
     def _hang_up(self) -> None:
-        for wire in self._wires.values():
+        for wire in self._links.values():
             wire.close()
-        self._wires.clear()
+        self._links.clear()
         self._selector.close()
 
-    def _clock(self) -> WakingClock:
-        """A clock that stands still while this process, or a rank, is stopped."""
-        return WakingClock(stopped=lambda: any(map(is_stopped, self._launcher.living.values())))
+    def _clock(self) -> TimeoutClock:
+        """A clock that pauses while this process or a rank is stopped."""
+        return TimeoutClock(
+            stopped=lambda: any(map(is_stopped, self._launcher.running_pids.values()))
+        )
 
-    def _welcome(self, listener: socket.socket, clock: WakingClock, muster: Muster) -> None:
-        """Accept every rank that knows the token."""
-        while len(self._wires) < self.size:
-            left = clock.left(muster.at)
+    def _accept_ranks(
+        self, listener: socket.socket, clock: TimeoutClock, join_deadline: JoinDeadline
+    ) -> None:
+        """Accept connections from all ranks that know the token."""
+        while len(self._links) < self.size:
+            remaining_s = clock.remaining(join_deadline.at)
             listener.settimeout(0.1)  # to notice a rank that ended before it came
             try:
                 end, _ = listener.accept()
             except TimeoutError:
-                self._require_living()
-                if left <= 0:
-                    raise self._not_come(self._wires, muster.why) from None
+                self._check_alive()
+                if remaining_s <= 0:
+                    raise self._join_error(self._links, join_deadline.message) from None
                 continue
             end.settimeout(5.0)
-            wire = Wire(end)
-            hello = wire.receive() or {}
+            connection = Link(end)
+            hello = connection.receive() or {}
             token = str(hello.get("token")).encode()
-            if not secrets.compare_digest(token, self._invitation.token.encode()):
-                wire.close()
+            if not secrets.compare_digest(token, self._join_info.token.encode()):
+                connection.close()
                 continue
             end.settimeout(None)
-            self._watch(int(hello["rank"]), wire)
+            self._watch(int(hello["rank"]), connection)
 
-    def _watch(self, rank: int, wire: Wire) -> None:
-        """From now on hear what the rank says, and of its end."""
-        self._wires[rank] = wire
-        self._selector.register(wire, selectors.EVENT_READ, rank)
+    def _watch(self, rank: int, connection: Link) -> None:
+        """Watch a rank's messages and its end."""
+        self._links[rank] = connection
+        self._selector.register(connection, selectors.EVENT_READ, rank)
         if rank in self._launcher.deaths:
             self._selector.register(self._launcher.deaths[rank], selectors.EVENT_READ, rank)
 
-    def _gather_collections(self, clock: WakingClock, muster: Muster) -> dict[int, Json]:
-        """What each rank says of its collection, once all have told."""
-        for wire in self._wires.values():
-            wire.send({"run_directory": str(self._run)})
-        told: dict[int, Json] = {}
-        for rank, message in self._messages(clock, lambda: muster.at):
+    def _gather_collections(
+        self, clock: TimeoutClock, join_deadline: JoinDeadline
+    ) -> dict[int, Json]:
+        """Collection report of each rank, once all have sent theirs."""
+        for connection in self._links.values():
+            connection.send({"run_directory": str(self._run)})
+        collections: dict[int, Json] = {}
+        for rank, message in self._messages(clock, lambda: join_deadline.at):
             if message is None:
                 break
-            told[rank] = message
-            if len(told) == self.size:
-                return dict(sorted(told.items()))
-            muster.rank_came(clock.now())
-        self._require_living()
-        raise self._not_come(told, muster.why)
+            collections[rank] = message
+            if len(collections) == self.size:
+                return dict(sorted(collections.items()))
+            join_deadline.rank_joined(clock.now())
+        self._check_alive()
+        raise self._join_error(collections, join_deadline.message)
 
-    def _not_come(self, here: Collection[int], why: str) -> GangError:
-        """That some ranks are not `here` yet, and where all of them are."""
-        missing = set(range(self.size)).difference(here)
-        said = f"{named(missing)} did not come to the gang of {self.size} {why}"
-        living = self._launcher.living
-        where = stacks.ask(living, {rank: self._invitation.stack(rank) for rank in living})
-        return GangError(said, self._output(min(missing)), hang=True, stacks=where)
+    def _join_error(self, joined: Collection[int], limit_text: str) -> GangError:
+        """GangError about the ranks that did not join, with their stacks."""
+        missing = set(range(self.size)).difference(joined)
+        message = f"{ranks_text(missing)} did not come to the gang of {self.size} {limit_text}"
+        living = self._launcher.running_pids
+        stacks_by_rank = stacks.request(
+            living, {rank: self._join_info.stack(rank) for rank in living}
+        )
+        return GangError(message, self._output(min(missing)), hang=True, stacks=stacks_by_rank)
 
-    def _require_living(self) -> None:
+    def _check_alive(self) -> None:
         for rank in range(self.size):
-            if end := self._end_of(rank):
-                said = f"rank {rank} {end} while the gang of {self.size} started"
-                by_itself = self._launcher.exited(rank)
-                raise GangError(said, self._output(rank), killed=not by_itself)
+            if end := self._exit_text(rank):
+                message = f"rank {rank} {end} while the gang of {self.size} started"
+                by_itself = self._launcher.has_exited(rank)
+                raise GangError(message, self._output(rank), killed=not by_itself)
 
     def _messages(
-        self, clock: WakingClock, deadline: Callable[[], float]
+        self, clock: TimeoutClock, deadline: Callable[[], float]
     ) -> Iterator[tuple[int, Json | None]]:
-        """Each rank's messages as they come; the end of a rank, or of time, is a None.
+        """Messages of the ranks as they arrive; None for a rank's end or a timeout.
 
         Time is not over before everything that is there has been read.
         """
-        for rank, read in self._wires.items():  # of what has been read the selector knows nothing
-            yield from ((rank, message) for message in read.waiting())
-        left = math.inf
-        ready: list[tuple[selectors.SelectorKey, int]] = []
-        while left > 0 or ready:
-            left = clock.left(deadline())
-            pause = left if self._shown is None else self._shown()
-            ready = self._selector.select(min(nap_s(left), pause))
-            for key, _ in ready:
-                rank, wire = key.data, self._wires[key.data]
-                died = key.fileobj is not wire
-                if died:
+        for (
+            rank,
+            received,
+        ) in self._links.items():  # of what has been read the selector knows nothing
+            yield from ((rank, message) for message in received.buffered())
+        remaining_s = math.inf
+        selected: list[tuple[selectors.SelectorKey, int]] = []
+        while remaining_s > 0 or selected:
+            remaining_s = clock.remaining(deadline())
+            pause = remaining_s if self._forwarder is None else self._forwarder()
+            selected = self._selector.select(min(poll_interval_s(remaining_s), pause))
+            for key, _ in selected:
+                rank, connection = key.data, self._links[key.data]
+                has_died = key.fileobj is not connection
+                if has_died:
                     self._selector.unregister(key.fileobj)
-                is_news = wire.is_open  # not yet ended
+                is_news = connection.is_open  # not yet ended
                 if not is_news:
                     continue
-                messages = wire.rest() if died else wire.available()
-                if not wire.is_open:
-                    self._selector.unregister(wire)
+                messages = connection.drain() if has_died else connection.read_available()
+                if not connection.is_open:
+                    self._selector.unregister(connection)
                 yield from ((rank, message) for message in messages)
-                if not wire.is_open:
+                if not connection.is_open:
                     yield rank, None
         yield -1, None
 
-    def _ending(self, rank: int, message: Json) -> Ending:
+    def _outcome(self, rank: int, message: Json) -> RankOutcome:
         if "absent" in message:
-            return Ending(rank=rank, state="absent", told=message["absent"])
+            return RankOutcome(rank=rank, state="absent", details=message["absent"])
         return decode(self._config, rank, message)
 
-    def _give_up(self, endings: dict[int, Ending], why: str) -> list[Ending]:
-        """Find out where everybody is, then end the gang."""
-        dead = any(not wire.is_open for wire in self._wires.values())
-        if dead:
-            self._settle()
-        ends = {rank: self._end_of(rank) for rank in self._wires}
-        living = self._launcher.living
+    def _give_up(self, outcomes: dict[int, RankOutcome], message: str) -> list[RankOutcome]:
+        """Collect the stacks of all ranks, then kill the gang."""
+        has_dead = any(not connection.is_open for connection in self._links.values())
+        if has_dead:
+            self._collect_deaths()
+        ends = {rank: self._exit_text(rank) for rank in self._links}
+        living = self._launcher.running_pids
         if stopped := [rank for rank, pid in living.items() if is_stopped(pid)]:
-            why = f"{why}; stopped by a signal or a debugger: {named(stopped)}"
-        where = stacks.ask(living, {rank: self._invitation.stack(rank) for rank in living})
-        flights = keep_flights(self._invitation, self._run / "ranks") if not dead else []
-        found = []
+            message = f"{message}; stopped by a signal or a debugger: {ranks_text(stopped)}"
+        stacks_by_rank = stacks.request(
+            living, {rank: self._join_info.stack(rank) for rank in living}
+        )
+        flights = save_flights(self._join_info, self._run / "ranks") if not has_dead else []
+        final_outcomes = []
         for rank in range(self.size):
-            ending = endings.get(rank, Ending(rank=rank, state="stuck", told=why))
+            outcome = outcomes.get(rank, RankOutcome(rank=rank, state="stuck", details=message))
             if ends[rank]:
-                ending = replace(ending, state="died", told=ends[rank])
-            found.append(
-                replace(ending, stack=where.get(rank, ""), output=self._output(rank, flights))
+                outcome = replace(outcome, state="died", details=ends[rank])
+            final_outcomes.append(
+                replace(
+                    outcome, stack=stacks_by_rank.get(rank, ""), output=self._output(rank, flights)
+                )
             )
         self.kill()
-        return found
+        return final_outcomes
 
-    def _end_of(self, rank: int) -> str:
-        """How the rank came to its end, or nothing while it lives."""
-        wire = self._wires.get(rank)
-        if wire is None or wire.is_open:
-            return self._launcher.ended(rank)
-        return self._launcher.ended(rank, _EXIT_S) or "left its controller"
+    def _exit_text(self, rank: int) -> str:
+        """How the rank ended; empty while it runs."""
+        connection = self._links.get(rank)
+        if connection is None or connection.is_open:
+            return self._launcher.exit_text(rank)
+        return self._launcher.exit_text(rank, _EXIT_S) or "left its controller"
 
-    def _settle(self) -> None:
-        """Hear of the other deaths that belong to the first."""
-        for _ in self._messages(WakingClock(), lambda: SETTLE_S):
+    def _collect_deaths(self) -> None:
+        """Collect further deaths caused by the first."""
+        for _ in self._messages(TimeoutClock(), lambda: SETTLE_S):
             pass
 
     def _output(self, rank: int, flights: Sequence[Path] = ()) -> str:
-        """The end of what a rank wrote outside of tests since the gang started."""
-        text = self._launcher.last_words(rank, LONGEST_TEXT)
-        kept = [f"flight recorder: {path}" for path in flights if path.name.endswith(f"-{rank}")]
-        return "\n".join([text.rstrip(), *kept]).strip()
+        """Tail of a rank's output outside of tests since the gang started."""
+        text = self._launcher.output_tail(rank, LONGEST_TEXT)
+        recordings = [
+            f"flight recorder: {path}" for path in flights if path.name.endswith(f"-{rank}")
+        ]
+        return "\n".join([text.rstrip(), *recordings]).strip()

@@ -1,4 +1,4 @@
-"""The processes of a gang, one per rank, each told its place by its environment."""
+"""Worker processes of a gang, one per rank, configured by environment variables."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.distributed import LISTENER, threads_per_rank
 from gpubench_plugin.environment import open_to_write
-from gpubench_plugin.launchers.gang.warden import Warden
+from gpubench_plugin.launchers.gang.warden import OrphanReaper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.launchers.gang.protocol import Invitation
+    from gpubench_plugin.launchers.gang.protocol import JoinInfo
 
 
 _OF_TORCHRUN: Final = ("TORCHELASTIC_", "PET_")
@@ -34,8 +34,8 @@ _DEATH_S: Final = 5.0
 """A killed process is gone at once, unless the kernel holds it."""
 
 
-class Launcher:
-    """`size` processes of `command`; what each says outside of tests is in its log in `logs`.
+class GangLauncher:
+    """Starts `size` processes of `command`, with output outside of tests logged in `logs`.
 
     They lead sessions of their own: what is typed on the terminal reaches them through the
     controller only.
@@ -46,7 +46,7 @@ class Launcher:
         size: int,
         *,
         command: Sequence[str],
-        invitation: Invitation,
+        join_info: JoinInfo,
         logs: Path,
         folder: Path,
     ):
@@ -58,7 +58,7 @@ class Launcher:
         self.deaths: dict[int, int] = {}
         """By rank a file that can be read once the process has ended (Linux; elsewhere none)."""
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self._warden = Warden()
+        self._warden = OrphanReaper()
         with socket.socket() as store:
             store.bind(("127.0.0.1", 0))  # torch's own would listen on every interface
             store.listen(size)
@@ -66,10 +66,10 @@ class Launcher:
             try:
                 for rank in range(size):
                     environment = {
-                        **_inherited(os.environ),
-                        **invitation.to_environment(),
-                        **_place(rank, size, port),
-                        **_of_backends(invitation),
+                        **_user_environment(os.environ),
+                        **join_info.to_environment(),
+                        **_rank_variables(rank, size, port),
+                        **_backend_variables(join_info),
                     }
                     serves = rank == 0 and size > 1
                     if serves:
@@ -98,35 +98,37 @@ class Launcher:
                 self.deaths[rank] = os.pidfd_open(self._processes[rank].pid)
 
     @property
-    def living(self) -> dict[int, int]:
-        """The processes that have not ended: pid by rank."""
+    def running_pids(self) -> dict[int, int]:
+        """Pids of the running processes by rank."""
         return {r: p.pid for r, p in self._processes.items() if p.poll() is None}
 
-    def ended(self, rank: int, patience_s: float = 0.0) -> str:
-        """How the process of `rank` ended, or nothing while it runs."""
+    def exit_text(self, rank: int, timeout_s: float = 0.0) -> str:
+        """How the process of `rank` ended; empty while it runs."""
         with suppress(subprocess.TimeoutExpired):
-            return how_it_ended(self._processes[rank].wait(patience_s))
+            return exit_code_text(self._processes[rank].wait(timeout_s))
         return ""
 
-    def exited(self, rank: int) -> bool:
-        """Whether the process of `rank` has ended by itself, with an exit code."""
+    def has_exited(self, rank: int) -> bool:
+        """Whether the process of `rank` exited by itself."""
         code = self._processes[rank].poll()
         return code is not None and code >= 0
 
-    def last_words(self, rank: int, most: int) -> str:
-        """The end of what `rank` has written, `most` bytes of it."""
+    def output_tail(self, rank: int, max_bytes: int) -> str:
+        """The last `max_bytes` bytes of the output of `rank`."""
         path = self.logs[rank]
         with path.open("rb") as log:
-            log.seek(max(self.beginnings[rank], path.stat().st_size - most))
+            log.seek(max(self.beginnings[rank], path.stat().st_size - max_bytes))
             return log.read().decode(errors="replace")
 
-    def wait(self, patience_s: float) -> bool:
-        """Whether all processes ended by themselves within that time."""
-        deadline = monotonic() + patience_s
-        return all(self.ended(rank, max(0.0, deadline - monotonic())) for rank in self._processes)
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for all processes to exit; False on timeout."""
+        deadline = monotonic() + timeout_s
+        return all(
+            self.exit_text(rank, max(0.0, deadline - monotonic())) for rank in self._processes
+        )
 
     def kill(self) -> None:
-        """End what still runs, with all that it has started; a second time does nothing."""
+        """Kill the remaining processes with their children; idempotent."""
         processes, self._processes = self._processes, {}
         for process in processes.values():
             # Also of a rank that is gone: what it had started leads on in its session.
@@ -144,8 +146,8 @@ def _size(log: Path) -> int:
     return log.stat().st_size if log.exists() else 0
 
 
-def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the user, less what places this process among other ranks."""
+def _user_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment without variables of this process's own rank."""
     return {
         name: value
         for name, value in environment.items()
@@ -153,8 +155,8 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _place(rank: int, size: int, port: int) -> dict[str, str]:
-    """What torchrun would set, so that a benchmark does not know who started it."""
+def _rank_variables(rank: int, size: int, port: int) -> dict[str, str]:
+    """Variables that torchrun would set."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -167,25 +169,25 @@ def _place(rank: int, size: int, port: int) -> dict[str, str]:
     }
 
 
-def _of_backends(invitation: Invitation) -> dict[str, str]:
-    """Keep the sockets of the backends on this host; have NCCL note what each rank was doing.
+def _backend_variables(invitation: JoinInfo) -> dict[str, str]:
+    """Bind backend sockets to this host and enable NCCL's flight recorder.
 
     Source: https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html
     """
     loopback = "lo0" if sys.platform == "darwin" else "lo"
-    ours = {
+    variables = {
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
         "TORCH_FR_BUFFER_SIZE": "2000",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-        "TORCH_FR_DUMP_TEMP_FILE": str(invitation.flights),
-        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(invitation.pipes),
+        "TORCH_FR_DUMP_TEMP_FILE": str(invitation.dump_prefix),
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(invitation.pipe_prefix),
     }
-    return {name: os.environ.get(name, value) for name, value in ours.items()}
+    return {name: os.environ.get(name, value) for name, value in variables.items()}
 
 
-def how_it_ended(code: int) -> str:
-    """The ending of a process in words, from its exit code; of a signal the negative number."""
+def exit_code_text(code: int) -> str:
+    """Describe an exit code; negative numbers are signals."""
     if code >= 0:
         return f"exited with {code}"
     try:
@@ -200,26 +202,26 @@ _PATIENCE_S: Final = 3.0
 _PAUSE_S: Final = 0.05
 
 
-def keep_flights(invitation: Invitation, folder: Path) -> list[Path]:
-    """Ask every rank for its flight recording, and copy what they wrote into `folder`.
+def save_flights(invitation: JoinInfo, folder: Path) -> list[Path]:
+    """Request all flight recorder dumps and copy them into `folder`.
 
     NCCL's flight recorder tells which collectives each rank was in, and is written when a gang
     hangs. A rank on NCCL listens on a named pipe; where there is none, nothing is waited for.
     """
-    pipes = _found(invitation.pipes)
+    pipes = _dump_files(invitation.pipe_prefix)
     for pipe in pipes:
         with suppress(OSError):
-            _ask(pipe)
+            _request_dump(pipe)
     if pipes:
-        _wait_for(invitation.flights, len(pipes))
-    kept = []
-    for flight in _found(invitation.flights):
-        kept.append(folder / f"flight-recorder-{flight.name.rpartition('-')[2]}")
-        shutil.copyfile(flight, kept[-1])
-    return kept
+        _wait_for(invitation.dump_prefix, len(pipes))
+    copies = []
+    for flight in _dump_files(invitation.dump_prefix):
+        copies.append(folder / f"flight-recorder-{flight.name.rpartition('-')[2]}")
+        shutil.copyfile(flight, copies[-1])
+    return copies
 
 
-def _ask(pipe: Path) -> None:
+def _request_dump(pipe: Path) -> None:
     writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
     try:
         os.write(writer, b"1\n")
@@ -228,16 +230,16 @@ def _ask(pipe: Path) -> None:
 
 
 def _wait_for(flights: Path, number: int) -> None:
-    """Until there are so many files, and none has grown for a while."""
+    """Wait for `number` files that have stopped growing."""
     deadline = monotonic() + _PATIENCE_S
-    last: list[int] = []
+    previous_sizes: list[int] = []
     while monotonic() < deadline:
         sleep(_PAUSE_S)
-        sizes = [flight.stat().st_size for flight in _found(flights)]
-        if len(sizes) >= number and all(sizes) and sizes == last:
+        sizes = [flight.stat().st_size for flight in _dump_files(flights)]
+        if len(sizes) >= number and all(sizes) and sizes == previous_sizes:
             return
-        last = sizes
+        previous_sizes = sizes
 
 
-def _found(beginning: Path) -> list[Path]:
-    return sorted(beginning.parent.glob(f"{beginning.name}*"))
+def _dump_files(prefix: Path) -> list[Path]:
+    return sorted(prefix.parent.glob(f"{prefix.name}*"))

@@ -20,8 +20,8 @@ LONGEST: Final = 2**26
 _CHUNK: Final = 2**16
 
 
-class Wire:
-    """One end of a connection. Reading blocks, unless the socket is set not to.
+class Link:
+    """One end of a connection; reads block unless the socket is non-blocking.
 
     A message is a JSON object on one line, over a unix socket.
 
@@ -30,15 +30,15 @@ class Wire:
 
     def __init__(self, end: socket.socket):
         self._end = end
-        self._unread = b""
+        self._buffer = b""
         self.is_open = True
 
     def fileno(self) -> int:
-        """For selectors."""
+        """File descriptor, for selectors."""
         return self._end.fileno()
 
     def send(self, message: Json) -> bool:
-        """Send `message`; whether the other end was there to be told."""
+        """Send `message`; False if the peer is gone."""
         data = (json.dumps(message) + "\n").encode()
         try:
             self._end.sendall(data)
@@ -47,30 +47,30 @@ class Wire:
         return True
 
     def receive(self) -> Json | None:
-        """The next message; None when the other end is gone."""
+        """Receive the next message; None at end of stream."""
         while True:
-            line, newline, rest = self._unread.partition(b"\n")
+            line, newline, remaining_bytes = self._buffer.partition(b"\n")
             if newline:
-                self._unread = rest
+                self._buffer = remaining_bytes
                 return self._parsed(line)
             if not self._read():
                 return None
 
-    def available(self) -> list[Json]:
-        """All whole messages after one read, for a socket that is known to be readable."""
+    def read_available(self) -> list[Json]:
+        """All complete messages after one read of a readable socket."""
         self._read()
-        return self.waiting()
+        return self.buffered()
 
-    def rest(self) -> list[Json]:
-        """All whole messages that a dead process left; a child of it may hold its end open yet."""
+    def drain(self) -> list[Json]:
+        """Remaining messages of a dead process, whose child may keep the socket open."""
         self._end.setblocking(False)
         while self._read():
             pass
-        return self.waiting()
+        return self.buffered()
 
-    def waiting(self) -> list[Json]:
-        """All whole messages that were read already, together with an earlier one say."""
-        *lines, self._unread = self._unread.split(b"\n")
+    def buffered(self) -> list[Json]:
+        """Complete messages that are already buffered."""
+        *lines, self._buffer = self._buffer.split(b"\n")
         messages = [self._parsed(line) for line in lines]
         return [message for message in messages if message is not None]
 
@@ -93,8 +93,8 @@ class Wire:
             data = self._end.recv(_CHUNK)
         except OSError:
             data = b""
-        self._unread += data
-        self.is_open = bool(data) and len(self._unread) <= LONGEST
+        self._buffer += data
+        self.is_open = bool(data) and len(self._buffer) <= LONGEST
         return self.is_open
 
 
@@ -102,8 +102,8 @@ _TOKEN: Final = "GPUBENCH_GANG_TOKEN"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Invitation:
-    """The private folder of a gang, in which its socket is, and the word that opens it.
+class JoinInfo:
+    """Private folder with a gang's socket, and the token to join it.
 
     It tells a process that it is a rank of the gang, and how to reach its controller.
     """
@@ -113,28 +113,28 @@ class Invitation:
 
     @property
     def socket(self) -> Path:
-        """The controller's unix socket."""
+        """Path of the controller's unix socket."""
         return self.folder / "controller"
 
     def stack(self, rank: int) -> Path:
-        """The file into which `rank` writes where it is when it is asked."""
+        """File for the stacks of `rank`."""
         return stacks.file_of(self.folder, rank)
 
     @property
-    def flights(self) -> Path:
-        """What the names of the files of NCCL's flight recorder begin with."""
+    def dump_prefix(self) -> Path:
+        """Path prefix of NCCL flight recorder dumps."""
         return self.folder / "flight-"
 
     @property
-    def pipes(self) -> Path:
-        """What the names of the pipes begin with on which a rank is asked for its flight."""
+    def pipe_prefix(self) -> Path:
+        """Path prefix of the pipes that trigger a dump."""
         return self.folder / "pipe-"
 
     def to_environment(self) -> dict[str, str]:
-        """The variables that carry the invitation to a rank."""
+        """Environment variables that pass the join information to a rank."""
         return {GANG: str(self.folder), _TOKEN: self.token}
 
     @classmethod
-    def accepted(cls, environment: MutableMapping[str, str]) -> Invitation:
-        """The invitation in the `environment`, taken out of it: it is not for others."""
+    def from_environment(cls, environment: MutableMapping[str, str]) -> JoinInfo:
+        """Take the join information out of `environment`."""
         return cls(folder=Path(environment.pop(GANG)), token=environment.pop(_TOKEN, ""))

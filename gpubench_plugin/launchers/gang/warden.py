@@ -1,4 +1,4 @@
-"""A small process beside a gang: when the controller dies, it ends what the ranks had started.
+"""Helper process that kills a gang's process groups if the controller dies.
 
 A rank dies with its controller by itself; its loaders of data, for example, do not.
 Run as a program, this waits in the kernel for the end of its input.
@@ -17,8 +17,8 @@ from typing import Final
 _ALL_IS_WELL: Final = "done"
 
 
-class Warden:
-    """Kills the process groups it has to :meth:`guard`, unless this process can dismiss it."""
+class OrphanReaper:
+    """Kills the guarded process groups unless it is dismissed."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -31,15 +31,15 @@ class Warden:
         )
 
     def guard(self, group: int) -> None:
-        """Kill the process group with that number, too."""
-        self._tell(str(group))
+        """Also kill the process group `group`."""
+        self._write(str(group))
 
     def dismiss(self) -> None:
-        """Nothing needs to be killed any more; a second time does nothing."""
-        self._tell(_ALL_IS_WELL)
+        """Exit without killing anything; idempotent."""
+        self._write(_ALL_IS_WELL)
         self._process.communicate()
 
-    def _tell(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         if self._process.stdin is not None and not self._process.stdin.closed:
             with suppress(BrokenPipeError):  # somebody has killed it
                 self._process.stdin.write(f"{line}\n")
@@ -47,7 +47,7 @@ class Warden:
 
 
 def wait_and_kill(lines: Iterable[str]) -> None:
-    """Take the numbers of process groups from `lines`; at their end, kill these."""
+    """Read process group ids from `lines`, and kill them at end of input."""
     groups: list[int] = []
     for line in lines:
         if line.strip() == _ALL_IS_WELL:

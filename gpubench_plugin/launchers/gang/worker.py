@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import FrozenRounds
+from gpubench_plugin.config import FixedRounds
 from gpubench_plugin.environment import HelperThread
 from gpubench_plugin.launchers import report_payload, secondary, signals, stacks
 from gpubench_plugin.launchers.context import STATE, update_context
-from gpubench_plugin.launchers.gang.protocol import Invitation, Wire
+from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 from gpubench_plugin.launchers.in_process import RunsBenchmarks
-from gpubench_plugin.launchers.output import Valve
+from gpubench_plugin.launchers.output import DeferredStream
 from gpubench_plugin.launchers.rank_reports import (
     LONGEST_TEXT,
     encode,
@@ -35,15 +35,15 @@ from gpubench_plugin.results import RunDirectory, pytest_benchmark
 class GangRank(RunsBenchmarks):
     """One rank's side of a gang; made early, so that it notices a controller that died."""
 
-    def __init__(self, config: pytest.Config, invitation: Invitation):
+    def __init__(self, config: pytest.Config, invitation: JoinInfo):
         super().__init__(config)
         secondary.leave_files_to_controller(config)
         signals.die_with_parent()
         rank = int(os.environ["RANK"])
-        stacks.offer(invitation.stack(rank))
+        stacks.enable_dumps(invitation.stack(rank))
         end = socket(AF_UNIX)
         end.connect(str(invitation.socket))
-        self._wire = Wire(end)
+        self._wire = Link(end)
         # A process forked by a test must not seem to be this rank when this one is gone.
         os.register_at_fork(after_in_child=self._wire.close)
         self._wire.send({"token": invitation.token, "rank": rank, "pid": os.getpid()})
@@ -55,7 +55,7 @@ class GangRank(RunsBenchmarks):
         self._not_collected: list[str] = []
 
     def _listen(self) -> None:
-        """Put orders into the queue. Without a controller there is nothing left to live for."""
+        """Queue incoming orders; exit if the controller disconnects."""
         while (order := self._wire.receive()) is not None:
             self._orders.put(order)
             if "finish" in order:
@@ -64,25 +64,25 @@ class GangRank(RunsBenchmarks):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """The same for what other plugins have made by now."""
-        if isinstance(sys.stdout, Valve):
+        """The same for objects that other plugins have created since."""
+        if isinstance(sys.stdout, DeferredStream):
             # pytest's reporter keeps the valve; what tests print with -s is for the user.
-            sys.stdout.close_for_good()
+            sys.stdout.discard()
             sys.stdout = sys.stdout.terminal
         secondary.unregister_writers(self._config)
 
     def pytest_internalerror(self, excrepr: object) -> None:
-        """Say to the log what the reporter, which is silenced, cannot."""
+        """Log internal errors, since the terminal reporter is disabled."""
         sys.stderr.write(f"{excrepr}\n")
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """The same of ``pytest.exit``, in a conftest say."""
+        """The same for ``pytest.exit``, for example in a conftest."""
         sys.stderr.write(f"{excinfo.exconly()}\n")
 
     def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
-        """Tell what was collected, and learn where the run is written."""
+        """Report the collected tests and receive the run directory."""
         super().start(session, benchmarks)
-        pytest_benchmark.mute(self._config)
+        pytest_benchmark.disable_output(self._config)
         self._items = {item.nodeid: item for item in benchmarks}
         digest = secondary.digest_of(self._items)
         self._wire.send({"count": len(benchmarks), "digest": digest, "warnings": self._warnings})
@@ -92,13 +92,13 @@ class GangRank(RunsBenchmarks):
         update_context(self._config, ranks_folder=run.path / "ranks", run=run if is_root else None)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep why something could not be collected: the controller may know it."""
+        """Keep collection errors for the controller."""
         if report.failed:
             self._not_collected.append(report.longreprtext[-LONGEST_TEXT:])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> bool:
-        """Run what is ordered until there is no more."""
+        """Run ordered tests until the controller stops."""
         while "finish" not in (order := self._orders.get()):
             if "soundness" in order:
                 self._tell_soundness(order)
@@ -112,17 +112,17 @@ class GangRank(RunsBenchmarks):
         return True
 
     def _tell_soundness(self, order: Mapping[str, Any]) -> None:
-        self._context.ranks.meet(order["number"])
-        sound = self._context.ranks.is_sound(order["soundness"])
+        self._context.ranks.resynchronize(order["number"])
+        sound = self._context.ranks.is_healthy(order["soundness"])
         self._wire.send({"number": order["number"], "sound": sound})
 
     def _run(self, item: pytest.Item, order: Mapping[str, Any]) -> None:
         self._reports = []
         told: Json = {"number": order["number"]}
-        self._context.ranks.meet(order["number"])
+        self._context.ranks.resynchronize(order["number"])
         if rounds := order.get("rounds"):
             state = item.stash[STATE]
-            state.case = replace(state.case, rounds=FrozenRounds(**rounds))
+            state.case = replace(state.case, fixed_rounds=FixedRounds(**rounds))
         try:
             self._config.hook.pytest_runtest_protocol(
                 item=item, nextitem=self._items.get(order["following"])
@@ -148,13 +148,13 @@ class GangRank(RunsBenchmarks):
         nodeid: str,
         location: tuple[str, int, str] | None,
     ) -> None:
-        """Keep the warnings of tests; the controller has seen those of the collection itself."""
+        """Keep warnings of tests; the controller already has those of the collection."""
         if when == "runtest":
             self._warnings.append(warning_to_json(warning_message, when, nodeid, location))
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Leave the process group together with the others, and then end without delay."""
+        """Leave the process group with the other ranks, then exit at once."""
         if self._items:
             self._context.ranks.leave()
         # As Python ends it looks through all objects several times: half a second with torch, for

@@ -1,4 +1,4 @@
-"""Sessions that torchrun starts: one per rank, in step, which end together or fail together."""
+"""torchrun sessions: one per rank, in lockstep, that end or fail together."""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +6,6 @@ from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
     from gpubench_plugin.launchers.torchrun.plugin import TorchrunRank
-    from gpubench_plugin.launchers.torchrun.store import Assembly, wait_until
+    from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
 
 __getattr__ = lazy_names(__name__)

@@ -1,4 +1,4 @@
-"""The part of every rank but zero: tell how a benchmark ended here, and hear the verdict."""
+"""Ranks other than zero: report a benchmark's outcome, and receive the verdict."""
 
 from __future__ import annotations
 
@@ -13,141 +13,145 @@ import pytest
 
 from gpubench_plugin.launchers import reports as merging
 from gpubench_plugin.launchers import signals, stacks
-from gpubench_plugin.launchers.exit import end_session
-from gpubench_plugin.launchers.outcome import Ending, Verdict
-from gpubench_plugin.launchers.signals import Notice, Termination
-from gpubench_plugin.launchers.torchrun.peers import offer_stacks, ring
-from gpubench_plugin.launchers.torchrun.rank import Member, Running
-from gpubench_plugin.launchers.torchrun.store import Assembly, wait_until
+from gpubench_plugin.launchers.exit import force_exit
+from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
+from gpubench_plugin.launchers.signals import ExitRequest, ExitWatcher
+from gpubench_plugin.launchers.torchrun.peers import alert_root, offer_stacks
+from gpubench_plugin.launchers.torchrun.rank import RankRole, RunningTest
+from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
 from gpubench_plugin.records import Json
 
 
-class Follower(Member):
-    """A rank that prints and writes nothing but its log."""
+class Follower(RankRole):
+    """A rank that writes only its log."""
 
     margin_s: ClassVar[float] = 5.0  # rank zero is to say what happened
 
     def __init__(self, session: pytest.Session, rank: int):
         super().__init__(session, rank)
-        self._termination = Termination(self.end_on, signals=(signal.SIGINT,))
+        self._termination = ExitWatcher(self.handle_exit_request, signals=(signal.SIGINT,))
         signals.die_with_parent()
 
-    def meet(self, assembly: Assembly, folder: Path, log: TextIO) -> None:
-        """From now on show where this rank is: in `folder` when asked, in the `log` at its end."""
+    def connect(self, assembly: OutcomeExchange, folder: Path, log: TextIO) -> None:
+        """Connect with the other ranks; dump stacks into `folder` on request."""
         self._assembly = assembly
         self._folder = folder
         offer_stacks(folder, self._rank)
-        self._before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._previous_handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.register(signal.SIGTERM, file=log, all_threads=True, chain=True)
 
-    def begin(
-        self, item: pytest.Item, number: int, patience_s: float
+    def wait_for_ranks(
+        self, item: pytest.Item, number: int, timeout_s: float
     ) -> list[pytest.TestReport] | None:
-        """As every rank; the store ends with rank zero where that keeps it."""
+        """As on every rank; detects that the store ended with rank zero."""
         try:
-            return super().begin(item, number, patience_s)
+            return super().wait_for_ranks(item, number, timeout_s)
         except RuntimeError:
-            return self.end_not_begun(item, number, "is gone, and with it the store")
+            return self.handle_missing_ranks(item, number, "is gone, and with it the store")
 
-    def end_not_begun(self, item: pytest.Item, number: int, why: str) -> list[pytest.TestReport]:
-        """Rank zero itself has not come, or it would have ended the session by now."""
-        self._say_nothing_else()
-        said = f"rank 0 {why}"
-        self.part(f"{item.name}: {said}")
-        self._end(said, pytest.ExitCode.TESTS_FAILED)
-
-    def agree(
-        self, running: Running, reports: Sequence[pytest.TestReport]
+    def handle_missing_ranks(
+        self, item: pytest.Item, number: int, cause: str
     ) -> list[pytest.TestReport]:
-        """Tell rank zero, and do as it says; when it does not come, end the session."""
-        mine = Ending(rank=self._rank, state="ended", reports=tuple(reports))
-        self._post(reports, failed=mine.failed is not None)
-        running.deadline.rank_ended(running.clock.now(), passed=mine.failed is None)
+        """Handle a rank zero that never arrived and so could not end the session."""
+        self._claim_exit()
+        message = f"rank 0 {cause}"
+        self.announce_departure(f"{item.name}: {message}")
+        self._end(message, pytest.ExitCode.TESTS_FAILED)
+
+    def exchange_outcomes(
+        self, running: RunningTest, reports: Sequence[pytest.TestReport]
+    ) -> list[pytest.TestReport]:
+        """Report to rank zero and follow its verdict; exit if it does not respond."""
+        own_outcome = RankOutcome(rank=self._rank, state="ended", reports=tuple(reports))
+        self._post(reports, failed=own_outcome.failed is not None)
+        running.deadline.rank_ended(running.clock.now(), passed=own_outcome.failed is None)
         verdict = self._verdict(running)
         if verdict is None:
-            self._end_without_root(running, mine)
+            self._end_without_root(running, own_outcome)
         if verdict["exit"]:
             pytest.exit(verdict["exit"], returncode=verdict["exit_code"])
         if verdict["over"]:
-            self.over = self._session.shouldfail = verdict["over"]
-        said = Verdict(outcome=verdict["outcome"], reason=verdict["reason"])
-        if not said.agree:
-            return merging.merged(running.item, [mine], said)
+            self.end_reason = self._session.shouldfail = verdict["over"]
+        joint_verdict = JointVerdict(outcome=verdict["outcome"], reason=verdict["reason"])
+        if not joint_verdict.agree:
+            return merging.merge_reports(running.item, [own_outcome], joint_verdict)
         if merging.outcomes_of(reports) != verdict["phases"]:
             return merging.alike(running.item, verdict["phases"])
         return list(reports)
 
-    def end_hung(self) -> None:
-        """Rank zero should have ended the session: leave the stacks in the log, and go."""
-        self._say_nothing_else()
+    def exit_hung(self) -> None:
+        """Log the stacks and exit, since rank zero should have ended the session."""
+        self._claim_exit()
         assert self.running is not None
-        why = self.running.deadline.why
-        ending = Ending(rank=self._rank, state="stuck", told=why, stack=stacks.here())
-        verdict = Verdict(outcome="hang", reason=f"rank {self._rank} {why}")
-        reports = merging.merged(self.running.item, [ending], verdict)
+        message = self.running.deadline.message
+        own_outcome = RankOutcome(
+            rank=self._rank, state="stuck", details=message, stack=stacks.dump_own()
+        )
+        verdict = JointVerdict(outcome="hang", reason=f"rank {self._rank} {message}")
+        reports = merging.merge_reports(self.running.item, [own_outcome], verdict)
         self._end(verdict.reason, pytest.ExitCode.TESTS_FAILED, reports)
 
-    def end_on(self, notice: Notice) -> None:
-        """Ctrl-C found this rank deep in C."""
-        self._say_nothing_else()
+    def handle_exit_request(self, notice: ExitRequest) -> None:
+        """Handle Ctrl-C while this rank is in native code."""
+        self._claim_exit()
         self._end("interrupted", pytest.ExitCode.INTERRUPTED)
 
     def finish(self) -> None:
-        """Ctrl-C leaves this rank some seconds."""
+        """Allow this rank some seconds after Ctrl-C."""
         self._termination.finish()
 
     def leave(self) -> None:
-        """Wait until rank zero has written everything, unless the session broke off.
+        """Wait until rank zero has written everything, unless the session was aborted.
 
         That may be long, since it may have other tests to run: torchrun ends it as soon as another
         rank exits with 1. When it is gone, so is the store, or torchrun ends this process.
         """
-        if self._assembly is not None and not self.over:
+        if self._assembly is not None and not self.end_reason:
             with suppress(RuntimeError):
                 self.assembly.wait_until_written()
 
     def close(self) -> None:
-        """Put the signal handlers back."""
+        """Restore the signal handlers."""
         self._termination.close()
         if self._assembly is not None:
             faulthandler.unregister(signal.SIGTERM)
-            signal.signal(signal.SIGTERM, self._before)
+            signal.signal(signal.SIGTERM, self._previous_handler)
 
-    def _verdict(self, running: Running) -> Json | None:
-        """What rank zero announces; None if it does not come to the end of the benchmark.
+    def _verdict(self, running: RunningTest) -> Json | None:
+        """Rank zero's verdict; None if it does not finish the benchmark.
 
         Then it is called first: it can still find out where everybody is. On another host it does
         not hear; it will notice the end of this rank.
         """
         number = running.number
-        told: Json | None = None
+        verdict: Json | None = None
 
         def is_announced() -> bool:
-            nonlocal told
-            told = self.assembly.verdict(number)
-            return told is not None
+            nonlocal verdict
+            verdict = self.assembly.verdict(number)
+            return verdict is not None
 
-        def left() -> float:
+        def remaining_s() -> float:
             # Once rank zero is there it is the one to wait; the watchdog's time still counts.
             if self.assembly.is_marked(f"{number}/root"):
                 return self.margin_s
-            return running.clock.left(running.deadline.at)
+            return running.clock.remaining(running.deadline.at)
 
         with suppress(RuntimeError):  # the store is gone, and with it rank zero
-            if not wait_until(is_announced, left):
-                self.assembly.give_up(number, running.deadline.why)
-                ring(self._folder)
-                until = running.clock.now() + self.margin_s
-                wait_until(is_announced, lambda: running.clock.left(until))
-        return told
+            if not wait_until(is_announced, remaining_s):
+                self.assembly.give_up(number, running.deadline.message)
+                alert_root(self._folder)
+                deadline = running.clock.now() + self.margin_s
+                wait_until(is_announced, lambda: running.clock.remaining(deadline))
+        return verdict
 
-    def _end_without_root(self, running: Running, mine: Ending) -> NoReturn:
-        verdict = Verdict(outcome="hang", reason=f"rank 0 {running.deadline.why}")
-        self._say_nothing_else()
-        reports = merging.merged(running.item, [mine], verdict)
+    def _end_without_root(self, running: RunningTest, own_outcome: RankOutcome) -> NoReturn:
+        verdict = JointVerdict(outcome="hang", reason=f"rank 0 {running.deadline.message}")
+        self._claim_exit()
+        reports = merging.merge_reports(running.item, [own_outcome], verdict)
         self._end(verdict.reason, pytest.ExitCode.TESTS_FAILED, reports)
 
     def _end(
-        self, why: str, code: pytest.ExitCode, reports: Sequence[pytest.TestReport] = ()
+        self, message: str, code: pytest.ExitCode, reports: Sequence[pytest.TestReport] = ()
     ) -> NoReturn:
-        end_session(self._session, reports, why=f"rank {self._rank}: {why}", code=code)
+        force_exit(self._session, reports, message=f"rank {self._rank}: {message}", code=code)

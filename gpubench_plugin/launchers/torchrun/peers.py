@@ -1,4 +1,4 @@
-"""The processes of the other ranks: where they are, how they ended, and what they are doing."""
+"""Processes of the other ranks: location, exit status and stacks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.environment import place
+from gpubench_plugin.environment import namespace_id
 from gpubench_plugin.launchers import stacks
-from gpubench_plugin.launchers.gang import how_it_ended
+from gpubench_plugin.launchers.gang import exit_code_text
 from gpubench_plugin.launchers.scratch import private_folder
 from gpubench_plugin.records import Json
 
@@ -22,7 +22,7 @@ _SHOWN: Final = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """One rank's process. Two with the same `place` see each other's process ids."""
+    """One rank's process; equal `place` means a shared pid namespace."""
 
     pid: int
     place: str
@@ -30,13 +30,13 @@ class Peer:
 
     @classmethod
     def this_process(cls) -> Peer:
-        """The process that asks."""
+        """The current process."""
         host = socket.gethostname()
-        return cls(pid=os.getpid(), place=place() or host, host=host)
+        return cls(pid=os.getpid(), place=namespace_id() or host, host=host)
 
 
 class Peers:
-    """The processes of all ranks, as rank zero knows them from what each `told`.
+    """Processes of all ranks, from the records each rank sent.
 
     `logs` is where each writes its log.
 
@@ -44,26 +44,32 @@ class Peers:
     pipe by which one that waits in vain calls rank zero.
     """
 
-    def __init__(self, told: Sequence[Json], logs: Path):
-        peers = [Peer(**{name: one[name] for name in ("pid", "place", "host")}) for one in told]
+    def __init__(self, records: Sequence[Json], logs: Path):
+        peers = [
+            Peer(**{name: record[name] for name in ("pid", "place", "host")}) for record in records
+        ]
         self._peers = peers
         self._logs = logs
         self._private = private_folder()
         self.folder = self._private.path
-        self.bell = _bell(self.folder)
+        self.bell = _alert_pipe(self.folder)
         os.mkfifo(self.bell)
-        here = Peer.this_process().place
-        self.here = {rank: peer.pid for rank, peer in enumerate(peers) if peer.place == here}
+        own_namespace = Peer.this_process().place
+        self.here = {
+            rank: peer.pid for rank, peer in enumerate(peers) if peer.place == own_namespace
+        }
 
-    def stacks(self, but: Collection[int] = ()) -> dict[int, str]:
-        """Where each rank is, but for the dead ones; of one on another host, where to read it."""
-        asked = {rank: pid for rank, pid in self.here.items() if rank not in but}
-        found = stacks.ask(asked, {rank: stacks.file_of(self.folder, rank) for rank in asked})
-        elsewhere = [rank for rank in range(len(self._peers)) if rank not in self.here]
-        for rank in elsewhere[:_SHOWN]:
+    def stacks(self, excluded: Collection[int] = ()) -> dict[int, str]:
+        """Stacks of each live rank; for other hosts, the log file to look at."""
+        local_pids = {rank: pid for rank, pid in self.here.items() if rank not in excluded}
+        stacks_by_rank = stacks.request(
+            local_pids, {rank: stacks.file_of(self.folder, rank) for rank in local_pids}
+        )
+        remote_ranks = [rank for rank in range(len(self._peers)) if rank not in self.here]
+        for rank in remote_ranks[:_SHOWN]:
             log = self._logs / f"rank-{rank}.log"
-            found[rank] = f"on {self._peers[rank].host}: see {log} there"
-        return found
+            stacks_by_rank[rank] = f"on {self._peers[rank].host}: see {log} there"
+        return stacks_by_rank
 
     def close(self) -> None:
         """Remove the private folder."""
@@ -71,27 +77,27 @@ class Peers:
 
 
 def offer_stacks(folder: Path, rank: int) -> None:
-    """Write the stacks of this process into `folder` on the signal, where it is on this host."""
+    """Dump the stacks of this process into `folder` on the signal, if on the same host."""
     if folder.is_dir():
-        stacks.offer(stacks.file_of(folder, rank))
+        stacks.enable_dumps(stacks.file_of(folder, rank))
 
 
-def ring(folder: Path) -> None:
-    """Have rank zero find out where everybody is, where it is on this host."""
+def alert_root(folder: Path) -> None:
+    """Alert rank zero, which then collects all stacks, if it is on the same host."""
     with suppress(OSError):
-        descriptor = os.open(_bell(folder), os.O_WRONLY | os.O_NONBLOCK)
+        descriptor = os.open(_alert_pipe(folder), os.O_WRONLY | os.O_NONBLOCK)
         os.write(descriptor, b"!")
         os.close(descriptor)
 
 
-def said_of(status: int | None) -> str:
-    """How a process ended, from its wait status where that is known."""
+def exit_text(status: int | None) -> str:
+    """Describe how a process ended, from its wait status if known."""
     if status is None:
         return "ended (torchrun's own report says how)"
     with suppress(ValueError):
-        return how_it_ended(os.waitstatus_to_exitcode(status))
+        return exit_code_text(os.waitstatus_to_exitcode(status))
     return f"ended with the wait status {status}"
 
 
-def _bell(folder: Path) -> Path:
+def _alert_pipe(folder: Path) -> Path:
     return folder / "bell"

@@ -18,14 +18,14 @@ from gpubench_plugin.environment import listed, open_to_write
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers import report_payload, secondary
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, context_of, update_context
-from gpubench_plugin.launchers.deadlines import Deadline, Patience
-from gpubench_plugin.launchers.in_process import RunsBenchmarks, keep_out_failed
-from gpubench_plugin.launchers.outcome import named
+from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
+from gpubench_plugin.launchers.in_process import RunsBenchmarks, exclude_failed
+from gpubench_plugin.launchers.outcome import ranks_text
 from gpubench_plugin.launchers.torchrun.follower import Follower
 from gpubench_plugin.launchers.torchrun.peers import Peer, Peers
-from gpubench_plugin.launchers.torchrun.rank import Running, run, session_over
-from gpubench_plugin.launchers.torchrun.root import Root
-from gpubench_plugin.launchers.torchrun.store import Assembly, wait_until
+from gpubench_plugin.launchers.torchrun.rank import RunningTest, run, session_end_message
+from gpubench_plugin.launchers.torchrun.root import RootRank
+from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
 from gpubench_plugin.launchers.watchdog import Watchdog
 from gpubench_plugin.results import pytest_benchmark
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config import Case
     from gpubench_plugin.distributed import ProcessGroup
-    from gpubench_plugin.launchers.output import Valve
+    from gpubench_plugin.launchers.output import DeferredStream
     from gpubench_plugin.records import Json
 
 
@@ -42,30 +42,32 @@ _RANKS_SHOWN: Final = 8
 _IDS_SHOWN: Final = 3
 
 
-def difference(mine: Sequence[str], of_root: Sequence[str]) -> Json:
-    """What this rank collected that rank zero did not, and the other way round: the first few."""
+def difference(own_ids: Sequence[str], root_ids: Sequence[str]) -> Json:
+    """First differences between this rank's collection and rank zero's."""
     return {
-        "count": len(mine),
-        "differs": list(mine) != list(of_root),
-        "has": listed(sorted(set(mine) - set(of_root)), _IDS_SHOWN),
-        "lacks": listed(sorted(set(of_root) - set(mine)), _IDS_SHOWN),
+        "count": len(own_ids),
+        "differs": list(own_ids) != list(root_ids),
+        "has": listed(sorted(set(own_ids) - set(root_ids)), _IDS_SHOWN),
+        "lacks": listed(sorted(set(root_ids) - set(own_ids)), _IDS_SHOWN),
     }
 
 
-def message(told: Sequence[Json]) -> str:
-    """The differences that the ranks `told`, in their order, for the user."""
-    different = [rank for rank, one in enumerate(told) if one["differs"]]
-    shown = different[:_RANKS_SHOWN]
-    counts = ", ".join(f"rank {rank} selected {told[rank]['count']}" for rank in (0, *shown))
+def message(reports: Sequence[Json]) -> str:
+    """Message about the collection differences that the ranks reported."""
+    differing_ranks = [rank for rank, report in enumerate(reports) if report["differs"]]
+    shown_ranks = differing_ranks[:_RANKS_SHOWN]
+    counts = ", ".join(
+        f"rank {rank} selected {reports[rank]['count']}" for rank in (0, *shown_ranks)
+    )
     parts = [f"the ranks collected different benchmarks: {counts}"]
-    for rank in shown:
-        one = told[rank]
-        parts += [f"only rank {rank} has {one['has']}"] if one["has"] else []
-        parts += [f"rank {rank} lacks {one['lacks']}"] if one["lacks"] else []
-        if not (one["has"] or one["lacks"]):
+    for rank in shown_ranks:
+        report = reports[rank]
+        parts += [f"only rank {rank} has {report['has']}"] if report["has"] else []
+        parts += [f"rank {rank} lacks {report['lacks']}"] if report["lacks"] else []
+        if not (report["has"] or report["lacks"]):
             parts.append(f"rank {rank} has them in another order")
-    if len(different) > len(shown):
-        parts.append(f"and {len(different) - len(shown)} more ranks differ")
+    if len(differing_ranks) > len(shown_ranks):
+        parts.append(f"and {len(differing_ranks) - len(shown_ranks)} more ranks differ")
     return "; ".join(parts)
 
 
@@ -78,7 +80,7 @@ class TorchrunRank(RunsBenchmarks):
         UsageProblem: torchrun has started the ranks a second time.
     """
 
-    def __init__(self, session: pytest.Session, output: Valve | None):
+    def __init__(self, session: pytest.Session, output: DeferredStream | None):
         super().__init__(session.config)
         _refuse_restart(os.environ)
         self._output = output
@@ -86,12 +88,12 @@ class TorchrunRank(RunsBenchmarks):
         self._log: TextIO | None = None
         self._last: tuple[pytest.Item, bool] | None = None
         rank = context_of(session.config).ranks.world.rank
-        self._member: Root | Follower = Follower(session, rank) if rank else Root(session)
-        self._watchdog = Watchdog(self._member.end_hung)
+        self._member: RootRank | Follower = Follower(session, rank) if rank else RootRank(session)
+        self._watchdog = Watchdog(self._member.exit_hung)
         self._config.add_cleanup(self._close)
 
     def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
-        """Compare the collections of all ranks, and send the output of the others to their log.
+        """Compare the collections of all ranks, and redirect other ranks' output to their logs.
 
         Raises:
             UsageProblem: the ranks collected different benchmarks, or cannot meet.
@@ -109,7 +111,7 @@ class TorchrunRank(RunsBenchmarks):
         group = self._context.ranks.process_group(
             case.configuration.distributed.backend,
             torch.device(case.device.torch_name),
-            shared=case.shares_device,
+            shares_device=case.shares_device,
         )
         digest = secondary.digest_of(self._order)
         mine = {"digest": digest, **asdict(Peer.this_process())}
@@ -125,69 +127,69 @@ class TorchrunRank(RunsBenchmarks):
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> bool | None:
-        """Run a benchmark in step with the other ranks; another test runs as always."""
+        """Run a benchmark in lockstep with the other ranks; other tests run as usual."""
         case = case_on_ranks(item)
         if case is None:
             return None
         hook = item.ihook
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in self._run(item, case, nextitem):
-            keep_out_failed(item, report)
+            exclude_failed(item, report)
             hook.pytest_runtest_logreport(report=report)
             report_payload.drop(report)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
     def pytest_enter_pdb(self) -> None:
-        """Whoever debugs has all the time."""
-        self._watchdog.leave_alone()
+        """Disable the timeout in the debugger."""
+        self._watchdog.cancel()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Whatever happens to other ranks now: the results are written."""
+        """From now on ignore other ranks' deaths: the results are written."""
         self._member.finish()
         why = session.shouldfail or session.shouldstop or f"exit status {int(exitstatus)}"
-        self._member.part(str(why))
+        self._member.announce_departure(str(why))
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         """Leave together, after everything is written and printed."""
         self._member.leave()
-        if not self._member.over:  # else a group with stuck ranks may be impossible to leave
+        if not self._member.end_reason:  # else a group with stuck ranks may be impossible to leave
             self._context.ranks.close()
 
     def _run(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> list[pytest.TestReport]:
-        """Run it here, and return what all ranks make of it."""
+        """Run the test here and return the reports all ranks agreed on."""
         number = self._order[item.nodeid]
-        patience = Patience.with_case(case, self._context.settings.timeout_s)
+        patience = Timeouts.of_case(case, self._context.settings.timeout_s)
         member = self._member
-        if (reports := member.begin(item, number, patience.timeout_s)) is not None:
+        if (reports := member.wait_for_ranks(item, number, patience.timeout_s)) is not None:
             return reports
         clock = member.assembly.clock()
         deadline = Deadline(patience, clock.now())
-        running = Running(item=item, number=number, clock=clock, deadline=deadline)
-        self._context.ranks.meet(number)
+        running = RunningTest(item=item, number=number, clock=clock, deadline=deadline)
+        self._context.ranks.resynchronize(number)
         member.running = running
         with self._watchdog.guarding(patience.timeout_s + member.margin_s, clock):
             if broken := self._not_mended(case):
                 member.finish()
-                member.over = item.session.shouldfail = broken
+                member.end_reason = item.session.shouldfail = broken
                 return []
             try:
                 reports = run(item, nextitem)
             except (pytest.exit.Exception, KeyboardInterrupt) as error:
-                member.tell_exit(error)
+                member.announce_exit(error)
                 raise
-            self._context.ranks.arrive(number, f"the end of {item.name}")
-            agreed = member.agree(running, reports)
+            self._context.ranks.announce(number, f"the end of {item.name}")
+            agreed = member.exchange_outcomes(running, reports)
         member.running = None
         self._last = item, any(report.failed for report in agreed)
         return agreed
 
     def _not_mended(self, case: Case) -> str:
-        """Why the ranks cannot go on together, or nothing: they can, perhaps in a new group.
+        """Why the ranks cannot continue together, even with a new group; empty if they can.
 
         After a failure nobody knows what the ranks still have to say to each other. Every rank
         comes to the same.
@@ -197,13 +199,13 @@ class TorchrunRank(RunsBenchmarks):
         item, failed = self._last
         grace_s = case.configuration.distributed.failure_grace_s
         ranks = self._context.ranks
-        if (failed and ranks.renew()) or ranks.is_sound(grace_s) or ranks.renew():
+        if (failed and ranks.renew()) or ranks.is_healthy(grace_s) or ranks.renew():
             return ""
         reason = "left the ranks' process group in disorder"
-        return session_over(item, reason, ranks.world.size)
+        return session_end_message(item, reason, ranks.world.size)
 
     def _proposal(self, told: Sequence[Json]) -> Json:
-        """What rank zero publishes: where the run is, or its benchmarks if others have others."""
+        """Record rank zero publishes: run directory, or its benchmarks if others differ."""
         if any(other["digest"] != told[0]["digest"] for other in told):
             return {"ids": list(self._order)}
         context = self._context
@@ -223,8 +225,8 @@ class TorchrunRank(RunsBenchmarks):
         group.control.wait_for_all("parting")
         return UsageProblem(published["message"])
 
-    def _assemble(self) -> Assembly:
-        """The ranks, all of which have benchmarks.
+    def _assemble(self) -> OutcomeExchange:
+        """Connect all ranks, all of which have benchmarks.
 
         A process group would wait half an hour for one that has none, and not name it.
         """
@@ -234,19 +236,19 @@ class TorchrunRank(RunsBenchmarks):
 
         world, patience_s = self._context.ranks.world, self._context.settings.timeout_s
         connection = store_for(world).clone()  # type: ignore[attr-defined] # not declared
-        assembly = Assembly(world, PrefixStore("gpubench/assembly", connection))
+        assembly = OutcomeExchange(world, PrefixStore("gpubench/assembly", connection))
         here = Peer.this_process()
-        assembly.introduce(here.pid, here.place)
-        assembly.begin(0)
+        assembly.publish_process(here.pid, here.place)
+        assembly.announce_arrival(0)
         clock = assembly.clock()
         within_s = patience_s + self._member.margin_s
-        if wait_until(lambda: assembly.all_began(0), lambda: clock.left(within_s)):
-            assembly.learn_neighbours(here.place)
+        if wait_until(lambda: assembly.all_arrived(0), lambda: clock.remaining(within_s)):
+            assembly.read_local_processes(here.place)
             return assembly
         self._member.finish()
-        absent = assembly.absent(0)
+        absent = assembly.missing_ranks(0)
         message = (
-            f"{named(absent)} of {world.size} did not come within {patience_s:g} s "
+            f"{ranks_text(absent)} of {world.size} did not come within {patience_s:g} s "
             "(gpubench_timeout_s): did it collect benchmarks? All ranks must select the same"
         )
         first = min(set(range(world.size)).difference(absent))
@@ -254,23 +256,23 @@ class TorchrunRank(RunsBenchmarks):
             raise pytest.UsageError(message)
         raise UsageProblem(message)
 
-    def _follow(self, agreed: Json, assembly: Assembly) -> None:
-        """Take up what rank zero has published."""
+    def _follow(self, agreed: Json, assembly: OutcomeExchange) -> None:
+        """Apply what rank zero published."""
         folder = Path(agreed["path"]) / "ranks"
         update_context(self._config, ranks_folder=folder, resumed=agreed["resumed"])
-        if isinstance(self._member, Root):
-            self._member.meet(assembly, self._peers)
+        if isinstance(self._member, RootRank):
+            self._member.connect(assembly, self._peers)
             return
         # On another host without this file system the folder is made there.
         folder.mkdir(parents=True, exist_ok=True)
-        pytest_benchmark.mute(self._config)
+        pytest_benchmark.disable_output(self._config)
         secondary.leave_files_to_root(self._config)
         path = folder / f"rank-{self._context.ranks.world.rank}.log"
         log = os.fdopen(open_to_write(path, append=True), "a", encoding="utf-8", buffering=1)
         self._log = log  # of a resumed run, too
         if self._output is not None:
             self._output.release(log)
-        self._member.meet(assembly, Path(agreed["folder"]), log)
+        self._member.connect(assembly, Path(agreed["folder"]), log)
 
     def _close(self) -> None:
         self._member.close()
@@ -279,7 +281,7 @@ class TorchrunRank(RunsBenchmarks):
 
 
 def _refuse_restart(environment: Mapping[str, str]) -> None:
-    """Ranks that torchrun started again would meet what they left in the store before."""
+    """Refuse ranks restarted by torchrun, which would find stale keys in the store."""
     count = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     if count != "0":
         raise UsageProblem(

@@ -1,4 +1,4 @@
-"""The base of a rank's part in a torchrun session, and the adapter to pytest's own runner."""
+"""Base class of a rank's role in a torchrun session, and the pytest runner adapter."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from _pytest.runner import runtestprotocol
 
 from gpubench_plugin.launchers.rank_reports import encode, exit_to_json
-from gpubench_plugin.launchers.torchrun.store import Assembly, wait_until
+from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pytest
 
-    from gpubench_plugin.environment import WakingClock
+    from gpubench_plugin.environment import TimeoutClock
     from gpubench_plugin.launchers.deadlines import Deadline
 
 
@@ -28,8 +28,8 @@ ROOM: Final[dict[str, Any]] = {"longest": 4000, "captured": False}
 
 
 @dataclass(kw_only=True)
-class Running:
-    """The benchmark that runs, as the ranks speak of it.
+class RunningTest:
+    """The running benchmark.
 
     `item` has that `number` on every rank; `reports` are there once it has ended here. `deadline`
     is by the `clock`, which stands still while a rank of this host is stopped.
@@ -37,12 +37,12 @@ class Running:
 
     item: pytest.Item
     number: int
-    clock: WakingClock
+    clock: TimeoutClock
     deadline: Deadline
     reports: Sequence[pytest.TestReport] | None = None
 
 
-class Member(ABC):
+class RankRole(ABC):
     """Base of rank zero's and of another rank's part in the verdicts and in the session's end."""
 
     margin_s: ClassVar[float]
@@ -50,54 +50,56 @@ class Member(ABC):
 
     def __init__(self, session: pytest.Session, rank: int):
         self._rank = rank
-        self.running: Running | None = None
-        self._assembly: Assembly | None = None
-        self.over = ""
+        self.running: RunningTest | None = None
+        self._assembly: OutcomeExchange | None = None
+        self.end_reason = ""
         self._session = session
         self._last_words = threading.Lock()
 
-    def begin(
-        self, item: pytest.Item, number: int, patience_s: float
+    def wait_for_ranks(
+        self, item: pytest.Item, number: int, timeout_s: float
     ) -> list[pytest.TestReport] | None:
-        """Wait until every rank has come to the benchmark: only from then on is it in step.
+        """Wait until every rank has reached the benchmark.
 
         None: it may run. Else it cannot, and the session ends; returned is what to log of it.
         """
         assembly = self.assembly
-        assembly.begin(number)
+        assembly.announce_arrival(number)
         clock = assembly.clock()
 
         def is_clear() -> bool:
-            return assembly.all_began(number) or assembly.has_parted()
+            return assembly.all_arrived(number) or assembly.has_departed()
 
-        wait_until(is_clear, lambda: clock.left(patience_s + self.margin_s))
-        if assembly.all_began(number):
+        wait_until(is_clear, lambda: clock.remaining(timeout_s + self.margin_s))
+        if assembly.all_arrived(number):
             return None
-        if parted := assembly.parted():
-            self._session.shouldfail = parted
+        if departed_ranks := assembly.departed_text():
+            self._session.shouldfail = departed_ranks
             return []
-        why = f"did not come to it within {patience_s:g} s (measure.timeout_s)"
-        return self.end_not_begun(item, number, why)
+        message = f"did not come to it within {timeout_s:g} s (measure.timeout_s)"
+        return self.handle_missing_ranks(item, number, message)
 
-    def part(self, why: str) -> None:
-        """Tell the others that this rank comes to no benchmark any more."""
+    def announce_departure(self, cause: str) -> None:
+        """Announce that this rank will run no more benchmarks."""
         if self._assembly is not None:
             with suppress(RuntimeError):
-                self._assembly.part(self._rank, why)
+                self._assembly.announce_departure(self._rank, cause)
 
     @abstractmethod
-    def end_not_begun(self, item: pytest.Item, number: int, why: str) -> list[pytest.TestReport]:
-        """Not all ranks came to the benchmark: the reports of it, and the session is to end."""
+    def handle_missing_ranks(
+        self, item: pytest.Item, number: int, cause: str
+    ) -> list[pytest.TestReport]:
+        """Reports for a benchmark that not all ranks reached; ends the session."""
 
     @property
-    def assembly(self) -> Assembly:
-        """The ranks, once they have met."""
+    def assembly(self) -> OutcomeExchange:
+        """The connection to the other ranks."""
         if self._assembly is None:
             raise RuntimeError("the ranks have not met")
         return self._assembly
 
-    def tell_exit(self, error: BaseException) -> None:
-        """The test asked to end the whole session: the others need not wait for this rank."""
+    def announce_exit(self, error: BaseException) -> None:
+        """Announce that the test requested the session's end, so that others do not wait."""
         if self.running is not None:
             self._post((), failed=True, error=error)
 
@@ -112,20 +114,20 @@ class Member(ABC):
         message = encode(self._session.config, reports, **ROOM)
         if error is not None:
             message |= exit_to_json(error)
-        self.assembly.post(self.running.number, message, failed=failed)
+        self.assembly.publish_outcome(self.running.number, message, failed=failed)
 
-    def _say_nothing_else(self) -> None:
-        """Only one thread ends the process; another one stops here."""
+    def _claim_exit(self) -> None:
+        """Ensure that a single thread ends the process; others block here."""
         self._last_words.acquire()
 
 
 def has_agent() -> bool:
-    """Whether torchrun's agent keeps the store, so that it outlives the ranks."""
+    """Whether torchrun's agent hosts the store, so that it outlives the ranks."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
-def session_over(item: pytest.Item, reason: str, size: int) -> str:
-    """Why the session ends with `item`, and how to start one that would not."""
+def session_end_message(item: pytest.Item, reason: str, size: int) -> str:
+    """Message that the session ends with `item`, and how to avoid that."""
     return (
         f"{item.name}: {reason}; ranks that torchrun started cannot be replaced, so the session "
         f"ends. With pytest --world-size={size}, without torchrun, pytest starts the ranks "
@@ -134,7 +136,7 @@ def session_over(item: pytest.Item, reason: str, size: int) -> str:
 
 
 def run(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
-    """Run `item`, and tear down what `nextitem` does not need; its reports, not yet logged.
+    """Run `item` with teardown as needed for `nextitem`; return unlogged reports.
 
     The one adapter to pytest's own way to run one test.
     """

@@ -1,4 +1,4 @@
-"""What every clock offers: blocks of timed calls, and the evidence its flags rest on."""
+"""Clock base class: timed blocks, and the evidence for flags."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ HostClock = Callable[[], int]
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The step to be timed, and what runs untimed around every single call of it."""
+    """The step to time, with its untimed setup and teardown."""
 
     step: Step
     setup: Step | None = None
     teardown: Step | None = None
 
     @property
-    def bare(self) -> bool:
-        """Whether calls may follow each other with nothing between them."""
+    def is_bare(self) -> bool:
+        """Whether calls can run back to back, without setup or teardown."""
         return self.setup is None and self.teardown is None
 
-    def before(self) -> None:
+    def run_setup(self) -> None:
         """Run the setup, if there is one."""
         if self.setup is not None:
             self.setup()
 
-    def after(self) -> None:
+    def run_teardown(self) -> None:
         """Run the teardown, if there is one."""
         if self.teardown is not None:
             self.teardown()
@@ -41,7 +41,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """What a clock saw of one block.
+    """Times and evidence of one block.
 
     `durations_s` are seconds per call, each the mean of as many calls as were timed together.
     `length_s` is the block's own length: from its first to its last boundary, or the sum of the
@@ -56,7 +56,7 @@ class Block:
 
 
 class Clock(ABC):
-    """A way of taking time. A subclass says how a block is timed and how fine its grain is.
+    """A timing method; subclasses define how a block is timed and at which resolution.
 
     `now` is the host's clock in nanoseconds; the loop keeps its time limits by it too.
     """
@@ -65,7 +65,7 @@ class Clock(ABC):
     """The name under which samples are recorded."""
     accelerator: ClassVar[bool] = True
     """Whether the device needs the long warm-up."""
-    group_below_s: float = 0.0
+    group_threshold_s: float = 0.0
     """Calls shorter than this are timed several at a time…"""
     group_s: ClassVar[float] = 0.0
     """…so many that a group lasts about this long…"""
@@ -87,46 +87,46 @@ class Clock(ABC):
 
     @abstractmethod
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
-        """Time `durations` × `calls_per_duration` calls; only a bare task may be grouped."""
+        """Time `durations` × `calls_per_duration` calls; only bare tasks may be grouped."""
 
-    def first(self, task: Task) -> float:
-        """The first call's seconds on the host's clock, until the device has finished it."""
-        task.before()
+    def time_first_call(self, task: Task) -> float:
+        """Host time of the first call, including its device work."""
+        task.run_setup()
         self.synchronize()
         start = self.now()
         self.result = None
         self.result = task.step()
         self.synchronize()
         seconds = (self.now() - start) * 1e-9
-        task.after()
+        task.run_teardown()
         return seconds
 
-    def taken(self) -> object:
-        """The result of the call before, which the clock lets go of: whoever asks must, too."""
+    def take_result(self) -> object:
+        """Take the result of the last call, releasing the clock's reference."""
         result, self.result = self.result, None
         return result
 
     def calibrate(self, task: Task) -> int:
-        """Learn about the warm step by untimed calls; their number, equal on every rank."""
+        """Calibrate with untimed calls; return their number, equal on every rank."""
         return 0
 
     def synchronize(self) -> None:
-        """Wait until the device has done all it was given; nothing to do on a CPU."""
+        """Wait for the device; nothing to do on a CPU."""
         return
 
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
-        """The flags that the summed evidence of all timed blocks deserves."""
+        """Flags supported by the summed evidence of all timed blocks."""
         return ()
 
-    def grouped(self, per_call_s: float) -> int:
-        """How many calls of this length are timed together."""
-        if per_call_s >= self.group_below_s:
+    def group_size(self, per_call_s: float) -> int:
+        """Number of calls of this length that are timed together."""
+        if per_call_s >= self.group_threshold_s:
             return 1
         return min(self.group_calls, math.ceil(self.group_s / per_call_s))
 
 
-def repeated(step: Step, times: int) -> Step:
-    """The step itself, or a callable that runs it `times` over and returns the last result."""
+def repeat_call(step: Step, times: int) -> Step:
+    """The step, or a callable that runs it `times` times and returns the last result."""
     if times == 1:
         return step
 

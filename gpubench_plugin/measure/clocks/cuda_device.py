@@ -12,23 +12,23 @@ from gpubench_plugin.measure.clocks.base import Step
 
 
 class Event(Protocol):
-    """A mark in the device's queue, under torch's own names."""
+    """A timing event, with torch's method names."""
 
     def record(self) -> None:
-        """Put the mark at the queue's end."""
+        """Record the event in the queue."""
         ...
 
     def query(self) -> bool:
-        """Whether the device has come past it."""
+        """Whether the device has reached the event."""
         ...
 
     def elapsed_time(self, end_event: Self, /) -> float:
-        """Milliseconds of device time until the later mark."""
+        """Milliseconds of device time until the later event."""
         ...
 
 
 class TorchCuda:
-    """A device that works through a queue behind the host.
+    """A device that executes a queue asynchronously.
 
     By the public ``torch.cuda`` (``_sleep``, its one spin, excepted).
     """
@@ -42,7 +42,7 @@ class TorchCuda:
         return torch.cuda.device(self._device)
 
     def event(self) -> Event:
-        """A new event that takes the time."""
+        """Create a timing event."""
         return torch.cuda.Event(enable_timing=True)
 
     def synchronize(self) -> None:
@@ -50,25 +50,25 @@ class TorchCuda:
         torch.cuda.synchronize(self._device)
 
     def spin(self, cycles: int) -> None:
-        """Queue a kernel that does nothing for that many cycles."""
+        """Queue an idle kernel of that many cycles."""
         torch.cuda._sleep(cycles)
 
     def overwrite_cache(self) -> None:
-        """Queue a write that leaves nothing of the step's data in the L2 cache."""
+        """Queue a write that evicts the step's data from the L2 cache."""
         if self._scratch is None:
             # Twice the cache: replacement is not in strict order.
             size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
             self._scratch = torch.empty(size, dtype=torch.uint8, device=self._device)
         self._scratch.zero_()
 
-    def reported_wait(self, step: Step) -> bool:
+    def synchronizes(self, step: Step) -> bool:
         """Whether torch's synchronisation debug mode warned of a wait while `step` ran once.
 
         It knows the waits inside operations (``.item()``, a copy to the host), not an explicit
         ``torch.cuda.synchronize()``; what else the step warns of is passed on.
         """
         mode = torch.cuda.get_sync_debug_mode()
-        with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings(record=True) as recorded:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
             try:
@@ -76,7 +76,7 @@ class TorchCuda:
             finally:
                 torch.cuda.set_sync_debug_mode(mode)
         waits = False
-        for warning in caught:
+        for warning in recorded:
             text = str(warning.message).lower()
             if "called a synchronizing" in text:
                 waits = True

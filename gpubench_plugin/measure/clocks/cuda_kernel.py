@@ -1,4 +1,4 @@
-"""The clock of single CUDA kernels: launches queue behind a spin, with a warm or a cold cache."""
+"""Clock for single CUDA kernels: launches queue behind a spin kernel, cache hot or cold."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from time import perf_counter_ns
 from typing import ClassVar, Literal
 
 from gpubench_plugin.flags import LAUNCH_BOUND
-from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeated
+from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
 
 _CALIBRATION_CYCLES = 1_000_000
 
 
 class Spin:
-    """Spins for seconds instead of cycles, by one calibration against the device's events.
+    """Spins for seconds instead of cycles, calibrated once with device events.
 
     While the device turns idly, what the host queues waits behind it.
     """
@@ -50,7 +50,7 @@ _LATE_SHARE = 0.05
 
 
 class CudaKernelClock(Clock):
-    """Times a kernel without the launch: at most 32 launches wait behind a spin, then run.
+    """Times a kernel without launch overhead: up to 32 launches queue behind a spin.
 
     *Hot*: launches follow each other and find their data in the L2 cache. *Cold*: before each,
     outside its events, the cache is overwritten. Kernels too short for the events' resolution
@@ -71,7 +71,7 @@ class CudaKernelClock(Clock):
     ) -> None:
         super().__init__(now)
         self.timer = f"cuda_kernel_{cache}"
-        self.group_below_s = 2e-5 if cache == "hot" else 0.0
+        self.group_threshold_s = 2e-5 if cache == "hot" else 0.0
         self._device = device
         self._cold = cache == "cold"
         self._spin = Spin(device)
@@ -86,50 +86,50 @@ class CudaKernelClock(Clock):
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
         """Time bursts of at most 32 calls until there are enough durations."""
         at_most = max(1, _BURST // calls_per_duration)
-        run = repeated(task.step, calls_per_duration)
+        run = repeat_call(task.step, calls_per_duration)
         lengths: list[float] = []
-        late = 0
+        late_count = 0
         with self._device.current():
             if not self._starts:
                 self._starts = [self._device.event() for _ in range(_BURST)]
                 self._ends = [self._device.event() for _ in range(_BURST)]
             while len(lengths) < durations:
                 count = min(at_most, durations - len(lengths))
-                late += count * self._burst(task, run, count, count * calls_per_duration)
-                timed = zip(self._starts[:count], self._ends[:count], strict=True)
-                lengths += [start.elapsed_time(end) * 1e-3 for start, end in timed]
+                late_count += count * self._run_burst(task, run, count, count * calls_per_duration)
+                event_pairs = zip(self._starts[:count], self._ends[:count], strict=True)
+                lengths += [start.elapsed_time(end) * 1e-3 for start, end in event_pairs]
         return Block(
             durations_s=array("d", (length / calls_per_duration for length in lengths)),
             length_s=sum(lengths),
             calls=durations * calls_per_duration,
-            evidence={"durations": durations, "late": late},
+            evidence={"durations": durations, "late": late_count},
         )
 
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
-        """``launch_bound``: more than one duration in twenty did not wait behind its spin.
+        """``launch_bound``: more than one in twenty durations started after its spin ended.
 
         It then holds the host's launching, or the kernel is no kernel and waits for the device.
         """
-        late = evidence["late"] > _LATE_SHARE * evidence["durations"]
-        return (LAUNCH_BOUND,) if late else ()
+        is_late = evidence["late"] > _LATE_SHARE * evidence["durations"]
+        return (LAUNCH_BOUND,) if is_late else ()
 
-    def _burst(self, task: Task, run: Step, count: int, calls: int) -> bool:
-        """Run `count` durations behind a spin; whether it ended before all were queued."""
+    def _run_burst(self, task: Task, run: Step, count: int, calls: int) -> bool:
+        """Run `count` durations behind a spin; return whether the spin ended too early."""
         self._device.synchronize()
         self._spin(min(_SPIN_MARGIN * calls * self._hand_over_s, _LONGEST_SPIN_S))
-        result = self.taken()
+        result = self.take_result()
         start = self.now()
-        for begin, end in zip(self._starts[:count], self._ends, strict=False):
-            task.before()
+        for start_event, end_event in zip(self._starts[:count], self._ends, strict=False):
+            task.run_setup()
             if self._cold:
                 self._device.overwrite_cache()
-            begin.record()
+            start_event.record()
             result = None
             result = run()
-            end.record()
-            task.after()
+            end_event.record()
+            task.run_teardown()
         self.result = result
         self._hand_over_s = (self.now() - start) * 1e-9 / calls
-        late = self._starts[0].query()
+        is_late = self._starts[0].query()
         self._device.synchronize()
-        return late
+        return is_late

@@ -1,4 +1,4 @@
-"""The clock of whole steps on CUDA: events at the boundaries, one wait per block."""
+"""Clock for CUDA steps: events at call boundaries, one synchronization per block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from typing import ClassVar
 
 from gpubench_plugin.flags import LAUNCH_BOUND
-from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeated
+from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
 from gpubench_plugin.measure.clocks.cuda_kernel import Spin
 
@@ -23,7 +23,7 @@ _QUEUE_FILLS_S = 4e-3
 
 
 class CudaStepClock(Clock):
-    """Times steps that follow each other freely, as training steps do.
+    """Times steps that run back to back, as training steps do.
 
     Events are made once and used again. The host's time after each hand-over tells whether the
     device starves: ``launch_bound`` compares the quicker of each block's first two hand-overs,
@@ -34,7 +34,7 @@ class CudaStepClock(Clock):
 
     timer = "cuda_events"
     # Events resolve about half a microsecond: CUDA runtime API, cudaEventElapsedTime.
-    group_below_s = 2e-5
+    group_threshold_s = 2e-5
     group_s: ClassVar[float] = 5e-5
     block_s: ClassVar[float] = 0.05
     block_calls: ClassVar[int] = 4
@@ -53,14 +53,14 @@ class CudaStepClock(Clock):
         self._device.synchronize()
 
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
-        """Hand all calls over, then wait once."""
+        """Launch all calls, then synchronize once."""
         calls = durations * calls_per_duration
         with self._device.current():
-            if task.bare:
-                run = repeated(task.step, calls_per_duration)
+            if task.is_bare:
+                run = repeat_call(task.step, calls_per_duration)
                 lengths, enqueued = self._boundaries(run, durations)
             else:
-                lengths, enqueued = self._apart(task, durations)
+                lengths, enqueued = self._separate_boundaries(task, durations)
         return Block(
             durations_s=array("d", (length / calls_per_duration for length in lengths)),
             length_s=sum(lengths),
@@ -69,20 +69,22 @@ class CudaStepClock(Clock):
         )
 
     def calibrate(self, task: Task) -> int:
-        """Find out, by three calls, whether the step waits for the device.
+        """Detect with three calls whether the step synchronizes with the device.
 
         torch reports the waits inside its operations. Any other shows when the device first
         spins longer than the hand-over took before: a host that comes back only after the spin
         has waited, unless the step is so large that it filled the queue.
         """
         with self._device.current():
-            task.before()
-            reported = self._device.reported_wait(task.step)
-            task.after()
-            alone_s, _ = self._handed_over(task, spin_s=0.0)
-            _, outlasted = self._handed_over(task, spin_s=3 * min(alone_s, _QUEUE_FILLS_S) + 1e-4)
+            task.run_setup()
+            synchronizes = self._device.synchronizes(task.step)
+            task.run_teardown()
+            alone_s, _ = self._time_launch(task, spin_s=0.0)
+            _, spin_ended_first = self._time_launch(
+                task, spin_s=3 * min(alone_s, _QUEUE_FILLS_S) + 1e-4
+            )
             self._device.synchronize()
-        self._waits = reported or (outlasted and alone_s < _QUEUE_FILLS_S)
+        self._waits = synchronizes or (spin_ended_first and alone_s < _QUEUE_FILLS_S)
         self._lead_s = 0.0 if self._waits else min(alone_s, _QUEUE_FILLS_S)
         return 3
 
@@ -92,12 +94,12 @@ class CudaStepClock(Clock):
         return (LAUNCH_BOUND,) if starved and not self._waits else ()
 
     def _boundaries(self, run: Step, durations: int) -> tuple[list[float], list[float]]:
-        """The seconds on the device, and those of handing over, of calls that share events."""
+        """Device seconds and launch seconds per duration, with shared boundary events."""
         events = self._first_events(durations + 1)
         stamps = [0] * (durations + 1)
-        now, result = self.now, self.taken()
+        now, result = self.now, self.take_result()
         self._device.synchronize()
-        self._lead()
+        self._queue_spin()
         events[0].record()
         stamps[0] = now()
         for index in range(1, durations + 1):
@@ -112,23 +114,23 @@ class CudaStepClock(Clock):
             [(end - start) * 1e-9 for start, end in pairwise(stamps)],
         )
 
-    def _apart(self, task: Task, durations: int) -> tuple[list[float], list[float]]:
-        """The same, each call between events of its own: setup and teardown stay outside."""
+    def _separate_boundaries(self, task: Task, durations: int) -> tuple[list[float], list[float]]:
+        """The same with separate events per call, excluding setup and teardown."""
         events = self._first_events(2 * durations)
         enqueued = [0] * durations
-        now, result = self.now, self.taken()
+        now, result = self.now, self.take_result()
         self._device.synchronize()
         for index in range(durations):
-            task.before()
+            task.run_setup()
             if index == 0:
-                self._lead()
+                self._queue_spin()
             events[2 * index].record()
             start = now()
             result = None
             result = task.step()
             events[2 * index + 1].record()
             enqueued[index] = now() - start
-            task.after()
+            task.run_teardown()
         self.result = result
         self._device.synchronize()
         pairs = zip(events[::2], events[1::2], strict=True)
@@ -137,18 +139,18 @@ class CudaStepClock(Clock):
             [time * 1e-9 for time in enqueued],
         )
 
-    def _lead(self) -> None:
-        """Keep the idle device busy while the host hands the first step over.
+    def _queue_spin(self) -> None:
+        """Keep the idle device busy while the first step is launched.
 
         Else its event passes at once, and the first duration has the host's part in it too.
         """
         if self._lead_s:
             self._spin(self._lead_s)
 
-    def _handed_over(self, task: Task, *, spin_s: float) -> tuple[float, bool]:
-        """Seconds of handing one call over behind a spin, and whether the spin ended before."""
+    def _time_launch(self, task: Task, *, spin_s: float) -> tuple[float, bool]:
+        """Launch seconds of one call behind a spin, and whether the spin ended first."""
         mark = self._first_events(1)[0]
-        task.before()
+        task.run_setup()
         self._device.synchronize()
         if spin_s:
             self._spin(spin_s)
@@ -156,11 +158,11 @@ class CudaStepClock(Clock):
         start = self.now()
         task.step()
         enqueued = (self.now() - start) * 1e-9
-        ended = mark.query()
-        task.after()
-        return enqueued, ended
+        spin_ended = mark.query()
+        task.run_teardown()
+        return enqueued, spin_ended
 
     def _first_events(self, count: int) -> list[Event]:
-        """The first `count` events of the pool, which grows when a larger block comes."""
+        """The first `count` events of a growing pool."""
         self._events += [self._device.event() for _ in range(count - len(self._events))]
         return self._events[:count]

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from gpubench_plugin.flags import DESCHEDULED
-from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeated
+from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 
 # Below this share of processor time per wall time a single-threaded step was kept from running.
 _RUNNING_SHARE = 0.98
@@ -22,7 +22,7 @@ _WHO = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 class Usage(NamedTuple):
-    """Processor time of the process, and switches away from it, willing and unwilling."""
+    """CPU time of the process, and voluntary and involuntary context switches."""
 
     cpu_ns: int
     voluntary: int
@@ -30,13 +30,13 @@ class Usage(NamedTuple):
 
 
 def usage() -> Usage:
-    """What has been used so far."""
+    """Usage so far."""
     counts = resource.getrusage(_WHO)
     return Usage(process_time_ns(), counts.ru_nvcsw, counts.ru_nivcsw)
 
 
 class CpuClock(Clock):
-    """Times every call, or groups of calls where one alone is too short.
+    """Times every call, or groups of calls if single ones are too short.
 
     Consecutive calls share the reading between them: half as many readings as a pair per call,
     and no time falls between two samples. Usage is read once per block (a reading costs several
@@ -46,7 +46,7 @@ class CpuClock(Clock):
 
     timer = "perf_counter_ns"
     accelerator: ClassVar[bool] = False
-    group_below_s = 5e-6
+    group_threshold_s = 5e-6
     group_s: ClassVar[float] = 5e-5
 
     def __init__(
@@ -54,21 +54,21 @@ class CpuClock(Clock):
         now: HostClock = perf_counter_ns,
         *,
         one_thread: bool = False,
-        used: Callable[[], Usage] = usage,
+        read_usage: Callable[[], Usage] = usage,
     ) -> None:
         super().__init__(now)
         self._one_thread = one_thread
-        self._used = used
+        self._read_usage = read_usage
 
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
-        """Time the calls, the usage of the processor around them all."""
+        """Time the calls, with the processor usage around them."""
         stamps = [0] * (durations + 1)
-        before, start = self._used(), self.now()
-        if task.bare:
-            self._boundaries(repeated(task.step, calls_per_duration), stamps)
+        usage_before, start = self._read_usage(), self.now()
+        if task.is_bare:
+            self._boundaries(repeat_call(task.step, calls_per_duration), stamps)
         else:
-            self._apart(task, stamps)
-        end, after = self.now(), self._used()
+            self._boundaries_without_setup(task, stamps)
+        end, after = self.now(), self._read_usage()
         durations_s = np.diff(np.array(stamps)) * (1e-9 / calls_per_duration)
         return Block(
             durations_s=array("d", durations_s.tobytes()),
@@ -77,14 +77,14 @@ class CpuClock(Clock):
             evidence={
                 "calls": durations * calls_per_duration,
                 "wall_ns": end - start,
-                "cpu_ns": after.cpu_ns - before.cpu_ns,
-                "voluntary_switches": after.voluntary - before.voluntary,
-                "involuntary_switches": after.involuntary - before.involuntary,
+                "cpu_ns": after.cpu_ns - usage_before.cpu_ns,
+                "voluntary_switches": after.voluntary - usage_before.voluntary,
+                "involuntary_switches": after.involuntary - usage_before.involuntary,
             },
         )
 
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
-        """``descheduled``: the system took the processor away from a step that wanted it.
+        """``descheduled``: the step wanted the CPU but did not get it.
 
         A step that waits by itself (it sleeps, reads, or hands work to other threads) gives the
         processor up at least once per call and is not meant.
@@ -92,12 +92,12 @@ class CpuClock(Clock):
         kept_waiting = evidence["cpu_ns"] < _RUNNING_SHARE * evidence["wall_ns"]
         waits = evidence["voluntary_switches"] >= evidence["calls"]
         interrupted = evidence["involuntary_switches"] > 0
-        descheduled = self._one_thread and kept_waiting and interrupted and not waits
-        return (DESCHEDULED,) if descheduled else ()
+        is_descheduled = self._one_thread and kept_waiting and interrupted and not waits
+        return (DESCHEDULED,) if is_descheduled else ()
 
     def _boundaries(self, step: Step, stamps: list[int]) -> None:
-        """Fill `stamps` with the readings before the first call and after every call."""
-        now, indices, result = self.now, range(1, len(stamps)), self.taken()
+        """Fill `stamps` with readings before the first call and after every call."""
+        now, indices, result = self.now, range(1, len(stamps)), self.take_result()
         stamps[0] = now()
         for index in indices:
             result = None
@@ -105,17 +105,17 @@ class CpuClock(Clock):
             stamps[index] = now()
         self.result = result
 
-    def _apart(self, task: Task, stamps: list[int]) -> None:
-        """Fill `stamps` with the running sum of the timed calls, setup and teardown left out."""
-        step, before, after, now = task.step, task.before, task.after, self.now
-        result = self.taken()
+    def _boundaries_without_setup(self, task: Task, stamps: list[int]) -> None:
+        """Fill `stamps` with the cumulative call times, excluding setup and teardown."""
+        step, setup, teardown, now = task.step, task.run_setup, task.run_teardown, self.now
+        result = self.take_result()
         for index in range(1, len(stamps)):
-            before()
+            setup()
             start = now()
             result = None
             result = step()
             end = now()
-            after()
+            teardown()
             stamps[index] = stamps[index - 1] + end - start
         self.result = result
 
@@ -129,7 +129,7 @@ class SynchronisedClock(Clock):
     With a setup or teardown every call is waited for, and bears that cost.
     """
 
-    group_below_s = 0.05
+    group_threshold_s = 0.05
     group_s: ClassVar[float] = 0.05
 
     def __init__(
@@ -141,18 +141,18 @@ class SynchronisedClock(Clock):
     ) -> None:
         super().__init__(now)
         self.timer = timer
-        self._wait = synchronize
+        self._synchronize = synchronize
 
     def synchronize(self) -> None:
         """Wait for the device."""
-        self._wait()
+        self._synchronize()
 
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
-        """Time the groups, waiting after each."""
-        if task.bare:
+        """Time the groups, synchronizing after each."""
+        if task.is_bare:
             lengths = self._boundaries(task, durations, calls_per_duration)
         else:
-            lengths = [self.first(task) for _ in range(durations)]
+            lengths = [self.time_first_call(task) for _ in range(durations)]
         return Block(
             durations_s=array("d", (length / calls_per_duration for length in lengths)),
             length_s=sum(lengths),
@@ -160,8 +160,8 @@ class SynchronisedClock(Clock):
         )
 
     def _boundaries(self, task: Task, durations: int, calls_per_duration: int) -> list[float]:
-        run, wait, now = repeated(task.step, calls_per_duration), self._wait, self.now
-        stamps, result = [0] * (durations + 1), self.taken()
+        run, wait, now = repeat_call(task.step, calls_per_duration), self._synchronize, self.now
+        stamps, result = [0] * (durations + 1), self.take_result()
         wait()
         stamps[0] = now()
         for index in range(1, durations + 1):

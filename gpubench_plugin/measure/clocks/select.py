@@ -1,4 +1,4 @@
-"""Which clock measures on which device."""
+"""Clock selection by device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def clock_for(device: torch.device, section: MeasureSection) -> Clock:
-    """The clock for `device`; ask for it once the number of CPU threads is set.
+    """Clock for `device`; call after setting the number of CPU threads.
 
     Raises:
         Unsupported: ``measure.timing: kernel`` on a device other than CUDA, or a type of device

@@ -1,4 +1,4 @@
-"""All metrics of a benchmark."""
+"""Computation of all metrics of a benchmark."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def compute_all(observation: Observation) -> dict[str, Metric]:
     return metrics
 
 
-def prepare() -> None:
-    """Import everything that computing metrics takes."""
+def preload() -> None:
+    """Import everything needed to compute metrics."""
     import numpy as np
 
     np.quantile((1.0, 2.0), 0.5)
@@ -41,5 +41,5 @@ def prepare() -> None:
 
 @cache
 def _sources() -> Mapping[str, MetricSource]:
-    """The sources there are; looking them up means to search all installed distributions."""
+    """All metric sources; the lookup searches installed distributions."""
     return {name: catalog.load("metrics", name) for name in catalog.choices("metrics")}

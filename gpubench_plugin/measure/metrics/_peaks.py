@@ -1,4 +1,4 @@
-"""Peaks of devices: dense FLOPs as their vendor states them, for MFU, and of memory and links.
+"""Peak rates of devices: dense FLOP/s for MFU, memory and link bandwidth.
 
 Only what a datasheet says stands here. Where it states a figure "with sparsity", half of it is the
 dense one. A device is known by its full name, so that a slice of one (MIG) or a variant is not
@@ -38,15 +38,15 @@ _V100 = (
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """The dense peak of one type of number on one device, in FLOP/s, and who says so."""
+    """Dense peak in FLOP/s of one dtype on one device, and its source."""
 
     flops_per_s: float
     source: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device:
-    """The devices whose whole name matches, with what their vendor says they can do.
+class DeviceLimits:
+    """Devices matching a full name, with vendor figures.
 
     `tflops` are the dense peaks in TFLOP/s by type. `memory` is the bandwidth of the device's
     memory, `link` that of its fastest way to other devices in both directions together, NVLink or
@@ -60,8 +60,8 @@ class Device:
     source: str
 
 
-def _device(name: str, source: str, *, memory: float, link: float, **tflops: float) -> Device:
-    return Device(
+def _device(name: str, source: str, *, memory: float, link: float, **tflops: float) -> DeviceLimits:
+    return DeviceLimits(
         name=re.compile(rf"(?:NVIDIA |Tesla )?(?:{name})"),
         tflops=tflops,
         memory=memory,
@@ -104,9 +104,9 @@ _ROOM = 10
 UNKNOWN = _device(
     "",
     "ten times the highest figure of the devices that we know",
-    memory=_ROOM * max(known.memory for known in DEVICES),
-    link=_ROOM * max(known.link for known in DEVICES),
-    any=_ROOM * max(max(known.tflops.values()) for known in DEVICES),
+    memory=_ROOM * max(device.memory for device in DEVICES),
+    link=_ROOM * max(device.link for device in DEVICES),
+    any=_ROOM * max(max(device.tflops.values()) for device in DEVICES),
 )
 """Stands for a device that is not in the table. Ten times its highest figures leaves room for some
 generations: from the V100 to the B200 memory became 9 times as fast, links 6 times."""
@@ -134,17 +134,17 @@ CORE_BYTES_PER_S = 2e12
 cycle (the same manual) are 1.2e12 at 6 GHz."""
 
 
-def ceilings_of(name: str) -> Device:
-    """The figures above which nothing is true of the device that the driver calls by this name."""
+def plausibility_limits(name: str) -> DeviceLimits:
+    """Upper plausibility limits for the device with that driver name."""
     return next((known for known in DEVICES if known.name.fullmatch(name)), UNKNOWN)
 
 
 def flops_peak(device_name: str, dtype: str) -> Peak | None:
-    """The dense peak for `dtype` (``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``), if known.
+    """Dense peak for `dtype` (``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``), if known.
 
     `device_name` is the name the driver gives the device.
     """
-    known = ceilings_of(device_name)
-    if known is UNKNOWN or dtype not in known.tflops:
+    device = plausibility_limits(device_name)
+    if device is UNKNOWN or dtype not in device.tflops:
         return None
-    return Peak(flops_per_s=known.tflops[dtype] * 1e12, source=known.source)
+    return Peak(flops_per_s=device.tflops[dtype] * 1e12, source=device.source)

@@ -1,4 +1,4 @@
-"""Checks that refuse impossible numbers, and the totals, rates and medians that metrics share.
+"""Plausibility checks of measured numbers, and totals and rates shared by metrics.
 
 A number that cannot be true is refused, with the reason, instead of being reported.
 """
@@ -16,19 +16,19 @@ from gpubench_plugin.measure.metrics._peaks import (
     CORE_BYTES_PER_S,
     CORE_FLOPS_PER_S,
     OPERATIONS_FACTOR,
-    ceilings_of,
     flops_peak,
+    plausibility_limits,
 )
 from gpubench_plugin.records import Metric, Observation, Samples
 
 
 def timed_s(samples: Samples) -> float:
-    """The length of all timed blocks, in seconds."""
+    """Total length of all timed blocks in seconds."""
     return fsum(samples.block_s)
 
 
 def per_second(amount: float, samples: Samples) -> float:
-    """The rate at which an `amount` of work per call was done.
+    """Rate for an `amount` of work per call.
 
     A rate is total work over total time, never work over a median: the median hides every stall
     that hits fewer than half of the calls.
@@ -36,8 +36,8 @@ def per_second(amount: float, samples: Samples) -> float:
     return amount * samples.calls / timed_s(samples)
 
 
-def flops_per_device(seen: Observation) -> float | None:
-    """FLOP/s of one device, the mean over the ranks; None where no operations were counted.
+def flops_per_device(observation: Observation) -> float | None:
+    """FLOP/s per device, averaged over ranks; None if no operations were counted.
 
     TFLOP/s and MFU are about this rate.
 
@@ -45,31 +45,31 @@ def flops_per_device(seen: Observation) -> float | None:
     is how the field reports it: A. Chowdhery et al., PaLM (2022), appendix B,
     https://arxiv.org/abs/2204.02311.
     """
-    if not seen.work.flops:
+    if not observation.work.flops:
         return None
-    return per_second(seen.work.flops, seen.samples) / seen.world_size
+    return per_second(observation.work.flops, observation.samples) / observation.world_size
 
 
-def check_times(seen: Observation) -> None:
-    """Refuse times that are not there, not finite, or not longer than nothing.
+def check_times(observation: Observation) -> None:
+    """Refuse missing, non-finite or non-positive times.
 
     Raises:
         MeasurementError: naming the clock, the time and what was timed.
     """
-    timer = seen.samples.timer
-    _check_times(f"duration of {timer}", seen.samples.durations_s)
-    _check_times(f"block of {timer}", seen.samples.block_s)
-    if (sketch := seen.samples.sketch) is not None:
+    timer = observation.samples.timer
+    _check_times(f"duration of {timer}", observation.samples.durations_s)
+    _check_times(f"block of {timer}", observation.samples.block_s)
+    if (sketch := observation.samples.sketch) is not None:
         _check_times(f"shortest duration of {timer}", (sketch.least,))
         _check_times(f"total of the durations of {timer}", (sketch.total,))
-    for rank in seen.ranks:  # a clock that stood still is not hidden by the slower ranks'
+    for rank in observation.ranks:  # a clock that stood still is not hidden by the slower ranks'
         _check_times(f"shortest duration of {timer} on rank {rank.rank}", (rank.min_s,))
         _check_times(f"longest duration of {timer} on rank {rank.rank}", (rank.max_s,))
         _check_times(f"total of {timer} on rank {rank.rank}", (rank.total_s,))
 
 
-def check_values(metrics: Mapping[str, Metric], seen: Observation) -> None:
-    """Refuse metrics that are not finite, rates of nothing, and more than a device can do.
+def check_values(metrics: Mapping[str, Metric], observation: Observation) -> None:
+    """Refuse non-finite metrics, rates of no work, and rates above the device's limits.
 
     Raises:
         MeasurementError: naming the metric, its value and what contradicts it.
@@ -81,69 +81,76 @@ def check_values(metrics: Mapping[str, Metric], seen: Observation) -> None:
             reason = "the work of a call is not above zero"
             raise MeasurementError(f"{metric.name} is {metric.value} {metric.unit}: {reason}")
     if "mfu" in metrics and metrics["mfu"].value > 1:
-        raise _above_peak(metrics["mfu"].value, seen)
-    for rate, unit, most, why in _ceilings(metrics, seen):
+        raise _above_peak(metrics["mfu"].value, observation)
+    for rate, unit, most, why in _rate_limits(metrics, observation):
         if rate > most:
             stated = "FLOPs" if unit == "FLOP/s" else "bytes"
             raise MeasurementError(
-                f"{rate:.4g} {unit} per device, but {seen.device_name} does no more than "
+                f"{rate:.4g} {unit} per device, but {observation.device_name} does no more than "
                 f"{most:.4g} ({why}); the {stated} of a call or the clock are wrong"
             )
 
 
-def _ceilings(
-    metrics: Mapping[str, Metric], seen: Observation
+def _rate_limits(
+    metrics: Mapping[str, Metric], observation: Observation
 ) -> Iterator[tuple[float, str, float, str]]:
     """Each rate per device that something limits, its unit, the highest that can be true, and why.
 
     Of a CPU whose processors nobody counted there is none.
     """
-    flops = flops_per_device(seen) or 0.0
-    moved = per_second(seen.work.bytes or 0.0, seen.samples) / seen.world_size
-    if seen.device == "cpu":
-        if cores := seen.facts.get("processors", 0.0):
+    flops = flops_per_device(observation) or 0.0
+    bytes_per_s = (
+        per_second(observation.work.bytes or 0.0, observation.samples) / observation.world_size
+    )
+    if observation.device == "cpu":
+        if cores := observation.facts.get("processors", 0.0):
             yield flops, "FLOP/s", cores * CORE_FLOPS_PER_S, f"{cores:g} processors"
-            yield moved, "bytes/s", cores * CORE_BYTES_PER_S, f"{cores:g} processors"
+            yield bytes_per_s, "bytes/s", cores * CORE_BYTES_PER_S, f"{cores:g} processors"
         return
-    known = ceilings_of(seen.device_name)
-    most = max(known.tflops.values()) * 1e12 * OPERATIONS_FACTOR
-    why = f"{OPERATIONS_FACTOR:g} times the highest dense peak, {known.source}"
-    yield flops, "FLOP/s", most, why
-    cached = (seen.work.bytes or 0.0) / seen.world_size < CACHED_BYTES
-    most = known.memory * 1e9 * (CACHE_FACTOR if cached else 1.0)
-    yield moved, "bytes/s", most, known.source
+    limits = plausibility_limits(observation.device_name)
+    limit = max(limits.tflops.values()) * 1e12 * OPERATIONS_FACTOR
+    cause = f"{OPERATIONS_FACTOR:g} times the highest dense peak, {limits.source}"
+    yield flops, "FLOP/s", limit, cause
+    cached = (observation.work.bytes or 0.0) / observation.world_size < CACHED_BYTES
+    limit = limits.memory * 1e9 * (CACHE_FACTOR if cached else 1.0)
+    yield bytes_per_s, "bytes/s", limit, limits.source
     if "busbw_bytes_per_s" in metrics:
         busbw = metrics["busbw_bytes_per_s"].value
-        yield busbw, "bytes/s between devices", known.link * 1e9, known.source
+        yield busbw, "bytes/s between devices", limits.link * 1e9, limits.source
 
 
-def _check_times(what: str, times_s: Sequence[float]) -> None:
+def _check_times(label: str, times_s: Sequence[float]) -> None:
     if not times_s:
-        raise MeasurementError(f"there is no {what}: nothing was timed")
+        raise MeasurementError(f"there is no {label}: nothing was timed")
     # A sum is finite only if every part is, and it takes no step of Python per part.
     if min(times_s) > 0 and math.isfinite(sum(times_s)):
         return
     at = next(i for i, time_s in enumerate(times_s) if not 0 < time_s < math.inf)
     count = f"{at + 1} of {len(times_s)}"
-    raise MeasurementError(f"{what}, {count}, is {times_s[at]} s; a time is finite and above zero")
+    raise MeasurementError(f"{label}, {count}, is {times_s[at]} s; a time is finite and above zero")
 
 
-def _above_peak(mfu: float, seen: Observation) -> MeasurementError:
-    rate, peak = flops_per_device(seen) or 0.0, flops_peak(seen.device_name, seen.precision)
-    stated = f"{peak.flops_per_s / 1e12:g} TFLOP/s ({peak.source})" if peak else "unknown"
+def _above_peak(mfu: float, observation: Observation) -> MeasurementError:
+    rate, peak = (
+        flops_per_device(observation) or 0.0,
+        flops_peak(observation.device_name, observation.precision),
+    )
+    peak_text = f"{peak.flops_per_s / 1e12:g} TFLOP/s ({peak.source})" if peak else "unknown"
     return MeasurementError(
-        f"MFU is {mfu:.0%}: {rate / 1e12:.4g} TFLOP/s per device, while the dense {seen.precision} "
-        f"peak of {seen.device_name} is {stated}; the FLOPs of a call or the clock are wrong"
+        f"MFU is {mfu:.0%}: {rate / 1e12:.4g} TFLOP/s per device, while the dense "
+        f"{observation.precision} "
+        f"peak of {observation.device_name} is {peak_text}; the FLOPs of a call or the clock are "
+        "wrong"
     )
 
 
 def rounds_s(samples: Samples) -> tuple[float, ...]:
-    """The rounds in seconds per call; where the durations do not fill one, the durations."""
+    """Rounds in seconds per call; single durations if they fill no round."""
     return samples.rounds_s or samples.durations_s
 
 
 def median_step_s(samples: Samples) -> float:
-    """The median round, in seconds per call: what ``step_time_s`` is of one rank or of all."""
+    """Median round in seconds per call, the definition of ``step_time_s``."""
     import numpy as np
 
     return float(np.median(np.asarray(rounds_s(samples))))

@@ -1,4 +1,4 @@
-"""Rates of work: total over total, how well that is known, and where the median contradicts it."""
+"""Rates of work with confidence intervals, and a check against the median."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 from gpubench_plugin.flags import FAST_CALLS, STALLS
 from gpubench_plugin.measure.metrics._plausibility import median_step_s, per_second, timed_s
 from gpubench_plugin.measure.student import t_quantile
-from gpubench_plugin.records import CONFIDENCE, Metric, Observation, Samples, ends_of
+from gpubench_plugin.records import CONFIDENCE, Metric, Observation, Samples, confidence_bounds_of
 
 # Consecutive blocks are put into so many batches: neighbours that depend on each other fall into
 # one. An interval of 95 % covers the rate of 100 independent blocks in 94 % of simulated runs, of
@@ -22,13 +22,15 @@ _BATCHES = 10
 _APART = 1.1
 
 
-def rate(name: str, amount: float, unit: str, seen: Observation) -> Iterator[Metric]:
-    """The rate of an `amount` of work per call, and the ends of its confidence interval."""
-    value = per_second(amount, seen.samples)
+def rate(name: str, amount: float, unit: str, observation: Observation) -> Iterator[Metric]:
+    """Rate for an `amount` of work per call, with its confidence bounds."""
+    value = per_second(amount, observation.samples)
     yield Metric(name=name, value=value, unit=unit, better="higher")
-    deviation = deviation_of_rate(seen.samples, seen.facts.get("confidence", CONFIDENCE))
+    deviation = log_rate_half_width(
+        observation.samples, observation.facts.get("confidence", CONFIDENCE)
+    )
     if deviation is not None:
-        low, high = ends_of(name)
+        low, high = confidence_bounds_of(name)
         yield Metric(name=low, value=value * math.exp(-deviation), unit=unit)
         yield Metric(name=high, value=value * math.exp(deviation), unit=unit)
 
@@ -38,12 +40,12 @@ def meanings(**rates: str) -> dict[str, str]:
     return rates | {
         end: f"{which} end of that rate's confidence interval"
         for name in rates
-        for end, which in zip(ends_of(name), ("Lower", "Upper"), strict=True)
+        for end, which in zip(confidence_bounds_of(name), ("Lower", "Upper"), strict=True)
     }
 
 
-def deviation_of_rate(samples: Samples, confidence: float) -> float | None:
-    """How far a rate's logarithm may be from the true one's, on either side.
+def log_rate_half_width(samples: Samples, confidence: float) -> float | None:
+    """Half-width of the confidence interval of the rate's logarithm.
 
     None of fewer than ten blocks. The ratio estimator of total time to total calls over batches
     of consecutive blocks, with Student's t of one degree of freedom less than batches; source: W.
@@ -58,12 +60,12 @@ def deviation_of_rate(samples: Samples, confidence: float) -> float | None:
     calls = [sum(samples.block_calls[a:b]) for a, b in pairwise(ends)]
     per_call = math.fsum(lengths) / sum(calls)
     residuals = (length - per_call * number for length, number in zip(lengths, calls, strict=True))
-    variance = math.fsum(one**2 for one in residuals) * _BATCHES / (_BATCHES - 1)
+    variance = math.fsum(residual**2 for residual in residuals) * _BATCHES / (_BATCHES - 1)
     return t_quantile(confidence, _BATCHES - 1) * math.sqrt(variance) / math.fsum(lengths)
 
 
-def contradiction(samples: Samples) -> tuple[str, ...]:
-    """The flag of work over time that is not within 10 % of what the median call promises."""
+def rate_flags(samples: Samples) -> tuple[str, ...]:
+    """Flag if throughput differs by more than 10 % from what the median call implies."""
     mean_s, median_s = timed_s(samples) / samples.calls, median_step_s(samples)
     if mean_s > _APART * median_s:
         return (STALLS,)

@@ -1,4 +1,4 @@
-"""What computes metrics from an observation."""
+"""Metric source base class."""
 
 from __future__ import annotations
 

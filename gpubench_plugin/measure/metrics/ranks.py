@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpubench_plugin.flags import doubts
+from gpubench_plugin.flags import doubtful_flags
 from gpubench_plugin.measure.metrics._plausibility import median_step_s
 from gpubench_plugin.measure.metrics._rates import meanings, rate
 from gpubench_plugin.measure.metrics.base import fact, metrics
@@ -19,7 +19,7 @@ from gpubench_plugin.records import Metric, Observation
     pipeline_efficiency="The speed-up over the ideal one",
 )
 def pipeline(observation: Observation) -> Iterator[Metric]:
-    """The speed-up over one process, beside the one that filling the pipeline leaves.
+    """Speed-up over one process, and the ideal one given pipeline fill.
 
     M samples through w ranks of equal parts gain M·w/(M + w - 1) at best, as for the
     micro-batches of Huang et al. 2018 (https://arxiv.org/abs/1811.06965), section 2.3.
@@ -32,7 +32,7 @@ def pipeline(observation: Observation) -> Iterator[Metric]:
         return
     yield Metric(name="one_process_s", value=one_process_s, unit="s")
     yield Metric(name="ideal_speed_up", value=ideal, unit="1")
-    if doubts(observation.samples.flags):
+    if doubtful_flags(observation.samples.flags):
         return
     speed_up = one_process_s / median_step_s(observation.samples)
     yield Metric(name="speed_up", value=speed_up, unit="1", better="higher")
@@ -74,7 +74,7 @@ def busbw(observation: Observation) -> Iterator[Metric]:
 
 @metrics("2 ranks or more", rank_skew_s="Slowest rank's median less the fastest rank's")
 def rank_skew(observation: Observation) -> Iterator[Metric]:
-    """The range of the ranks' median rounds, where there are several ranks."""
+    """Range of the ranks' median rounds, for several ranks."""
     if len(observation.ranks) > 1:
         medians = [rank.median_s for rank in observation.ranks]
         skew_s = max(medians) - min(medians)
@@ -104,7 +104,7 @@ def exposed_communication(observation: Observation) -> Iterator[Metric]:
     expert_cache_hit_fraction="Uses of an expert that was on the device already",
 )
 def expert_load(observation: Observation) -> Iterator[Metric]:
-    """Of several ranks the largest of each: the busiest rank's load, the most that one dropped."""
+    """Maximum over ranks of each: busiest rank's load, visits dropped."""
     yield from fact(observation, "expert_load", "1", "lower")
     yield from fact(observation, "expert_capacity", "count")
     yield from fact(observation, "dropped_fraction", "fraction", "lower")
@@ -120,7 +120,7 @@ _PREFIX, _SUFFIX = "phase_", "_s"
     phase_experts_share="That over the sum of all phases; each has its phase_<name>_share",
 )
 def phases(observation: Observation) -> Iterator[Metric]:
-    """How long each phase of a forward pass takes, and its share of all of them.
+    """Time of each phase of a forward pass, and its share.
 
     They are timed one by one in calls of their own: their sum is not the step's time. Of several
     ranks each is the mean, so that a share is one of the time that all ranks spend.
@@ -143,6 +143,6 @@ def phases(observation: Observation) -> Iterator[Metric]:
     process_peak_memory_bytes="CPU: largest resident size of a process, all included",
 )
 def peak_memory(observation: Observation) -> Iterator[Metric]:
-    """The most memory that tensors of any rank, or a process, held at once."""
+    """Peak memory of tensors on any rank, and of a process."""
     yield from fact(observation, "peak_memory_bytes", "bytes", "lower")
     yield from fact(observation, "process_peak_memory_bytes", "bytes", "lower")

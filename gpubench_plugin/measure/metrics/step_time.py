@@ -1,4 +1,4 @@
-"""Metrics of step time: the median, the sample size, warm-up, the first step, denoising steps."""
+"""Step time metrics: median, sample size, warm-up, first step, denoising steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpubench_plugin.measure.interval import median_interval
 from gpubench_plugin.measure.metrics._plausibility import rounds_s
 from gpubench_plugin.measure.metrics._rates import meanings, rate
 from gpubench_plugin.measure.metrics.base import metrics
-from gpubench_plugin.records import CONFIDENCE, Metric, Observation, Samples, tells_quantile
+from gpubench_plugin.records import CONFIDENCE, Metric, Observation, Samples, has_quantile
 
 _QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
 
@@ -27,7 +27,7 @@ _QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
     step_time_p99_s="99th percentile of 100 durations or more",
 )
 def step_time(observation: Observation) -> Iterator[Metric]:
-    """The median round with its confidence interval, and the spread of all durations.
+    """Median round with confidence interval, and statistics of all durations.
 
     The level of the interval is the fact ``confidence``, 95 % where there is none. Too few rounds
     for that level have no interval. Where there are no ``effective_rounds`` beside it, the rounds
@@ -54,7 +54,7 @@ def _spread(observation: Observation) -> Iterator[Metric]:
     fractions = {
         name: fraction
         for name, fraction in _QUANTILES.items()
-        if tells_quantile(samples.timing.durations, fraction)
+        if has_quantile(samples.timing.durations, fraction)
     }
     mean_s, shortest_s, longest_s, *quantiles_s = _statistics(samples, fractions.values())
     # The ranks' own longest are there even where not every duration could be sent.
@@ -83,7 +83,7 @@ def _seconds(name: str, value: float) -> Metric:
 
 @metrics(rounds="Whole rounds that were timed")
 def rounds(observation: Observation) -> Iterator[Metric]:
-    """How many rounds the median and its interval rest on."""
+    """Number of rounds behind the median and its interval."""
     yield Metric(name="rounds", value=float(observation.samples.rounds), unit="count")
 
 
@@ -103,7 +103,7 @@ def warmup(observation: Observation) -> Iterator[Metric]:
 
 @metrics("where the first call was seen", first_step_s="The very first call")
 def first_step(observation: Observation) -> Iterator[Metric]:
-    """The very first call of the step, before the warm-up."""
+    """First call of the step, before the warm-up."""
     value = observation.samples.first_step_s
     if value is not None:
         yield Metric(name="first_step_s", value=value, unit="s", better="lower")
@@ -114,7 +114,7 @@ def first_step(observation: Observation) -> Iterator[Metric]:
     **meanings(iterations_per_s="Denoising steps over the length of all blocks"),
 )
 def iterations(observation: Observation) -> Iterator[Metric]:
-    """Denoising steps over total time, each of a whole batch."""
+    """Denoising steps of a whole batch per second."""
     if "iterations_per_call" in observation.facts:
         amount = observation.facts["iterations_per_call"]
         yield from rate("iterations_per_s", amount, "iterations/s", observation)

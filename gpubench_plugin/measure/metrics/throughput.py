@@ -1,4 +1,4 @@
-"""Metrics of throughput: work and operations per second, MFU, and token latency."""
+"""Throughput metrics: work and operations per second, MFU, token latency."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpubench_plugin.records import Metric, Observation
     ),
 )
 def throughput(observation: Observation) -> Iterator[Metric]:
-    """Total work over total time, for each kind of work that the benchmark states.
+    """Total work over total time, for each kind of work stated by the benchmark.
 
     The work is that of all ranks together. The interval is that of the rate itself, from the blocks
     as they vary: the median's would leave out what the median does.
@@ -37,7 +37,7 @@ def throughput(observation: Observation) -> Iterator[Metric]:
     tflops="Counted operations per second and device",
 )
 def tflops(observation: Observation) -> Iterator[Metric]:
-    """The counted operations over the total time, per device."""
+    """Counted operations over total time, per device."""
     flops_per_s = flops_per_device(observation)
     if flops_per_s is not None:
         yield Metric(name="tflops", value=flops_per_s / 1e12, unit="TFLOP/s", better="higher")
@@ -48,7 +48,7 @@ def tflops(observation: Observation) -> Iterator[Metric]:
     mfu="Share of the device's dense peak that counted operations reach",
 )
 def mfu(observation: Observation) -> Iterator[Metric]:
-    """The share of the device's dense peak that the counted operations reach.
+    """Share of the device's dense peak reached by the counted operations.
 
     Source: A. Chowdhery et al., PaLM (2022), section 4.1, https://arxiv.org/abs/2204.02311. A
     device or a type without a known peak has no MFU: that of another one would be a wrong number.
@@ -69,7 +69,7 @@ def mfu(observation: Observation) -> Iterator[Metric]:
     tpot_s="Time per output token of a row: median call over its tokens",
 )
 def token_latency(observation: Observation) -> Iterator[Metric]:
-    """The time to the first token and the time per output token, of a row of the batch.
+    """Time to first token and time per output token, for one row of the batch.
 
     It is how long a reader of generated text waits.
 

@@ -1,4 +1,4 @@
-"""Metrics of training: convergence, loss, skipped steps, data wait, errors, compile time."""
+"""Training metrics: convergence, loss, skipped steps, data wait, errors, compile time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpubench_plugin.records import Metric, Observation
     parity_error="Relative difference of that loss from fp32's",
 )
 def convergence(observation: Observation) -> Iterator[Metric]:
-    """Of a convergence benchmark, of which every timed call is one training to the target.
+    """Time to target: every timed call is one training to the target.
 
     What is evaluated on held-out samples is there of every training that is.
     """
@@ -39,14 +39,14 @@ def convergence(observation: Observation) -> Iterator[Metric]:
     loss_last="Loss at its last step",
 )
 def loss(observation: Observation) -> Iterator[Metric]:
-    """The loss at the first and at the last step of the check, all on one batch."""
+    """Loss at the first and last step of the check, on one batch."""
     yield from fact(observation, "loss_first", "1")
     yield from fact(observation, "loss_last", "1", "lower")
 
 
 @metrics("training", skipped_steps="Timed steps that the gradient scaler skipped")
 def skipped_steps(observation: Observation) -> Iterator[Metric]:
-    """Timed steps that the gradient scaler skipped since a gradient was not finite."""
+    """Timed steps skipped by the gradient scaler because of non-finite gradients."""
     yield from fact(observation, "skipped_steps", "count", "lower")
 
 
@@ -67,7 +67,7 @@ def data_wait(observation: Observation) -> Iterator[Metric]:
     gradient_norm_error="The same of the gradients' global norms",
 )
 def reference_error(observation: Observation) -> Iterator[Metric]:
-    """The largest relative errors of the losses and of the gradient norms.
+    """Largest relative errors of losses and gradient norms.
 
     They say how far the first training steps are from plain fp32. They are there to be read: a band
     judges them, beyond which the benchmark fails.
@@ -78,7 +78,7 @@ def reference_error(observation: Observation) -> Iterator[Metric]:
 
 @metrics("compiled models", compile_time_s="First call less a steady one")
 def compile_time(observation: Observation) -> Iterator[Metric]:
-    """What the first step of a compiled model takes beyond a steady one.
+    """Extra time of the first step of a compiled model over a steady one.
 
     It includes whatever else happens only once, such as the choice of kernels. A first step no
     longer than a steady one, compiled by an earlier call, has no compile time.

@@ -1,4 +1,4 @@
-"""What is observed besides time: memory, floating-point operations, the state of the device."""
+"""Probes beside the timing: memory, FLOPs, device state."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.probes.growth import MemoryGrowth, grows
     from gpubench_plugin.measure.probes.memory import PeakMemory
     from gpubench_plugin.measure.probes.nvml import Throttling
-    from gpubench_plugin.measure.probes.products import Census, take_census
+    from gpubench_plugin.measure.probes.products import DtypeCensus, take_census
     from gpubench_plugin.measure.probes.profiler import profile
     from gpubench_plugin.measure.probes.suspension import Suspension
     from gpubench_plugin.measure.probes.tensor_memory import TensorMemory

@@ -1,4 +1,4 @@
-"""Whether other processes kept the measuring threads from running.
+"""CPU contention: whether other processes delayed the measuring threads.
 
 A step on several threads waits for its slowest one. Where a neighbour holds a processor, every
 parallel region lasts a time slice of the scheduler: steps come out many times too long, and so
@@ -27,15 +27,15 @@ _WORKING: Final = 0.1
 _TASKS: Final = Path("/proc/self/task")
 
 
-class Account(NamedTuple):
-    """What a thread has had so far, in nanoseconds on a processor and waiting for one."""
+class ThreadTimes(NamedTuple):
+    """A thread's running and waiting time so far, in nanoseconds."""
 
     ran_ns: int
     waited_ns: int
 
 
 class Contention:
-    """Watches the run queue while timed blocks run: a context manager to enter around each.
+    """Context manager around each timed block that reads the run queue statistics.
 
     In every block the wait of the measuring thread that waited longest counts, since the others
     wait for it. Measuring threads are the one that watches and those that have run for at least a
@@ -47,43 +47,47 @@ class Contention:
     def __init__(self, tasks: Path = _TASKS, now: Callable[[], int] = perf_counter_ns) -> None:
         self._tasks = tasks
         self._now = now
-        self._own = str(threading.get_native_id())
-        self._made = _accounts(tasks)
+        self._own_thread = str(threading.get_native_id())
+        self._initial = _accounts(tasks)
         self._waited_ns = 0
         self._lasted_ns = 0
 
     @property
-    def contended(self) -> bool:
+    def is_contended(self) -> bool:
         """Whether the measuring threads waited for more than 5 % of the blocks so far."""
         return self._waited_ns > SHARE * self._lasted_ns
 
     def __enter__(self) -> Self:
-        self._before, self._began = _accounts(self._tasks), self._now()
+        self._at_entry, self._entered_ns = _accounts(self._tasks), self._now()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._lasted_ns += self._now() - self._began
+        self._lasted_ns += self._now() - self._entered_ns
         after = _accounts(self._tasks)
         waits = (
-            after[thread].waited_ns - self._before.get(thread, _NEW).waited_ns
-            for thread in self._measuring(after)
+            after[thread].waited_ns - self._at_entry.get(thread, _NEW).waited_ns
+            for thread in self._busy_threads(after)
         )
         self._waited_ns += max(waits, default=0)
 
-    def _measuring(self, accounts: dict[str, Account]) -> list[str]:
-        ran = {
-            thread: account.ran_ns - self._made.get(thread, _NEW).ran_ns
+    def _busy_threads(self, accounts: dict[str, ThreadTimes]) -> list[str]:
+        run_time = {
+            thread: account.ran_ns - self._initial.get(thread, _NEW).ran_ns
             for thread, account in accounts.items()
         }
-        least = _WORKING * max(ran.values(), default=0)
-        return [thread for thread in ran if thread == self._own or ran[thread] >= least > 0]
+        threshold = _WORKING * max(run_time.values(), default=0)
+        return [
+            thread
+            for thread in run_time
+            if thread == self._own_thread or run_time[thread] >= threshold > 0
+        ]
 
 
-_NEW: Final = Account(0, 0)
+_NEW: Final = ThreadTimes(0, 0)
 
 
-def _accounts(tasks: Path) -> dict[str, Account]:
-    """Every thread's account; a thread may end meanwhile."""
+def _accounts(tasks: Path) -> dict[str, ThreadTimes]:
+    """Accounts of all threads, which may end meanwhile."""
     accounts = {}
     with suppress(OSError):
         for thread in os.listdir(tasks):  # noqa: PTH208 # makes no Path of each thread, in every block
@@ -92,10 +96,10 @@ def _accounts(tasks: Path) -> dict[str, Account]:
     return accounts
 
 
-def _account(file: str) -> Account:
+def _account(file: str) -> ThreadTimes:
     descriptor = os.open(file, os.O_RDONLY)
     try:
-        ran, waited, *_ = os.read(descriptor, 100).split()
+        ran_ns, waited_ns, *_ = os.read(descriptor, 100).split()
     finally:
         os.close(descriptor)
-    return Account(int(ran), int(waited))
+    return ThreadTimes(int(ran_ns), int(waited_ns))

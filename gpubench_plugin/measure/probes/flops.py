@@ -1,4 +1,4 @@
-"""Floating-point operations of a step, counted on tensors without data, never in a timed run."""
+"""FLOP counting on tensors without data, outside of timed runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NO_ARITHMETIC = frozenset({
 
 @dataclass(frozen=True, kw_only=True)
 class FlopCount:
-    """The operations of one call, a multiplication and an addition counting as two.
+    """Operations of one call; a multiply-add counts as two.
 
     As is the custom, only matrix products, convolutions and attention are counted;
     `uncounted_ops` names every other operation seen that computes something.
@@ -38,18 +38,18 @@ class FlopCount:
 
 
 def count_flops(fn: Callable[[], object]) -> FlopCount:
-    """Run `fn` on tensors without data and count; it must build all tensors it uses itself."""
-    seen = _Seen()
+    """Run `fn` on fake tensors and count; it must create all tensors it uses."""
+    counter_mode = _CountingMode()
     counter = FlopCounterMode(display=False, custom_mapping=dict(_FORMULAS))
-    with FakeTensorMode(), seen, counter:
+    with FakeTensorMode(), counter_mode, counter:
         fn()
     formulas = counter.flop_registry
-    uncounted = {str(op) for op in seen.ops if op not in formulas and _computes(op)}
+    uncounted = {str(op) for op in counter_mode.ops if op not in formulas and _computes(op)}
     return FlopCount(total=int(counter.get_total_flops()), uncounted_ops=tuple(sorted(uncounted)))
 
 
 class OperationWatch(TorchDispatchMode):
-    """A context manager in which every operation goes through :meth:`run`.
+    """Context manager that passes every torch operation through :meth:`run`.
 
     Those of other threads do not; a backward pass on a CPU is in the thread that asks for it.
     """
@@ -69,12 +69,12 @@ class OperationWatch(TorchDispatchMode):
     def run(
         self, operation: Operation, args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> object:
-        """What `operation` computes of these."""
+        """Execute `operation` and return its result."""
         return operation(*args, **kwargs)
 
 
-class _Seen(OperationWatch):
-    """Notes every operation that passes, views left out."""
+class _CountingMode(OperationWatch):
+    """Counts every operation except views."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def _computes(op: torch._ops.OpOverloadPacket) -> bool:
 
 
 def _grouped_mm(left: Shape, right: Shape, *_: object, **__: object) -> int:
-    """2·M·K·N: the offsets split one of the three into groups, which changes nothing in sum.
+    """2·M·K·N: the offsets split one dimension into groups without changing the sum.
 
     With two batches of matrices, (G, M, K) and (G, K, N), each of the G products counts.
     """

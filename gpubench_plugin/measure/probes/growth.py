@@ -1,4 +1,4 @@
-"""Memory that grows with every timed call: a leak, in the step or below it."""
+"""Memory growth over timed calls: leaks in the step or below it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 import torch
 
 from gpubench_plugin.flags import GROWING_MEMORY
-from gpubench_plugin.measure.state import return_free_memory
+from gpubench_plugin.measure.state import release_memory
 
 _STATM: Final = Path("/proc/self/statm")
 
@@ -32,7 +32,7 @@ _STEADY: Final = 0.5
 
 
 class MemoryGrowth:
-    """Reads between timed blocks how much memory is held: one counter, outside of what is timed.
+    """Reads the memory in use between timed blocks.
 
     On an accelerator that is what torch's allocator has handed out, on a CPU the anonymous part of
     the resident size (Linux), for pages of files come and go as the system wants its memory. Where
@@ -43,52 +43,59 @@ class MemoryGrowth:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._read = _reader(device)
-        self._held = array("q")
+        self._readings = array("q")
 
     def begin(self) -> None:
-        """Let what the process has free go back to the system, once after the first call.
+        """Return free memory to the system, once after the first call.
 
         A leak would fill that first, and the process would not grow. Later is too late: the first
         calls after it have the system find them new pages.
         """
         if self._read is not None:
-            return_free_memory(self._device)
+            release_memory(self._device)
 
     def block_ended(self) -> None:
-        """Read, once after each timed block."""
+        """Read the counter after a timed block."""
         if self._read is not None:
-            self._held.append(self._read())
+            self._readings.append(self._read())
 
     def flags(self, block_calls: Sequence[int], calls_per_duration: int) -> tuple[str, ...]:
-        """``growing_memory`` or nothing, of blocks of so many calls.
+        """``growing_memory`` or empty, given the calls per block.
 
         What Python's collector, which rests while calls are timed, then frees is no leak.
         """
-        if self._read is None or not grows(self._held, block_calls, calls_per_duration):
+        if self._read is None or not grows(self._readings, block_calls, calls_per_duration):
             return ()
-        return_free_memory(self._device)
-        kept = (self._read() - self._held[0]) / (self._held[-1] - self._held[0])
-        return (GROWING_MEMORY,) if kept > _STEADY else ()
+        release_memory(self._device)
+        share_kept = (self._read() - self._readings[0]) / (self._readings[-1] - self._readings[0])
+        return (GROWING_MEMORY,) if share_kept > _STEADY else ()
 
 
-def grows(held: Sequence[int], block_calls: Sequence[int], calls_per_duration: int = 1) -> bool:
-    """Whether `held`, the bytes after each block, grows through all parts of the calls alike."""
-    if len(held) != len(block_calls) or len(held) < _PARTS:
+def grows(
+    bytes_in_use: Sequence[int], block_calls: Sequence[int], calls_per_duration: int = 1
+) -> bool:
+    """Whether `bytes_in_use` (after each block) grows evenly through all parts of the calls."""
+    if len(bytes_in_use) != len(block_calls) or len(bytes_in_use) < _PARTS:
         return False
     calls = list(accumulate(block_calls))
-    total, span = held[-1] - held[0], calls[-1] - calls[0]
+    total, span = bytes_in_use[-1] - bytes_in_use[0], calls[-1] - calls[0]
     if total < max(_LEAST_BYTES, _LEAST_PER_DURATION * span / calls_per_duration):
         return False
     middles = []
     for part in range(_PARTS):
-        edges = (calls[0] + span * part / _PARTS, calls[0] + span * (part + 1) / _PARTS)
-        inside = [n for n, call in enumerate(calls) if edges[0] <= call <= edges[1]]
-        if not inside:
+        bounds = (calls[0] + span * part / _PARTS, calls[0] + span * (part + 1) / _PARTS)
+        block_indices = [n for n, call in enumerate(calls) if bounds[0] <= call <= bounds[1]]
+        if not block_indices:
             return False
-        middles.append((median(calls[n] for n in inside), median(held[n] for n in inside)))
+        middles.append(
+            (
+                median(calls[n] for n in block_indices),
+                median(bytes_in_use[n] for n in block_indices),
+            )
+        )
     return all(
-        after - before >= _STEADY * total / span * (later - sooner)
-        for (sooner, before), (later, after) in pairwise(middles)
+        later_bytes - earlier_bytes >= _STEADY * total / span * (later_call - earlier_call)
+        for (earlier_call, earlier_bytes), (later_call, later_bytes) in pairwise(middles)
     )
 
 
@@ -101,7 +108,7 @@ def _reader(device: torch.device) -> Callable[[], int] | None:
     page = os.sysconf("SC_PAGE_SIZE")
 
     def anonymous() -> int:
-        _, resident, shared, _ = _STATM.read_bytes().split(maxsplit=3)
-        return (int(resident) - int(shared)) * page
+        _, resident, shared_pages, _ = _STATM.read_bytes().split(maxsplit=3)
+        return (int(resident) - int(shared_pages)) * page
 
     return anonymous

@@ -1,4 +1,4 @@
-"""The peaks of memory in use while a benchmark ran, of the device and of the process."""
+"""Peak memory of device and process during a benchmark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STATUS = Path("/proc/self/status")
 
 
 class PeakMemory:
-    """A context manager that watches the peaks from its entry to its exit.
+    """Context manager that records memory peaks.
 
     On an accelerator they are what torch's allocator had handed out (`peak_bytes`) and had taken
     from the device (`reserved_bytes`). On a CPU torch does not count: see :class:`TensorMemory`.
@@ -41,13 +41,13 @@ class PeakMemory:
 
     @property
     def facts(self) -> dict[str, float]:
-        """The peaks that are known, under the names of an observation's facts."""
-        known = {
+        """Known peaks, by fact name."""
+        peaks = {
             "peak_memory_bytes": self.peak_bytes,
             "peak_reserved_bytes": self.reserved_bytes,
             "process_peak_memory_bytes": self.process_bytes,
         }
-        return {name: float(peak) for name, peak in known.items() if peak is not None}
+        return {name: float(peak) for name, peak in peaks.items() if peak is not None}
 
     def __enter__(self) -> Self:
         if self._device.type == "cpu":
@@ -68,7 +68,7 @@ class PeakMemory:
         return module if hasattr(module, "reset_peak_memory_stats") else None
 
     def _reset_resident(self) -> bool:
-        """Whether the process's peak could be set back, and can be read."""
+        """Reset the process's peak; return whether it can be read."""
         try:
             self._clear.write_text(_RESET_PEAK, encoding="ascii")
             _resident_peak(self._status)
@@ -78,7 +78,7 @@ class PeakMemory:
 
 
 def _resident_peak(status: Path) -> int:
-    """``VmHWM`` in bytes; Linux states it in kibibytes."""
+    """``VmHWM`` in bytes; Linux reports kibibytes."""
     for line in status.read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -87,6 +87,6 @@ def _resident_peak(status: Path) -> int:
 
 
 def _since_start() -> int:
-    """The largest resident size in bytes; getrusage(2) counts kibibytes, on macOS bytes."""
+    """Largest resident size in bytes; getrusage(2) reports kibibytes, on macOS bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

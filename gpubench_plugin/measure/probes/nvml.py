@@ -1,4 +1,4 @@
-"""Whether the GPU was held back, as NVIDIA's management library tells it."""
+"""GPU throttling, as reported by NVML."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REASONS = {
 
 
 class Throttling:
-    """A context manager that asks for the reasons of throttling at its entry and its exit.
+    """Context manager that queries throttle reasons at entry and exit.
 
     `reasons` names those that held at either; it stays None where they cannot be known: on
     another device than CUDA, or without the optional ``pynvml``.
@@ -43,17 +43,17 @@ class Throttling:
     def __enter__(self) -> Self:
         if self._device.type == "cuda":
             self._connect()
-        self._ask()
+        self._read_reasons()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ask()
+        self._read_reasons()
         if self._nvml is not None:
             with suppress(self._nvml.NVMLError):
                 self._nvml.nvmlShutdown()
 
     def _connect(self) -> None:
-        """Find the device by its UUID: indices of NVML and CUDA need not agree."""
+        """Find the device by UUID, since NVML and CUDA indices may differ."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # one distribution of it warns of its own name
@@ -66,11 +66,11 @@ class Throttling:
             uuid = torch.cuda.get_device_properties(self._device).uuid
             self._handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
 
-    def _ask(self) -> None:
-        """Add the reasons that hold now."""
+    def _read_reasons(self) -> None:
+        """Add the current throttle reasons."""
         if self._handle is None:
             return
         with suppress(self._nvml.NVMLError):
             bits = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
-            now = {name for bit, name in _REASONS.items() if bits & bit}
-            self.reasons = tuple(sorted(now.union(self.reasons or ())))
+            current = {name for bit, name in _REASONS.items() if bits & bit}
+            self.reasons = tuple(sorted(current.union(self.reasons or ())))

@@ -1,4 +1,4 @@
-"""What one untimed call of a step works on: the types in which it multiplies, and its tensors."""
+"""Census of one untimed call: dtypes of matrix products, and input tensors."""
 
 from __future__ import annotations
 
@@ -38,51 +38,51 @@ _COMPOSED: Final = frozenset({"linear", "matmul", "einsum", "conv1d", "conv2d", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Census:
-    """How many products a call computed in each type; `others` are all types it computed in.
+class DtypeCensus:
+    """Matrix products by dtype; `dtypes` are all dtypes computed in.
 
     `inputs` are the tensors that it worked on without having computed them, one of each storage.
     """
 
     products: Mapping[str, int]
-    others: frozenset[str]
+    dtypes: frozenset[str]
     inputs: tuple[torch.Tensor, ...] = ()
 
-    def bears_out(self, compute_dtype: str) -> bool:
-        """Whether anything that was seen computed in it.
+    def confirms(self, compute_dtype: str) -> bool:
+        """Whether anything was computed in that dtype.
 
         Where there are products they decide, else every operation on floating numbers: a softmax
         multiplies no matrices. A call in which torch did nothing bears nothing out.
         """
-        stored = "fp32" if compute_dtype == "tf32" else compute_dtype
-        return stored in (self.products or self.others)
+        storage_dtype = "fp32" if compute_dtype == "tf32" else compute_dtype
+        return storage_dtype in (self.products or self.dtypes)
 
 
-def take_census(step: Callable[[], object]) -> Census | None:
-    """What one call of `step` computes in, and with; compiled parts of it run as they were written.
+def take_census(step: Callable[[], object]) -> DtypeCensus | None:
+    """Census of one call of `step`, with compiled parts run eagerly.
 
     None where it fails, as it has nothing left to read, say.
     """
     watch = _CensusWatch()
     with suppress(Exception), _uncompiled(), watch:
         step()
-        return Census(
+        return DtypeCensus(
             products=dict(watch.products),
-            others=frozenset(watch.others),
+            dtypes=frozenset(watch.dtypes),
             inputs=tuple(watch.inputs.values()),
         )
     return None
 
 
 class _CensusWatch(OperationWatch):
-    """Counts products by type, and notes the types and the tensors of everything else."""
+    """Counts products by dtype and records other dtypes and tensors."""
 
     def __init__(self) -> None:
         super().__init__()
         self.products: Counter[str] = Counter()
-        self.others: set[str] = set()
+        self.dtypes: set[str] = set()
         self.inputs: dict[int, torch.Tensor] = {}
-        self._computed: set[int] = set()
+        self._computed_storages: set[int] = set()
 
     def run(
         self, operation: Operation, args: tuple[object, ...], kwargs: Mapping[str, object]
@@ -96,12 +96,14 @@ class _CensusWatch(OperationWatch):
         if _multiplies(operation.overloadpacket) or name in _COMPOSED:
             self.products.update([next(_dtypes(args), "none")])
         for tensor in _tensors((args, kwargs)):
-            if (place := _place(tensor)) not in self._computed:
-                self.inputs.setdefault(place, tensor)
+            if (address := _storage_address(tensor)) not in self._computed_storages:
+                self.inputs.setdefault(address, tensor)
         result = super().run(operation, args, kwargs)
-        self._computed.update(set(map(_place, _tensors(result))) - self.inputs.keys())
+        self._computed_storages.update(
+            set(map(_storage_address, _tensors(result))) - self.inputs.keys()
+        )
         if not operation.is_view:
-            self.others.update(_dtypes((args, result)))
+            self.dtypes.update(_dtypes((args, result)))
         return result
 
 
@@ -111,12 +113,12 @@ def _multiplies(op: torch._ops.OpOverloadPacket) -> bool:
 
 
 def _dtypes(values: object) -> Iterator[str]:
-    """The types of the floating tensors among the `values`, in their order."""
+    """Dtypes of the floating-point tensors among `values`, in order."""
     return (_NAMES[tensor.dtype] for tensor in _tensors(values) if tensor.dtype in _NAMES)
 
 
-def _place(tensor: torch.Tensor) -> int:
-    """Where its storage is, or 0."""
+def _storage_address(tensor: torch.Tensor) -> int:
+    """Address of the tensor's storage, or 0."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError, ValueError):  # sparse, fake, wrapped: it has none
@@ -128,7 +130,7 @@ def _tensors(values: object) -> Iterator[torch.Tensor]:
 
 
 def _uncompiled() -> AbstractContextManager[object]:
-    """Where compiled code steps aside: it is one operation to whoever watches.
+    """Context that disables compiled code, which would appear as one operation.
 
     What has not been imported has compiled nothing, and takes a second to be imported.
     """

@@ -1,4 +1,4 @@
-"""Traces of torch.profiler, for chrome://tracing and https://ui.perfetto.dev."""
+"""torch.profiler traces for chrome://tracing and https://ui.perfetto.dev."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def _run(step: Callable[[], object], steps: int) -> None:
 
 
 def _write(profiler: torch_profile, path: Path) -> None:
-    """Write the whole trace or nothing."""
+    """Write the trace atomically."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # torch leaves files of its own beside a trace it could not finish: all go with the folder.
         with TemporaryDirectory(dir=path.parent, prefix=".trace-") as folder:
-            unfinished = Path(folder, path.name)
-            _export(profiler, unfinished)
-            unfinished.replace(path)
+            temporary = Path(folder, path.name)
+            _export(profiler, temporary)
+            temporary.replace(path)
     except (OSError, RuntimeError) as error:
         raise ResultsError(f"the profile could not be written to {path}: {error}") from error
 
@@ -79,5 +79,5 @@ def _export(profiler: torch_profile, path: Path) -> None:
     profiler.export_chrome_trace(str(path))
     if not path.exists():  # torch only logs it
         raise OSError(errno.EIO, "torch wrote no trace; is the disk full?")
-    with path.open("rb") as written:
-        os.fsync(written.fileno())
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

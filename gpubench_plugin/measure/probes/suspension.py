@@ -1,4 +1,4 @@
-"""Whether this process was stopped (SIGSTOP, Ctrl-Z, a debugger), frozen or put to sleep.
+"""Detection of suspension: SIGSTOP, Ctrl-Z, a debugger, freezing, or sleep.
 
 No account of it is kept by the system that one could read. But a thread that waits in
 ``epoll_wait`` comes back with ``EINTR`` each time the process goes on after a stop, whatever had
@@ -29,7 +29,7 @@ _BLOCKED_WITHIN_S: Final = 0.1
 
 
 class Suspension:
-    """A context manager that notices every stop from its entry to its exit (Linux; else none)."""
+    """Context manager that detects every stop while it is active (Linux only)."""
 
     def __init__(self) -> None:
         self.flags: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Suspension:
         os.close(self._end)
 
     def _await_kernel(self, thread: threading.Thread) -> None:
-        """Wait until the thread is blocked in its call: a stop before that would go unnoticed.
+        """Wait until the thread blocks in its system call, before which a stop would be missed.
 
         It still has to get there when it has said that it listens, which takes it some
         microseconds, or milliseconds on a busy machine: 4 of 8 stops at once were missed there.

@@ -1,4 +1,4 @@
-"""What a benchmark's tensors take on a CPU, where torch keeps no count of its memory.
+"""Peak tensor memory on a CPU, which torch does not track.
 
 The resident size of the process will not do: it has interpreter and libraries in it, pages that an
 allocator keeps and uses again, and whatever the first use of anything loads, so that what ran
@@ -27,12 +27,12 @@ _ALLOCATION: Final = "memory_alloc"
 
 
 class TensorMemory:
-    """The most bytes that the CPU tensors of a benchmark held at once.
+    """Peak bytes of a benchmark's CPU tensors.
 
     It is made before the benchmark builds anything. :meth:`watch` then runs one call of the step,
     untimed: `peak_bytes` is what the tensors made until then hold, and the most that the call took
     from torch's allocator beyond that. Older tensors belong to the benchmark as far as its step
-    works on them: :meth:`add_older` is given these. So it is the same who has built a cache, or a
+    works on them: :meth:`add_inputs` is given these. So it is the same who has built a cache, or a
     fixture of a wider scope. Memory that torch does not hand out is not in it: arrays of
     numpy, Python's own objects, and what libraries take for themselves.
     """
@@ -46,14 +46,14 @@ class TensorMemory:
 
     @property
     def facts(self) -> dict[str, float]:
-        """The peak under the name of an observation's fact; none of a step without tensors.
+        """Peak by fact name; empty for a step without tensors.
 
         What such a step takes, of numpy for example, nobody has seen: it is not zero.
         """
         return {"peak_memory_bytes": float(self.peak_bytes)} if self.peak_bytes else {}
 
     def watch(self, call: Callable[[], object]) -> None:
-        """Run `call` once, watched; an exception is left for the next call to raise.
+        """Run `call` once under observation; exceptions are left to the next call.
 
         Where a profiler runs already nothing is called, and no peak is known.
         """
@@ -61,7 +61,7 @@ class TensorMemory:
             return
         gc.collect(1)  # what the calls before left in cycles
         storages = _storages_of(_all_tensors())
-        held = sum(size for place, size in storages.items() if place not in self._older)
+        bytes_in_use = sum(size for address, size in storages.items() if address not in self._older)
         config = ProfilerConfig(
             ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig()
         )
@@ -71,10 +71,10 @@ class TensorMemory:
                 call()
         finally:
             threads = _disable_profiler_legacy()
-        self.peak_bytes = held + _highest(threads)
+        self.peak_bytes = bytes_in_use + _peak(threads)
 
-    def add_older(self, inputs: Iterable[Tensor] | None) -> None:
-        """Add what older ones hold of the `inputs` of the step, tensors that it has not made.
+    def add_inputs(self, inputs: Iterable[Tensor] | None) -> None:
+        """Add older tensors among the step's `inputs`.
 
         None: nobody knows them. There may be older ones among them, so the peak is not known.
         """
@@ -82,16 +82,20 @@ class TensorMemory:
             self.peak_bytes = None
         elif self.peak_bytes is not None:
             # What was there before a benchmark is left out of garbage collections, and not listed.
-            listed = set(map(id, _listed()))
-            unlisted = _storages_of(tensor for tensor in inputs if id(tensor) not in listed)
+            known_ids = set(map(id, _gc_tensors()))
+            unknown_storages = _storages_of(
+                tensor for tensor in inputs if id(tensor) not in known_ids
+            )
             listed_older = {
-                place: size for place, size in _storages_of(inputs).items() if place in self._older
+                address: size
+                for address, size in _storages_of(inputs).items()
+                if address in self._older
             }
-            self.peak_bytes += sum((unlisted | listed_older).values())
+            self.peak_bytes += sum((unknown_storages | listed_older).values())
 
 
 def _storages_of(tensors: Iterable[Tensor]) -> dict[int, int]:
-    """The bytes of each storage that one of the `tensors` has on the CPU, by its place."""
+    """Bytes of each CPU storage of `tensors`, by address."""
     return {storage._cdata: storage.nbytes() for storage in _storages(tensors)}
 
 
@@ -104,27 +108,27 @@ def _storages(tensors: Iterable[Tensor]) -> Iterator[UntypedStorage]:
 
 
 def _all_tensors() -> Iterator[Tensor]:
-    """Every tensor that Python lists, and gradients; others, of C++ alone, are missing."""
-    for tensor in _listed():
+    """All tensors known to Python, and gradients; C++-only tensors are missing."""
+    for tensor in _gc_tensors():
         yield tensor
         with suppress(NotImplementedError, RuntimeError):  # some kinds of tensors have neither
             if tensor.is_leaf and tensor.grad is not None:
                 yield tensor.grad
 
 
-def _listed() -> list[Tensor]:
+def _gc_tensors() -> list[Tensor]:
     # Not isinstance, which asks the objects themselves: some warn of being asked anything.
     return [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
 
 
-def _highest(threads: list[list[Any]]) -> int:
-    """The most bytes beyond those at the start, over the events of all threads in their order."""
+def _peak(threads: list[list[Any]]) -> int:
+    """Peak bytes above the start, over the events of all threads in order."""
     start = threads[0][0]
     events = [event for events in threads for event in events if event.kind() == _ALLOCATION]
     if sum(map(bool, threads)) > 1:
         events.sort(key=start.cpu_elapsed_us)
-    now = highest = 0
+    current = peak = 0
     for event in events:
-        now += event.cpu_memory_usage()
-        highest = max(highest, now)
-    return highest
+        current += event.cpu_memory_usage()
+        peak = max(peak, current)
+    return peak

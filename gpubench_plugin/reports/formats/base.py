@@ -1,4 +1,4 @@
-"""What a format of comparisons is."""
+"""Comparison format base class."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from gpubench_plugin.reports.verdict_table import headline, verdict_lines
 
 @Format
 def table(comparisons: Sequence[Comparison], page: Page) -> str:
-    """Sorted by effect, the worst first, each comparison under its title."""
+    """Verdicts sorted by effect, worst first, per comparison."""
     written = painted if page.color else plain
     parts = (
         verdict_lines(comparison, page.width, page.glyphs, only_changed=page.only_changed)
@@ -28,7 +28,7 @@ def table(comparisons: Sequence[Comparison], page: Page) -> str:
 
 @Format
 def markdown(comparisons: Sequence[Comparison], page: Page) -> str:
-    """A headline, a table and the folded differences of the environment for each comparison."""
+    """Headline, table and collapsed environment differences of each comparison."""
     lines: list[str] = []
     for comparison in comparisons:
         title = f"**{github.escaped(headline(comparison.verdicts))}**"
@@ -38,7 +38,7 @@ def markdown(comparisons: Sequence[Comparison], page: Page) -> str:
 
 @Format
 def json(comparisons: Sequence[Comparison], page: Page) -> str:
-    """Strict JSON: ``gpubench schema verdicts`` prints its schema."""
+    """JSON with the schema printed by ``gpubench schema verdicts``."""
     from gpubench_plugin.results import verdicts
 
     return verdicts.to_text(
@@ -58,7 +58,7 @@ The row of a step time has the numbers of the metric that decided; `moved` are a
 
 @Format
 def csv(comparisons: Sequence[Comparison], page: Page) -> str:
-    """Numbers stand as they are; a text that a spreadsheet would run as a formula is quoted."""
+    """CSV; texts that a spreadsheet would evaluate as formulas are escaped."""
     rows = (_row(verdict, one) for one in comparisons for verdict in page.verdicts(one))
     return csv_text([_COLUMNS, *rows])
 
@@ -72,7 +72,9 @@ def _row(verdict: Verdict, comparison: Comparison) -> Iterator[Cell]:
         "interval_high": high,
         "base_label": comparison.base,
         "head_label": comparison.head,
-        "moved": " ".join(verdict.moved) if verdict.kind in {"regressed", "improved"} else "",
+        "moved": " ".join(verdict.changed_metrics)
+        if verdict.kind in {"regressed", "improved"}
+        else "",
     }
     for column in _COLUMNS:
         cell = values[column] if column in values else getattr(verdict, column)

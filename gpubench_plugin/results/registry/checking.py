@@ -1,4 +1,4 @@
-"""Whether the registry is sound, and agrees with the run directories."""
+"""Registry integrity check against the run directories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpubench_plugin.environment import counted, listed
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results.registry import schema, spool
 from gpubench_plugin.results.registry.ingest import state_of
-from gpubench_plugin.results.registry.spool import Report, ended_runs
+from gpubench_plugin.results.registry.spool import Report, finished_runs
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS
 from gpubench_plugin.results.run_directory import runs_in
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def check(registry: Registry) -> Report:
-    """Look at everything; nothing is changed.
+    """Check everything without modifying anything.
 
     Returns:
         The problems want something done; the notes are worth knowing.
@@ -32,39 +32,39 @@ def check(registry: Registry) -> Report:
     """
     database, results_dir = registry.database, registry.results_dir
     report = Report()
-    with database.answering():
+    with database.readable_errors():
         with database.reading() as connection:
             report.notes.append(f"schema {schema.version_in(connection, database.location)}")
-            report.notes.append(_counted(connection))
+            report.notes.append(_counts_text(connection))
             report.problems += _damage(connection)
             rows = connection.execute(select(RUNS.c.run_id, RUNS.c.state))
             states = {row.run_id: row.state for row in rows}
         _compare(report, states, results_dir)
         elsewhere = states.keys() - {directory.run_id for directory in runs_in(results_dir)}
         _add_elsewhere(report, elsewhere, results_dir, shared=database.location.file is None)
-        if waiting := spool.waiting(database.location, results_dir):
+        if waiting := spool.pending(database.location, results_dir):
             ids = [marker.directory.run_id for marker in waiting]
             report.problems.append(f"{_runs(ids)} in the spool; 'gpubench db ingest' stores them")
     return report
 
 
 def _compare(report: Report, states: Mapping[str, str], results_dir: Path) -> None:
-    new, changed = [], []
-    for directory in ended_runs(results_dir, report):
+    missing_ids, changed_ids = [], []
+    for directory in finished_runs(results_dir, report):
         try:
             state = state_of(directory)
         except ResultsError as error:
             report.problems.append(str(error))
             continue
         if directory.run_id not in states:
-            new.append(directory.run_id)
+            missing_ids.append(directory.run_id)
         elif states[directory.run_id] != state:
-            changed.append(directory.run_id)
-    if new:
-        report.problems.append(f"{_runs(new)} not stored; 'gpubench db ingest' stores them")
-    if changed:
+            changed_ids.append(directory.run_id)
+    if missing_ids:
+        report.problems.append(f"{_runs(missing_ids)} not stored; 'gpubench db ingest' stores them")
+    if changed_ids:
         report.problems.append(
-            f"{_runs(changed)} changed since stored; 'gpubench db ingest' stores them"
+            f"{_runs(changed_ids)} changed since stored; 'gpubench db ingest' stores them"
         )
     if report.written:
         report.notes.append(f"{report.written} being written just now")
@@ -84,27 +84,27 @@ def _damage(connection: Connection) -> Iterator[str]:
         damage = connection.execute(text("PRAGMA integrity_check(5)")).scalars().all()
         if damage != ["ok"]:
             yield f"damaged, 'gpubench db rebuild' makes it anew: {'; '.join(map(str, damage))}"
-    for what, query in _orphans():
+    for description, query in _orphans():
         count = connection.execute(query).scalar_one()
         if count:
-            yield f"{count} {what}; 'gpubench db rebuild' makes it anew"
+            yield f"{count} {description}; 'gpubench db rebuild' makes it anew"
 
 
 def _orphans() -> Iterator[tuple[str, Select[Any]]]:
     count = select(func.count())
     no_run = ~select(RUNS.c.key).where(RUNS.c.key == RESULTS.c.run).exists()
     yield "results without their run", count.select_from(RESULTS).where(no_run)
-    unnamed = ~select(BENCHMARKS).where(BENCHMARKS.c.digest == RESULTS.c.benchmark).exists()
-    yield "results without their benchmark's name", count.select_from(RESULTS).where(unnamed)
+    without_name = ~select(BENCHMARKS).where(BENCHMARKS.c.digest == RESULTS.c.benchmark).exists()
+    yield "results without their benchmark's name", count.select_from(RESULTS).where(without_name)
     for column in (RESULTS.c.settings, RESULTS.c.limits, RESULTS.c.units):
         lost = ~select(FACTS.c.digest).where(FACTS.c.digest == column).exists()
         yield f"results without their {column.name}", count.select_from(RESULTS).where(lost)
-    own = select(func.count()).select_from(RESULTS).where(RESULTS.c.run == RUNS.c.key)
-    differs = own.scalar_subquery() != RUNS.c.benchmarks
+    result_count = select(func.count()).select_from(RESULTS).where(RESULTS.c.run == RUNS.c.key)
+    differs = result_count.scalar_subquery() != RUNS.c.benchmarks
     yield "runs without all their results", count.select_from(RUNS).where(differs)
 
 
-def _counted(connection: Connection) -> str:
+def _counts_text(connection: Connection) -> str:
     runs = connection.execute(select(func.count()).select_from(RUNS)).scalar_one()
     results = connection.execute(select(func.count()).select_from(RESULTS)).scalar_one()
     return f"{counted(runs, 'run')} with {results} results"

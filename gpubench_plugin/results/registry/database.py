@@ -1,4 +1,4 @@
-"""The connection to the registry's database: transactions, locks, timeouts, and readable errors.
+"""Registry database connection: transactions, locks, timeouts, readable errors.
 
 Errors are in words that a user can act on.
 """
@@ -29,7 +29,7 @@ _TAKEN: Final = frozenset({errno.EAGAIN, errno.EACCES})
 
 
 class FileLock:
-    """The lock file at `path` beside an SQLite file, made where it is missing and never removed.
+    """Lock file beside an SQLite file, created on demand and never removed.
 
     It is shared while the database is open, and held alone while that is made anew. The kernel lets
     go with the process, however that ends. Where the file cannot be made, on a read-only disk, or
@@ -40,40 +40,40 @@ class FileLock:
         self._path = path
         self._lock: KernelLock | None = None
 
-    def share(self, patience_s: float, location: Location) -> None:
-        """Hold it together with others.
+    def acquire_shared(self, timeout_s: float, location: Location) -> None:
+        """Acquire a shared lock.
 
         Raises:
-            RegistryError: somebody holds it alone for longer than `patience_s`.
+            RegistryError: somebody holds it alone for longer than `timeout_s`.
         """
-        self._hold(patience_s, location, shared=True)
+        self._hold(timeout_s, location, shared=True)
 
-    def take(self, patience_s: float, location: Location) -> None:
-        """Hold it alone; between having shared it and this, others may have had it.
+    def acquire(self, timeout_s: float, location: Location) -> None:
+        """Acquire an exclusive lock; upgrading from shared is not atomic.
 
         Raises:
-            RegistryError: others hold it for longer than `patience_s`.
+            RegistryError: others hold it for longer than `timeout_s`.
         """
         if self._lock is not None:  # two that share it would wait for each other
             self._lock.release()
-        self._hold(patience_s, location, shared=False)
+        self._hold(timeout_s, location, shared=False)
 
     def close(self) -> None:
-        """Let go; a second time does nothing."""
+        """Release the lock; idempotent."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
-    def _hold(self, patience_s: float, location: Location, *, shared: bool) -> None:
+    def _hold(self, timeout_s: float, location: Location, *, shared: bool) -> None:
         if self._lock is None:
             try:
                 self._lock = KernelLock(self._path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK)
             except OSError:
                 return  # the database itself will say what is wrong
-        end = time.monotonic() + patience_s
+        end = time.monotonic() + timeout_s
         while True:
             try:
-                self._lock.take(shared=shared)
+                self._lock.acquire(shared=shared)
             except OSError as error:
                 if error.errno not in _TAKEN:
                     return
@@ -81,8 +81,8 @@ class FileLock:
                 return
             if time.monotonic() > end:
                 raise RegistryError(
-                    f"the registry {location.shown}: another process has it open, waited "
-                    f"{patience_s:g} s"
+                    f"the registry {location.shown_name}: another process has it open, waited "
+                    f"{timeout_s:g} s"
                 )
             time.sleep(_POLL_S)
 
@@ -111,8 +111,8 @@ _HINTS: Final = {
 
 
 @contextmanager
-def answering(location: Location) -> Iterator[None]:
-    """Turn every error of the database into a :class:`RegistryError` without its password.
+def readable_errors(location: Location) -> Iterator[None]:
+    """Convert database errors to :class:`RegistryError` without the password.
 
     So is what is raised where a value is of another type or form than it was stored in.
     """
@@ -121,20 +121,20 @@ def answering(location: Location) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        raise RegistryError(_said(location, str(error.orig))) from None
+        raise RegistryError(_error_text(location, str(error.orig))) from None
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:  # what went past SQLAlchemy, too
-        raise RegistryError(_said(location, str(error))) from None
+        raise RegistryError(_error_text(location, str(error))) from None
     except MALFORMED as error:
-        said = _said(location, f"{type(error).__name__}: {error}")
-        raise RegistryError(f"{said:.400}; {REBUILD}") from error
+        message = _error_text(location, f"{type(error).__name__}: {error}")
+        raise RegistryError(f"{message:.400}; {REBUILD}") from error
 
 
-def _said(location: Location, text: str) -> str:
-    said = location.scrubbed(" ".join(text.split()))
-    hint = next((hint for sign, hint in _HINTS.items() if sign in said.lower()), None)
-    if _OTHER_FILE in said.lower() and location.file is not None and location.file.name != FILE:
+def _error_text(location: Location, text: str) -> str:
+    message = location.redact(" ".join(text.split()))
+    hint = next((hint for sign, hint in _HINTS.items() if sign in message.lower()), None)
+    if _OTHER_FILE in message.lower() and location.file is not None and location.file.name != FILE:
         hint = _ELSEWHERE
-    return f"the registry {location.shown}: {f'{hint} ({said})' if hint else said}"
+    return f"the registry {location.shown_name}: {f'{hint} ({message})' if hint else message}"
 
 
 _CONNECT_S: Final = 10
@@ -145,19 +145,17 @@ _UNSEEN: Final = logging.NullHandler()
 
 
 class Database:
-    """An open database at `location`; `patience_s` is how long its locks are waited for."""
+    """An open database at `location`, waiting at most `timeout_s` for locks."""
 
-    def __init__(
-        self, location: Location, engine: Engine, lock: FileLock | None, patience_s: float
-    ):
+    def __init__(self, location: Location, engine: Engine, lock: FileLock | None, timeout_s: float):
         self.location = location
         self.engine = engine
-        self.patience_s = patience_s
+        self.patience_s = timeout_s
         self._lock = lock
 
     @classmethod
-    def open(cls, location: Location, *, create: bool, patience_s: float) -> Database:
-        """The database at `location`, without a look at what is in it.
+    def open(cls, location: Location, *, create: bool, timeout_s: float) -> Database:
+        """Open the database at `location` without reading it.
 
         Raises:
             UsageProblem: the URL cannot be read.
@@ -165,11 +163,12 @@ class Database:
                 it, or the driver is not installed.
         """
         if location.file is None:
-            return cls(location, _postgresql(location, patience_s), None, patience_s)
+            return cls(location, _postgresql(location, timeout_s), None, timeout_s)
         if location.file.exists() and not location.file.is_file():
-            what = "a folder" if location.file.is_dir() else "no ordinary file"
+            description = "a folder" if location.file.is_dir() else "no ordinary file"
             raise RegistryError(
-                f"the registry {location.file} is {what}; it should be a file: remove it, or name "
+                f"the registry {location.file} is {description}; it should be a file: remove it, "
+                "or name "
                 "another one with --registry"
             )
         if not create and not location.file.exists():
@@ -177,52 +176,52 @@ class Database:
                 f"there is no registry {location.file}; 'gpubench db ingest' makes it from the runs"
             )
         lock = FileLock(location.file.with_name(f"{location.file.name}.lock"))
-        lock.share(patience_s, location)
-        return cls(location, _sqlite(location, patience_s), lock, patience_s)
+        lock.acquire_shared(timeout_s, location)
+        return cls(location, _sqlite(location, timeout_s), lock, timeout_s)
 
     @classmethod
-    def unlocked(cls, location: Location, *, patience_s: float) -> Database:
-        """The SQLite file at `location`, which no other process knows of."""
-        return cls(location, _sqlite(location, patience_s), None, patience_s)
+    def open_private(cls, location: Location, *, timeout_s: float) -> Database:
+        """Open a private SQLite file without locking."""
+        return cls(location, _sqlite(location, timeout_s), None, timeout_s)
 
-    def answering(self) -> AbstractContextManager[None]:
-        """See :func:`answering`, of this database."""
-        return answering(self.location)
+    def readable_errors(self) -> AbstractContextManager[None]:
+        """:func:`readable_errors` for this database."""
+        return readable_errors(self.location)
 
     def reading(self) -> AbstractContextManager[Connection]:
-        """A connection that sees one state of the database throughout."""
+        """A connection with a consistent snapshot."""
         return self.engine.connect()
 
     def writing(self) -> AbstractContextManager[Connection]:
-        """A transaction; on SQLite nobody else writes meanwhile."""
+        """A write transaction; on SQLite exclusive."""
         return self._transaction(gpubench_writes=True)
 
-    def maintaining(self) -> AbstractContextManager[Connection]:
-        """A transaction whose statements may take any time; on SQLite nobody else writes."""
+    def maintenance(self) -> AbstractContextManager[Connection]:
+        """A write transaction without statement timeouts; on SQLite exclusive."""
         return self._transaction(gpubench_writes=True, gpubench_long=True)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """No other process has the SQLite file open meanwhile; a server needs no such thing."""
+    def exclusive(self) -> Iterator[None]:
+        """Exclusive access to the SQLite file; a no-op for a server."""
         if self._lock is None:
             yield
             return
         self.engine.dispose()
-        self._lock.take(self.patience_s, self.location)
+        self._lock.acquire(self.patience_s, self.location)
         try:
             yield
         finally:
-            self._lock.share(self.patience_s, self.location)
+            self._lock.acquire_shared(self.patience_s, self.location)
 
     @contextmanager
     def _transaction(self, **options: bool) -> Iterator[Connection]:
-        with self.engine.connect() as plain:
-            connection = plain.execution_options(**options)
+        with self.engine.connect() as raw_connection:
+            connection = raw_connection.execution_options(**options)
             with connection.begin():
                 yield connection
 
     def close(self) -> None:
-        """Let go of it; a second time does nothing."""
+        """Close the database; idempotent."""
         self.engine.dispose()
         if self._lock is not None:
             self._lock.close()
@@ -233,16 +232,16 @@ def _engine(url: str | URL, **options: Any) -> Engine:
     return create_engine(url, json_deserializer=from_json, **options)
 
 
-def _sqlite(location: Location, patience_s: float) -> Engine:
-    engine = _sqlite_engine(location, patience_s)
+def _sqlite(location: Location, timeout_s: float) -> Engine:
+    engine = _sqlite_engine(location, timeout_s)
 
     @event.listens_for(engine, "connect")
-    def connected(connection: Any, _: object) -> None:
+    def on_connect(connection: Any, _: object) -> None:
         # Python's driver begins transactions late and without a lock; here BEGIN is ours.
         connection.isolation_level = None
 
     @event.listens_for(engine, "begin")
-    def begun(connection: Connection) -> None:
+    def on_begin(connection: Connection) -> None:
         # A transaction that reads first and then writes fails at once, however long it may wait.
         writes = connection.get_execution_options().get("gpubench_writes")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
@@ -250,38 +249,38 @@ def _sqlite(location: Location, patience_s: float) -> Engine:
     return engine
 
 
-def _sqlite_engine(location: Location, patience_s: float) -> Engine:
+def _sqlite_engine(location: Location, timeout_s: float) -> Engine:
     assert location.file is not None
     wal = location.file.with_name(f"{location.file.name}-wal")
-    writable = os.access(location.file, os.W_OK) and os.access(location.file.parent, os.W_OK)
-    if writable or not location.file.exists() or wal.exists():
+    is_writable = os.access(location.file, os.W_OK) and os.access(location.file.parent, os.W_OK)
+    if is_writable or not location.file.exists() or wal.exists():
         url = URL.create("sqlite", database=str(location.file))
-        return _engine(url, connect_args={"timeout": patience_s})
+        return _engine(url, connect_args={"timeout": timeout_s})
     # Even readers share a file in its folder; this says that nobody writes.
     name = f"file:{quote(str(location.file))}?immutable=1"
     return _engine("sqlite://", creator=lambda: sqlite3.connect(name, uri=True), poolclass=NullPool)
 
 
-def _postgresql(location: Location, patience_s: float) -> Engine:
+def _postgresql(location: Location, timeout_s: float) -> Engine:
     logging.getLogger("psycopg").addHandler(_UNSEEN)
     try:
         url = make_url(location.url)
     except ArgumentError:
-        raise UsageProblem(f"--registry: {location.shown!r} cannot be read as a URL") from None
+        raise UsageProblem(f"--registry: {location.shown_name!r} cannot be read as a URL") from None
     try:
-        with answering(location):
-            arguments = _patient(patience_s, url)
+        with readable_errors(location):
+            arguments = _keepalive_args(timeout_s, url)
             engine = _engine(url, connect_args=arguments, use_native_hstore=False)
     except ImportError as error:
         raise RegistryError(
-            f"the registry {location.shown} needs a driver: pip install "
+            f"the registry {location.shown_name} needs a driver: pip install "
             "'pytest-gpubench[postgresql]'"
         ) from error
 
     @event.listens_for(engine, "begin")
-    def begun(connection: Connection) -> None:
+    def on_begin(connection: Connection) -> None:
         # For this transaction only: a connection pool between may give the next one to others.
-        wait = max(1, round(patience_s * 1000))
+        wait = max(1, round(timeout_s * 1000))
         limit = 0 if connection.get_execution_options().get("gpubench_long") else 2 * wait
         connection.exec_driver_sql(
             f"SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {limit}"
@@ -290,12 +289,14 @@ def _postgresql(location: Location, patience_s: float) -> Engine:
     return engine
 
 
-def _patient(patience_s: float, url: URL) -> dict[str, Any]:
-    """How libpq notices a server that went away; what the URL says counts more."""
-    asked: dict[str, Any] = {
-        "connect_timeout": max(2, min(_CONNECT_S, round(patience_s))),
-        "tcp_user_timeout": max(1, round(patience_s * 1000)),
+def _keepalive_args(timeout_s: float, url: URL) -> dict[str, Any]:
+    """Keepalive settings of libpq; those in the URL take precedence."""
+    connect_args: dict[str, Any] = {
+        "connect_timeout": max(2, min(_CONNECT_S, round(timeout_s))),
+        "tcp_user_timeout": max(1, round(timeout_s * 1000)),
         "application_name": f"gpubench {os.getpid()}",
     }
     # Prepared statements do not survive a pool that changes servers between transactions.
-    return {k: v for k, v in asked.items() if k not in url.query} | {"prepare_threshold": None}
+    return {k: v for k, v in connect_args.items() if k not in url.query} | {
+        "prepare_threshold": None
+    }

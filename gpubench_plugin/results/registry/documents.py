@@ -28,7 +28,7 @@ def merge(
     name: str,
     merged: Callable[[str | None], tuple[str, str]],
 ) -> str | None:
-    """Replace a text by what `merged` makes of it; the text that was replaced.
+    """Replace a document by the result of `merged`; return the old text.
 
     `merged` gets the text that is stored, None for none, and returns the new one and when that was
     changed (UTC, ISO 8601). It is called again if another writer replaced the text meanwhile.
@@ -38,20 +38,20 @@ def merge(
     """
     for _ in range(ATTEMPTS):
         with reading() as connection:
-            stored = text_of(connection, kind, name)
-        text, changed = merged(stored)
-        if text == stored:
-            return stored
+            old_text = text_of(connection, kind, name)
+        text, change_time = merged(old_text)
+        if text == old_text:
+            return old_text
         with writing() as connection:
-            if _swap(connection, kind, name, stored, text, changed):
-                return stored
+            if _swap(connection, kind, name, old_text, text, change_time):
+                return old_text
     raise RegistryError(f"the {kind} {name!r} was changed by others {ATTEMPTS} times meanwhile")
 
 
 def _swap(
     connection: Connection, kind: str, name: str, stored: str | None, text: str, changed: str
 ) -> bool:
-    """Store `text` if `stored` still is what stands there, None for nothing; whether it was."""
+    """Compare-and-swap: store `text` if `stored` is still current; return success."""
     values = {"text": clean(text), "changed": clean(changed)}
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     new = dialect.insert(DOCUMENTS).values(kind=indexed(kind), name=indexed(name), **values)
@@ -67,7 +67,7 @@ def text_of(connection: Connection, kind: str, name: str) -> str | None:
 
 
 def texts(connection: Connection, kind: str) -> dict[str, str]:
-    """The texts of a kind by name."""
+    """Documents of a kind, by name."""
     query = select(DOCUMENTS.c.name, DOCUMENTS.c.text).where(DOCUMENTS.c.kind == indexed(kind))
     rows = connection.execute(query.order_by(DOCUMENTS.c.name))
     return {stored_text(row.name): stored_text(row.text) for row in rows}

@@ -1,4 +1,4 @@
-"""Ingestion: the same run twice changes nothing, a run that changed is replaced as a whole."""
+"""Idempotent ingestion of runs; a changed run is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, 
 from gpubench_plugin.results.registry.texts import clean, digest, indexed
 from gpubench_plugin.results.tags import (
     TagChange,
+    current_tags,
     from_text,
     tag_changes,
-    tags_in,
     tags_of,
     to_text,
 )
@@ -42,8 +42,8 @@ _AND: Final = "+"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """A run directory as it is stored: the run, its tags, its verdicts, and its files' digest.
+class RunContents:
+    """A run directory's contents as stored: run, tags, verdicts and file digest.
 
     `state`, the digest, is equal where the files are; `regressed` holds node ids.
     """
@@ -55,8 +55,8 @@ class Reading:
     regressed: frozenset[str]
 
 
-def read(directory: RunDirectory) -> Reading:
-    """The run in `directory`.
+def read(directory: RunDirectory) -> RunContents:
+    """Read the run in `directory`.
 
     Raises:
         ResultsError: it cannot be read.
@@ -66,7 +66,7 @@ def read(directory: RunDirectory) -> Reading:
         run = stored.run()
     except UsageProblem as error:
         raise ResultsError(str(error)) from error
-    return Reading(
+    return RunContents(
         run=run,
         experiment=directory.experiment,
         state=state,
@@ -76,15 +76,17 @@ def read(directory: RunDirectory) -> Reading:
 
 
 def state_of(directory: RunDirectory) -> str:
-    """The digest of the files that tell of the run; a file that is missing counts as empty.
+    """Digest of the run's describing files; a missing file counts as empty.
 
     Raises:
         ResultsError: one of them cannot be read.
     """
-    ended = directory.summary.exists()
-    told = (directory.summary,) if ended else (directory.journal, directory.system)
+    has_summary = directory.summary.exists()
+    describing_files = (
+        (directory.summary,) if has_summary else (directory.journal, directory.system)
+    )
     digest = sha256()
-    for file in (directory.verdicts, *told):
+    for file in (directory.verdicts, *describing_files):
         data = _bytes(file)
         digest.update(f"{file.name} {len(data)}\n".encode())
         digest.update(data)
@@ -92,7 +94,7 @@ def state_of(directory: RunDirectory) -> str:
 
 
 def with_tags(state: str, tags: Iterable[str]) -> str:
-    """The `state` of a run that was given other `tags`."""
+    """The `state` of a run with other `tags`."""
     digest = sha256("\0".join(sorted(set(tags))).encode("utf-8", "backslashreplace"))
     return f"{state.partition(_AND)[0]}{_AND}{digest.hexdigest()[:24]}"
 
@@ -109,7 +111,7 @@ TAGS_KIND: Final = "tags"
 
 
 def ingest(database: Database, directory: RunDirectory) -> bool:
-    """Store the run in `directory` as it is now; whether that changed anything.
+    """Store the run in `directory`; return whether anything changed.
 
     Raises:
         ResultsError: the run cannot be read, or another run has its id.
@@ -117,54 +119,56 @@ def ingest(database: Database, directory: RunDirectory) -> bool:
     with database.reading() as connection:
         if _stored(connection, directory.run_id)[0] == state_of(directory):
             return False
-    found = read(directory)
+    contents = read(directory)
     with database.writing() as connection:
         lock(connection, directory.run_id)
-        if state_of(directory) != found.state:
-            found = read(directory)  # it was changed, and maybe stored, while we waited
-        return store(connection, directory.run_id, found)
+        if state_of(directory) != contents.state:
+            contents = read(directory)  # it was changed, and maybe stored, while we waited
+        return store(connection, directory.run_id, contents)
 
 
 def lock(connection: Connection, run_id: str) -> None:
-    """Keep others from storing the same run until the end of the transaction."""
+    """Lock the run against concurrent storing until the transaction ends."""
     if connection.dialect.name == "postgresql":
         key = int.from_bytes(sha256(run_id.encode()).digest()[:8], "big", signed=True)
         connection.execute(select(func.pg_advisory_xact_lock(key)))
 
 
-def store(connection: Connection, run_id: str, found: Reading) -> bool:
-    """Put `found` in the place of what is stored of the run; whether that changed anything.
+def store(connection: Connection, run_id: str, contents: RunContents) -> bool:
+    """Replace the stored run by `contents`; return whether anything changed.
 
     Raises:
         ResultsError: another run has its id.
     """
     state, started = _stored(connection, run_id)
-    if state == found.state:
+    if state == contents.state:
         return False
-    if started not in {None, clean(found.run.started)}:
+    if started not in {None, clean(contents.run.started)}:
         raise ResultsError(
             f"another run with the id {run_id} is stored, which began {started}; this one began "
-            f"{found.run.started}"
+            f"{contents.run.started}"
         )
     forget(connection, run_id)
-    shared = _Shared()
-    values = _run_values(run_id, found, shared)
+    shared_facts = _Shared()
+    values = _run_values(run_id, contents, shared_facts)
     rows = [
-        _result_values(ordinal, result, found, shared)
-        for ordinal, result in enumerate(found.run.results.values())
+        _result_values(ordinal, result, contents, shared_facts)
+        for ordinal, result in enumerate(contents.run.results.values())
     ]
-    names = {digest(r.id): clean(r.id) for r in found.run.results.values()}
-    add_missing(connection, FACTS, ({"digest": d, "facts": f} for d, f in shared.facts.items()))
+    names = {digest(r.id): clean(r.id) for r in contents.run.results.values()}
+    add_missing(
+        connection, FACTS, ({"digest": d, "facts": f} for d, f in shared_facts.facts.items())
+    )
     add_missing(connection, BENCHMARKS, ({"digest": d, "id": i} for d, i in names.items()))
     key = connection.execute(insert(RUNS).values(values).returning(RUNS.c.key)).scalar_one()
     if rows:
         connection.execute(insert(RESULTS), [{"run": key, **row} for row in rows])
-    _store_tags(connection, key, run_id, found.tags)
+    _store_tags(connection, key, run_id, contents.tags)
     return True
 
 
 def forget(connection: Connection, run_id: str) -> None:
-    """Let nothing be stored of the run."""
+    """Delete the stored run."""
     key = select(RUNS.c.key).where(RUNS.c.run_id == indexed(run_id)).scalar_subquery()
     for table in (RESULTS, TAGS):
         connection.execute(delete(table).where(table.c.run == key))
@@ -172,7 +176,7 @@ def forget(connection: Connection, run_id: str) -> None:
 
 
 def tag(connection: Connection, directory: RunDirectory) -> tuple[str, ...] | None:
-    """Let a stored run have the tags of `directory`, and those it was given elsewhere.
+    """Merge the tags of `directory` with those stored; return the result.
 
     Returns:
         The tags it has then; None where it is not stored.
@@ -183,24 +187,24 @@ def tag(connection: Connection, directory: RunDirectory) -> tuple[str, ...] | No
     if row is None:
         return None
     changes = tag_changes(directory)  # under the lock: who comes last has read the last ones
-    state = with_tags(row.state, tags_in(changes))
+    state = with_tags(row.state, current_tags(changes))
     connection.execute(update(RUNS).where(RUNS.c.key == row.key).values(state=state))
     return _store_tags(connection, row.key, directory.run_id, changes)
 
 
 def add_missing(connection: Connection, table: Table, rows: Iterable[Json]) -> None:
-    """Add those of `rows` whose digest is not there."""
+    """Insert `rows` whose digest is not stored yet."""
     # In an order that all keep: two who add the same in another order wait for each other.
-    ordered = sorted(rows, key=lambda row: str(row["digest"]))
-    if not ordered:
+    sorted_rows = sorted(rows, key=lambda row: str(row["digest"]))
+    if not sorted_rows:
         return
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    connection.execute(dialect.insert(table).on_conflict_do_nothing(), ordered)
+    connection.execute(dialect.insert(table).on_conflict_do_nothing(), sorted_rows)
 
 
 @dataclass(frozen=True)
 class _Shared:
-    """Facts that rows refer to by their digest."""
+    """Deduplicated facts referenced by digest."""
 
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -212,34 +216,36 @@ class _Shared:
 
 
 def _stored(connection: Connection, run_id: str) -> tuple[str | None, str | None]:
-    """The state of the run that is stored, and when it began; None for both of an unknown one."""
+    """Stored state and start time of the run; None for an unknown one."""
     query = select(RUNS.c.state, RUNS.c.started).where(RUNS.c.run_id == indexed(run_id))
     row = connection.execute(query).first()
     return (None, None) if row is None else (row.state, row.started)
 
 
-def _run_values(run_id: str, found: Reading, shared: _Shared) -> Json:
-    run = found.run
+def _run_values(run_id: str, contents: RunContents, shared_facts: _Shared) -> Json:
+    run = contents.run
     return {
         "run_id": indexed(run_id),
-        "experiment": clean(found.experiment),
+        "experiment": clean(contents.experiment),
         "started": clean(run.started),
-        "started_us": microseconds(run.started),
+        "started_us": to_microseconds(run.started),
         "status": run.status,
         "commit": None if run.commit is None else clean(str(run.commit)),
         "branch": None if run.branch is None else indexed(str(run.branch)),
         "dirty": None if run.dirty is None else bool(run.dirty),
-        "machine": shared.add(run.machine),
-        "environment": shared.add(run.environment),
+        "machine": shared_facts.add(run.machine),
+        "environment": shared_facts.add(run.environment),
         "benchmarks": len(run.results),
         "measured": sum(result.outcome == "measured" for result in run.results.values()),
-        "regressed": bool(found.regressed),
-        "state": found.state,
+        "regressed": bool(contents.regressed),
+        "state": contents.state,
     }
 
 
-def _result_values(ordinal: int, result: Result, found: Reading, shared: _Shared) -> Json:
-    run = found.run
+def _result_values(
+    ordinal: int, result: Result, contents: RunContents, shared_facts: _Shared
+) -> Json:
+    run = contents.run
     units = {name: [metric.unit, metric.better] for name, metric in result.metrics.items()}
     values = _finite({name: metric.value for name, metric in result.metrics.items()})
     launches = [_finite(launch) for launch in result.launches]
@@ -248,30 +254,30 @@ def _result_values(ordinal: int, result: Result, found: Reading, shared: _Shared
         "benchmark": digest(result.id),
         "fingerprint": fingerprint_of(run.machine, result.settings, result.timer),
         "branch": indexed(str(run.branch or "")),
-        "started_us": microseconds(run.started),
-        "sample": result.outcome == "measured" and _comparable(run) and not found.regressed,
+        "started_us": to_microseconds(run.started),
+        "sample": result.outcome == "measured" and _is_comparable(run) and not contents.regressed,
         "outcome": result.outcome,
         "reason": clean(result.reason),
         "timer": clean(result.timer),
-        "settings": shared.add(beside_settings(result)),
-        "limits": shared.add(result.limits),
-        "units": shared.add(units),
+        "settings": shared_facts.add(beside_settings(result)),
+        "limits": shared_facts.add(result.limits),
+        "units": shared_facts.add(units),
         "flags": [clean(flag) for flag in result.flags] or None,
         "metrics": values,
         "launches": None if launches in ([], [values]) else launches,
     }
 
 
-def _comparable(run: Run) -> bool:
-    """Whether later runs may be judged by it: its end was orderly, its code is a commit's.
+def _is_comparable(run: Run) -> bool:
+    """Whether later runs may be judged against it: complete, with clean code.
 
     Outside git nobody knows whether the code was changed: such runs count.
     """
     return run.status == "complete" and run.dirty is not True
 
 
-def microseconds(started: str) -> int:
-    """A time in ISO 8601 as microseconds since 1970; 0 for none."""
+def to_microseconds(started: str) -> int:
+    """An ISO 8601 time as microseconds since 1970; 0 if empty."""
     try:
         return round(datetime.fromisoformat(started).timestamp() * 1_000_000)
     except (ArithmeticError, OSError, ValueError):  # no time, or one before the year 1
@@ -281,18 +287,18 @@ def microseconds(started: str) -> int:
 def _store_tags(
     connection: Connection, key: int, run_id: str, changes: frozenset[TagChange]
 ) -> tuple[str, ...]:
-    """Merge `changes` into what is stored of the run's tags; the tags it has then."""
+    """Merge `changes` into the run's stored tags; return the result."""
 
-    def merged(stored: str | None) -> tuple[str, str]:
-        both = changes | stored_tags(stored, run_id)
-        return to_text(both), max(change.time for change in both)
+    def merge(old_text: str | None) -> tuple[str, str]:
+        all_changes = changes | stored_tags(old_text, run_id)
+        return to_text(all_changes), max(change.time for change in all_changes)
 
-    def here() -> AbstractContextManager[Connection]:
+    def transaction() -> AbstractContextManager[Connection]:
         return nullcontext(connection)
 
     if changes:
-        documents.merge(here, here, TAGS_KIND, run_id, merged)
-    tags = tags_in(stored_tags(documents.text_of(connection, TAGS_KIND, run_id), run_id))
+        documents.merge(transaction, transaction, TAGS_KIND, run_id, merge)
+    tags = current_tags(stored_tags(documents.text_of(connection, TAGS_KIND, run_id), run_id))
     connection.execute(delete(TAGS).where(TAGS.c.run == key))
     rows = [{"run": key, "tag": tag} for tag in sorted({indexed(tag) for tag in tags})]
     if rows:
@@ -301,7 +307,7 @@ def _store_tags(
 
 
 def stored_tags(text: str | None, run_id: str) -> frozenset[TagChange]:
-    """The changes in the text that is stored of a run's tags; raises ResultsError."""
+    """Parse the stored tag changes of a run; raises ResultsError."""
     return frozenset() if text is None else from_text(text, f"tags of {run_id} in the registry")
 
 
@@ -316,4 +322,4 @@ def _clean_facts(facts: object) -> Any:
         return {clean(str(key)): _clean_facts(value) for key, value in facts.items()}
     if isinstance(facts, list | tuple):
         return [_clean_facts(value) for value in facts]
-    return json_files.plain(facts)
+    return json_files.jsonable(facts)

@@ -1,4 +1,4 @@
-"""Where a registry's database is, and how it may be named without its password."""
+"""Registry URLs: parsing, and display without passwords."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from gpubench_plugin.environment import HIDDEN, redacted
+from gpubench_plugin.environment import HIDDEN, redact
 from gpubench_plugin.errors import RegistryError, UsageProblem, nearest
 
 NONE: Final = "none"
@@ -33,7 +33,7 @@ _ALLOWED: Final = "sqlite:///registry.sqlite, postgresql+psycopg://user@host/dat
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """A database: `file` is absolute and there for SQLite only, `url` is the whole URL.
+    """A database: absolute `file` for SQLite only, and the full `url`.
 
     `secrets` are the passwords in it, as written and decoded.
     """
@@ -44,29 +44,29 @@ class Location:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     @property
-    def shown(self) -> str:
-        """What messages call it: without credentials."""
-        return str(self.file) if self.file else redacted(self.url)
+    def shown_name(self) -> str:
+        """Display name without credentials."""
+        return str(self.file) if self.file else redact(self.url)
 
     @property
     def key(self) -> str:
-        """A short text that is this database's own, the same whatever the password."""
+        """Hash of the database's identity, independent of the password."""
         parts = urlsplit(self.url)
-        asked = [(k, v) for k, v in parse_qsl(parts.query) if k in _WHERE]
-        named = f"{parts.hostname}:{parts.port}{parts.path} {sorted(asked)}"
-        return sha256(str(self.file or named).encode()).hexdigest()[:12]
+        parameters = [(k, v) for k, v in parse_qsl(parts.query) if k in _WHERE]
+        identity = f"{parts.hostname}:{parts.port}{parts.path} {sorted(parameters)}"
+        return sha256(str(self.file or identity).encode()).hexdigest()[:12]
 
-    def scrubbed(self, text: str) -> str:
-        """`text`, which a library wrote, without what is secret in the URL."""
+    def redact(self, text: str) -> str:
+        """Remove the URL's secrets from `text`."""
         for secret in self.secrets:
             text = text.replace(secret, HIDDEN)
-        return redacted(text)
+        return redact(text)
 
 
-def location(url: str, results_dir: Path, *, here: Path | None = None) -> Location:
-    """The database that `url` names; empty for the SQLite file in `results_dir`.
+def location(url: str, results_dir: Path, *, cwd: Path | None = None) -> Location:
+    """Parse `url`; empty means the SQLite file in `results_dir`.
 
-    A relative file is seen from `here`, the working folder if that is None.
+    A relative file is seen from `cwd`, the working folder if that is None.
 
     Raises:
         UsageProblem: it is no URL of a database that can be used; the message names what can.
@@ -76,44 +76,44 @@ def location(url: str, results_dir: Path, *, here: Path | None = None) -> Locati
         raise RegistryError("there is no registry: it was switched off with --registry=none")
     if not url:
         return _sqlite((results_dir / FILE).absolute())
-    scheme, separator, rest = url.partition("://")
+    scheme, separator, remainder = url.partition("://")
     if not separator or scheme not in _SCHEMES:
         raise _unusable(url, f"no database of that kind{nearest(scheme, _SCHEMES)}")
     if _SCHEMES[scheme] == "sqlite":
-        return _sqlite_file(url, rest, here or Path.cwd())
-    return _postgresql(url, rest)
+        return _sqlite_file(url, remainder, cwd or Path.cwd())
+    return _postgresql(url, remainder)
 
 
-def absolute(url: str, *, here: Path) -> str:
-    """`url`, checked, and meaning the same from whatever folder it is used later.
+def absolute_url(url: str, *, cwd: Path) -> str:
+    """Validate `url` and make its paths absolute.
 
     Raises:
         UsageProblem: as :func:`location`.
     """
     if url in {"", NONE}:
         return url
-    found = location(url, here, here=here)
-    return f"sqlite:///{found.file}" if found.file else url
+    parsed = location(url, cwd, cwd=cwd)
+    return f"sqlite:///{parsed.file}" if parsed.file else url
 
 
-def _sqlite_file(url: str, rest: str, here: Path) -> Location:
-    path = rest.removeprefix("/")
-    if not rest.startswith("/") or not path or path == ":memory:":
+def _sqlite_file(url: str, path_text: str, cwd: Path) -> Location:
+    path = path_text.removeprefix("/")
+    if not path_text.startswith("/") or not path or path == ":memory:":
         raise _unusable(url, "it names no file")
     if "\0" in path or "?" in path:
         raise _unusable(url, "a file's name only; it takes no parameters")
-    return _sqlite(here / path)
+    return _sqlite(cwd / path)
 
 
 def _sqlite(file: Path) -> Location:
     return Location(kind="sqlite", url=f"sqlite:///{file}", file=file)
 
 
-def _postgresql(url: str, rest: str) -> Location:
-    if rest.count("@") > 1:
+def _postgresql(url: str, remainder: str) -> Location:
+    if remainder.count("@") > 1:
         raise _unusable(url, "an @ in a user's name, a password or a parameter: write %40")
     try:
-        parts = urlsplit(f"postgresql://{rest}")
+        parts = urlsplit(f"postgresql://{remainder}")
         port, password = parts.port, parts.password or ""
     except ValueError:  # whose message may hold a part of the password
         raise _unusable(url, "its host or port cannot be read") from None
@@ -122,17 +122,17 @@ def _postgresql(url: str, rest: str) -> Location:
     secrets = {password, unquote(password)} - {""}
     return Location(
         kind="postgresql",
-        url=f"postgresql+psycopg://{rest}",
+        url=f"postgresql+psycopg://{remainder}",
         secrets=tuple(sorted(secrets, key=len, reverse=True)),
     )
 
 
-def _unusable(url: str, why: str) -> UsageProblem:
-    return UsageProblem(f"--registry: {_shown(url)!r}: {why}; allowed: {_ALLOWED}")
+def _unusable(url: str, cause: str) -> UsageProblem:
+    return UsageProblem(f"--registry: {_redacted(url)!r}: {cause}; allowed: {_ALLOWED}")
 
 
-def _shown(url: str) -> str:
-    """`url` with nothing of what stands before its last @: nobody knows where a password ends."""
-    scheme, separator, rest = redacted(url).partition("://")
-    hidden, at, place = rest.rpartition("@")
-    return f"{scheme}{separator}{HIDDEN if hidden else ''}{at}{place}"
+def _redacted(url: str) -> str:
+    """Redact `url` up to the last @, since the end of a password is ambiguous."""
+    scheme, separator, remainder = redact(url).partition("://")
+    credentials, at_sign, address = remainder.rpartition("@")
+    return f"{scheme}{separator}{HIDDEN if credentials else ''}{at_sign}{address}"

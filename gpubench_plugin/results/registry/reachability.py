@@ -1,4 +1,4 @@
-"""The registry where it can be had, and one line for the user where it cannot."""
+"""Optional access to the registry."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reachable:
-    """The registry, or None; `note` says why there is none although one was expected."""
+class Connection:
+    """The registry or None; `note` explains an unexpected None."""
 
     registry: Registry | None
     note: str = ""
 
 
 def is_expected(url: str, results_dir: Path) -> bool:
-    """Whether there should be a registry: one was asked for, or the default file is there."""
+    """Whether a registry is expected: requested, or the default file exists."""
     return url != NONE and (bool(url) or (results_dir / FILE).exists())
 
 
 @contextmanager
-def reachable(url: str, results_dir: Path) -> Iterator[Reachable]:
-    """The registry at `url` for the time of a ``with`` block; never raises for its sake.
+def connect(url: str, results_dir: Path) -> Iterator[Connection]:
+    """Open the registry at `url` for a ``with`` block; never raises if it fails.
 
     The default file, where nobody has written it yet, is not made: then there is no registry and
     nothing to say.
     """
     if not is_expected(url, results_dir):
-        yield Reachable(registry=None)
+        yield Connection(registry=None)
         return
     from gpubench_plugin.results.registry.registry import Registry
 
     try:
         registry = Registry.open(url, results_dir, create=False)
     except RegistryError as error:
-        yield Reachable(registry=None, note=str(error))
+        yield Connection(registry=None, note=str(error))
         return
     with registry:
-        yield Reachable(registry=registry)
+        yield Connection(registry=registry)

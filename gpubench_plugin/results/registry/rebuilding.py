@@ -1,4 +1,4 @@
-"""The registry made anew from the run directories: all of it, or it stays as it was."""
+"""Atomic rebuild of the registry from the run directories."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.ingest import read
 from gpubench_plugin.results.registry.locations import FILE, PATIENCE_S, location
 from gpubench_plugin.results.registry.rows import stored_text
-from gpubench_plugin.results.registry.spool import Report, ended_runs
+from gpubench_plugin.results.registry.spool import Report, finished_runs
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
 from gpubench_plugin.results.run_directory import runs_in
 
@@ -44,8 +44,8 @@ _NOT_NOW = ("locked", "unable to open")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Before:
-    """What was stored before: ids of runs, and documents; `damage` is why they cannot be read."""
+class _PreviousContents:
+    """Previous contents: run ids and documents; `damage` if unreadable."""
 
     runs: frozenset[str] = frozenset()
     documents: list[tuple[str, str, str, str]] = field(default_factory=list)
@@ -60,7 +60,7 @@ def rebuild(
     drop_missing: bool = False,
     patience_s: float = PATIENCE_S,
 ) -> Report:
-    """Make the registry at `url` anew from the runs, tags and baselines below `results_dir`.
+    """Rebuild the registry at `url` from the runs, tags and baselines below `results_dir`.
 
     `merge_baselines` merges the files of baselines below that folder into what is stored.
 
@@ -73,21 +73,21 @@ def rebuild(
         RegistryError: runs are stored whose directories are not here, and `drop_missing` is not
             set; or the database cannot be used now. It is as it was.
     """
-    where = location(url, results_dir)
-    with closing(Database.open(where, create=True, patience_s=patience_s)) as database:
-        if where.file is None:
+    target = location(url, results_dir)
+    with closing(Database.open(target, create=True, timeout_s=patience_s)) as database:
+        if target.file is None:
             return _in_place(database, results_dir, merge_baselines, drop_missing)
-        with database.alone():
-            return _new_file(database, where.file, results_dir, merge_baselines, drop_missing)
+        with database.exclusive():
+            return _new_file(database, target.file, results_dir, merge_baselines, drop_missing)
 
 
 def _in_place(
     database: Database, results_dir: Path, merge_baselines: Merge, drop_missing: bool
 ) -> Report:
-    schema.expect_current(database, create=True)
-    with database.answering(), database.maintaining() as connection:
+    schema.require_current(database, create=True)
+    with database.readable_errors(), database.maintenance() as connection:
         connection.execute(statement("LOCK TABLE runs IN EXCLUSIVE MODE"))
-        _refuse_missing(_before(connection), results_dir, drop_missing, database.location)
+        _refuse_missing(_read_previous(connection), results_dir, drop_missing, database.location)
         for table in (RESULTS, TAGS, RUNS, FACTS, BENCHMARKS):
             connection.execute(delete(table))
         return _fill(connection, results_dir, merge_baselines)
@@ -100,17 +100,17 @@ def _new_file(
     merge_baselines: Merge,
     drop_missing: bool,
 ) -> Report:
-    before = _before_in_file(database)
-    _refuse_missing(before, results_dir, drop_missing, database.location)
-    for left in _unfinished(file):
-        left.unlink(missing_ok=True)
+    previous = _before_in_file(database)
+    _refuse_missing(previous, results_dir, drop_missing, database.location)
+    for leftover in _leftovers(file):
+        leftover.unlink(missing_ok=True)
     new = file.with_name(f"{file.name}.{secrets.token_hex(4)}.new")
-    with database.answering():
+    with database.readable_errors():
         try:
-            report = _filled_file(new, before, results_dir, merge_baselines, database)
+            report = _filled_file(new, previous, results_dir, merge_baselines, database)
             database.engine.dispose()
-            if before.damage:
-                report.notes += _kept_aside(file, before.damage)
+            if previous.damage:
+                report.notes += _back_up_damaged(file, previous.damage)
             # What a writer left beside the old file would be taken for a part of the new one.
             for name in (f"{file.name}-wal", f"{file.name}-shm"):
                 file.with_name(name).unlink(missing_ok=True)
@@ -122,15 +122,15 @@ def _new_file(
     return report
 
 
-def _kept_aside(file: Path, damage: str) -> list[str]:
-    """Give a damaged `file` and its log a second name, under which they stay; lines that say so."""
+def _back_up_damaged(file: Path, damage: str) -> list[str]:
+    """Rename a damaged `file` and its log; return messages."""
     if not file.stat().st_size:
         return []
-    aside = file.with_name(f"{file.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
+    backup = file.with_name(f"{file.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
     for end in ("", "-wal"):
         with suppress(FileNotFoundError):
-            _link(file.with_name(f"{file.name}{end}"), aside.with_name(f"{aside.name}{end}"))
-    return [f"the old file was damaged ({damage}); it is kept as {aside}"]
+            _link(file.with_name(f"{file.name}{end}"), backup.with_name(f"{backup.name}{end}"))
+    return [f"the old file was damaged ({damage}); it is kept as {backup}"]
 
 
 def _link(file: Path, name: Path) -> None:
@@ -142,24 +142,26 @@ def _link(file: Path, name: Path) -> None:
         file.rename(name)
 
 
-def _unfinished(file: Path) -> list[Path]:
-    """What rebuilds of `file` that were killed have left, by the names that they give."""
-    ours = re.compile(re.escape(file.name) + r"\.[0-9a-f]{8}\.new(-wal|-shm|-journal)?")
-    return [path for path in file.parent.iterdir() if ours.fullmatch(path.name) and path.is_file()]
+def _leftovers(file: Path) -> list[Path]:
+    """Leftover files of killed rebuilds of `file`."""
+    pattern = re.compile(re.escape(file.name) + r"\.[0-9a-f]{8}\.new(-wal|-shm|-journal)?")
+    return [
+        path for path in file.parent.iterdir() if pattern.fullmatch(path.name) and path.is_file()
+    ]
 
 
 def _filled_file(
     new: Path,
-    before: _Before,
+    previous: _PreviousContents,
     results_dir: Path,
     merge_baselines: Merge,
     database: Database,
 ) -> Report:
-    where = replace(database.location, file=new)
-    with closing(Database.unlocked(where, patience_s=database.patience_s)) as built:
+    new_location = replace(database.location, file=new)
+    with closing(Database.open_private(new_location, timeout_s=database.patience_s)) as built:
         schema.migrate(built)
-        with built.maintaining() as connection:
-            documents.restore(connection, before.documents)
+        with built.maintenance() as connection:
+            documents.restore(connection, previous.documents)
             report = _fill(connection, results_dir, merge_baselines)
     with new.open("rb") as file:
         os.fsync(file.fileno())
@@ -168,7 +170,7 @@ def _filled_file(
 
 def _fill(connection: Connection, results_dir: Path, merge_baselines: Merge) -> Report:
     report = Report()
-    for directory in ended_runs(results_dir, report):
+    for directory in finished_runs(results_dir, report):
         try:
             report.stored += ingest.store(connection, directory.run_id, read(directory))
         except ResultsError as error:
@@ -177,49 +179,55 @@ def _fill(connection: Connection, results_dir: Path, merge_baselines: Merge) -> 
     return report
 
 
-def _before(connection: Connection, *, documented: bool = True) -> _Before:
-    return _Before(
+def _read_previous(connection: Connection, *, documented: bool = True) -> _PreviousContents:
+    return _PreviousContents(
         runs=frozenset(map(stored_text, connection.execute(select(RUNS.c.run_id)).scalars())),
         documents=documents.every(connection) if documented else [],
     )
 
 
-def _before_in_file(database: Database) -> _Before:
-    """What the old file holds; of a damaged one nothing, which is why it is made anew."""
+def _before_in_file(database: Database) -> _PreviousContents:
+    """Previous contents of the file; empty if damaged, the reason for a rebuild."""
     try:
         with database.reading() as connection:
             version = schema.version_in(connection, database.location)
             if version in schema.VERSIONS:
-                before = _before(connection, documented=version >= _DOCUMENTS)
-                found = connection.execute(statement("PRAGMA integrity_check(1)")).scalar()
-                return before if found == "ok" else replace(before, damage=_short(str(found)))
+                previous = _read_previous(connection, documented=version >= _DOCUMENTS)
+                integrity = connection.execute(statement("PRAGMA integrity_check(1)")).scalar()
+                return (
+                    previous
+                    if integrity == "ok"
+                    else replace(previous, damage=_short(str(integrity)))
+                )
     except DatabaseError as error:
         if any(sign in str(error.orig) for sign in _NOT_NOW):
-            with database.answering():
+            with database.readable_errors():
                 raise
         return _damaged(database.location, str(error.orig))
     except json_files.MALFORMED as error:
         return _damaged(database.location, f"{type(error).__name__}: {error}")
     if version:
-        raise RegistryError(f"the registry {database.location.shown}: {schema.other(version)}")
-    return _Before()
+        raise RegistryError(
+            f"the registry {database.location.shown_name}: {schema.advice(version)}"
+        )
+    return _PreviousContents()
 
 
-def _damaged(where: Location, damage: str) -> _Before:
-    """Nothing, of a damaged file that is ours: one that is called so, or at least an SQLite file.
+def _damaged(url: Location, damage: str) -> _PreviousContents:
+    """Empty contents of a damaged registry file; refuses files of another kind.
 
     Raises:
         RegistryError: it is another file, which was named by mistake.
     """
-    assert where.file is not None
-    with where.file.open("rb") as file:
+    assert url.file is not None
+    with url.file.open("rb") as file:
         head = file.read(len(_SQLITE))
-    if head and head != _SQLITE and where.file.name != FILE:
+    if head and head != _SQLITE and url.file.name != FILE:
         raise RegistryError(
-            f"the registry {where.shown} is no SQLite file, and is left alone: move it away, or "
+            f"the registry {url.shown_name} is no SQLite file, and is left alone: move it away, or "
             "name another one with --registry"
         )
-    return _Before(damage=_short(damage))
+    return _PreviousContents(damage=_short(damage))
 
 
 def _short(damage: str) -> str:
@@ -227,12 +235,13 @@ def _short(damage: str) -> str:
 
 
 def _refuse_missing(
-    before: _Before, results_dir: Path, drop_missing: bool, where: Location
+    previous: _PreviousContents, results_dir: Path, drop_missing: bool, url: Location
 ) -> None:
-    missing = sorted(before.runs - {directory.run_id for directory in runs_in(results_dir)})
-    if missing and not drop_missing:
+    lost_runs = sorted(previous.runs - {directory.run_id for directory in runs_in(results_dir)})
+    if lost_runs and not drop_missing:
         raise RegistryError(
-            f"the registry {where.shown} holds {len(missing)} runs whose directories are not in "
-            f"{results_dir} ({', '.join(missing[:3])}); they would be lost: 'gpubench db rebuild "
+            f"the registry {url.shown_name} holds {len(lost_runs)} runs whose directories are not "
+            "in "
+            f"{results_dir} ({', '.join(lost_runs[:3])}); they would be lost: 'gpubench db rebuild "
             "--drop-missing' does that"
         )

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Integer, Row, Select, bindparam, func, select
 
 from gpubench_plugin.records import Result, Run
 from gpubench_plugin.results import run_directory
-from gpubench_plugin.results.reader import Overview
+from gpubench_plugin.results.reader import RunOverview
 from gpubench_plugin.results.registry import documents, ingest, schema
 from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.locations import PATIENCE_S, location
@@ -27,9 +27,9 @@ from gpubench_plugin.results.registry.rows import (
     facts,
     mapping,
     overview,
-    restored,
+    run_without_results,
     stored_text,
-    without_results,
+    to_runs,
 )
 from gpubench_plugin.results.registry.tables import RESULTS, RUNS, TAGS
 from gpubench_plugin.results.registry.texts import clean, digest, indexed
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Registry:
-    """An open registry; a context manager. One process may hold several."""
+    """An open registry, a context manager; a process may open several."""
 
     def __init__(self, database: Database, results_dir: Path):
         self.database = database
@@ -51,9 +51,9 @@ class Registry:
 
     @classmethod
     def open(
-        cls, url: str, results_dir: Path, *, create: bool = True, patience_s: float = PATIENCE_S
+        cls, url: str, results_dir: Path, *, create: bool = True, timeout_s: float = PATIENCE_S
     ) -> Registry:
-        """The registry at `url`; an empty one means ``registry.sqlite`` in `results_dir`.
+        """Open the registry at `url`; empty means ``registry.sqlite`` in `results_dir`.
 
         Where there is none it is made, if `create` is set. One of an older schema is not changed:
         ``gpubench db upgrade`` does that.
@@ -62,22 +62,22 @@ class Registry:
             UsageProblem: the URL names no database that can be used.
             RegistryError: the database cannot be used now, and why.
         """
-        database = Database.open(location(url, results_dir), create=create, patience_s=patience_s)
+        database = Database.open(location(url, results_dir), create=create, timeout_s=timeout_s)
         try:
-            schema.expect_current(database, create=create)
+            schema.require_current(database, create=create)
         except BaseException:
             database.close()
             raise
         return cls(database, results_dir)
 
     def ingest(self, directory: RunDirectory) -> bool:
-        """Store the run in `directory` as it is now; whether that changed anything.
+        """Store the run in `directory`; return whether anything changed.
 
         Raises:
             RegistryError: the database cannot be used now; so for all methods.
             ResultsError: the run cannot be read, or another one with its id is stored.
         """
-        with self.database.answering():
+        with self.database.readable_errors():
             return ingest.ingest(self.database, directory)
 
     def runs(
@@ -88,7 +88,7 @@ class Registry:
         branch: str | None = None,
         tag: str | None = None,
         limit: int | None = None,
-    ) -> list[Overview]:
+    ) -> list[RunOverview]:
         """The latest runs, the latest first, whose ids have that `beginning`.
 
         They are those of one experiment, branch or tag if given.
@@ -118,7 +118,7 @@ class Registry:
         limit: int,
         fingerprints: Mapping[str, str] | None = None,
     ) -> list[Run]:
-        """Runs that `benchmarks` can be compared with, oldest first, with no other benchmarks.
+        """Runs comparable with `benchmarks`, oldest first, restricted to them.
 
         They are complete, clean and not regressed, and each benchmark in them was measured. Of
         each benchmark there are up to `limit` runs: the first ones from the run `since` on,
@@ -144,12 +144,12 @@ class Registry:
                     "limit": limit,
                 }
                 rows += connection.execute(query, values).all()
-            return restored(connection, rows)
+            return to_runs(connection, rows)
 
     def points(
         self, benchmark: str, metric: str, *, branch: str | None = None, limit: int = 1000
     ) -> list[tuple[Run, str]]:
-        """The latest `limit` results of a benchmark that have a metric, of whatever run.
+        """The latest `limit` results of a benchmark with a metric, over all runs.
 
         Returns:
             Each run, the oldest first, with its fingerprint of machine, settings and clock. Of its
@@ -170,7 +170,7 @@ class Registry:
             return [(_point(row, benchmark, known), row.fingerprint) for row in reversed(rows)]
 
     def run(self, run_id: str) -> Run | None:
-        """The run with exactly that id, all its benchmarks included, or None.
+        """The run with that exact id and all its benchmarks, or None.
 
         Its folder is named where it is below the folder of results.
         """
@@ -179,19 +179,19 @@ class Registry:
             if row is None:
                 return None
             results = connection.execute(select(RESULTS).where(RESULTS.c.run == row.key)).all()
-            run = next(iter(restored(connection, results)), None)
-            run = run or without_results(connection, row)
+            run = next(iter(to_runs(connection, results)), None)
+            run = run or run_without_results(connection, row)
             path = self.results_dir / row.experiment / row.run_id
             return replace(run, path=path if path.is_dir() else None)
 
     def states(self, run_ids: Collection[str]) -> dict[str, str]:
-        """Of those of the runs that are stored, the digest of the files they were stored from."""
+        """File digests of the stored runs among `run_ids`."""
         with self._reading() as connection:
             rows = by_key(connection, RUNS, "run_id", map(indexed, run_ids))
             return {run_id: row.state for run_id, row in rows.items()}
 
     def tag_changes(self, run_id: str) -> frozenset[TagChange]:
-        """The tags that a run was given or lost on any machine, as far as is stored.
+        """Tag changes of a run on any machine, as far as stored.
 
         Raises:
             ResultsError: they cannot be read; so for :meth:`tag`.
@@ -201,7 +201,7 @@ class Registry:
         return ingest.stored_tags(text, run_id)
 
     def tag(self, directory: RunDirectory) -> tuple[str, ...] | None:
-        """Let a stored run have the tags of `directory`, and those it was given elsewhere.
+        """Merge the tags of `directory` with those stored; return the result.
 
         Returns:
             The tags it has then; None where it is not stored.
@@ -210,7 +210,7 @@ class Registry:
             return ingest.tag(connection, directory)
 
     def forget(self, run_id: str) -> None:
-        """Let the registry hold no such run; its directory is not touched."""
+        """Delete the run from the registry, but not its directory."""
         with self._writing() as connection:
             ingest.forget(connection, run_id)
             documents.remove(connection, ingest.TAGS_KIND, run_id)
@@ -218,19 +218,19 @@ class Registry:
     def merge_document(
         self, kind: str, name: str, merged: Callable[[str | None], tuple[str, str]]
     ) -> str | None:
-        """Replace a text by what `merged` makes of it; the text that was replaced.
+        """Replace a document by the result of `merged`; return the old text.
 
         See :func:`.documents.merge`: of writers at the same time none overwrites the other's.
         """
         return documents.merge(self._reading, self._writing, kind, name, merged)
 
     def documents(self, kind: str) -> dict[str, str]:
-        """The texts of a kind by name."""
+        """Documents of a kind, by name."""
         with self._reading() as connection:
             return documents.texts(connection, kind)
 
     def close(self) -> None:
-        """Let go of the database; a second time does nothing."""
+        """Close the database; idempotent."""
         self.database.close()
 
     def __enter__(self) -> Self:
@@ -241,17 +241,17 @@ class Registry:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with self.database.answering(), self.database.reading() as connection:
+        with self.database.readable_errors(), self.database.reading() as connection:
             yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        with self.database.answering(), self.database.writing() as connection:
+        with self.database.readable_errors(), self.database.writing() as connection:
             yield connection
 
 
-def upgrade(url: str, results_dir: Path, *, patience_s: float = PATIENCE_S) -> bool:
-    """Bring the tables of the registry at `url` up to date; whether there was anything to do.
+def upgrade(url: str, results_dir: Path, *, timeout_s: float = PATIENCE_S) -> bool:
+    """Migrate the registry at `url`; return whether anything was done.
 
     Raises:
         UsageProblem: the URL names no database that can be used.
@@ -259,14 +259,14 @@ def upgrade(url: str, results_dir: Path, *, patience_s: float = PATIENCE_S) -> b
             database cannot be used now.
     """
     with closing(
-        Database.open(location(url, results_dir), create=True, patience_s=patience_s)
+        Database.open(location(url, results_dir), create=True, timeout_s=timeout_s)
     ) as database:
         return schema.migrate(database)
 
 
 @cache
 def samples(*, branch: bool, since: bool, fingerprint: bool) -> Select[Any]:
-    """The query for one benchmark's rows, from a time in microseconds on or the latest."""
+    """Query for one benchmark's rows, from a time on or the latest."""
     query = select(RESULTS).where(RESULTS.c.benchmark == bindparam("benchmark"), RESULTS.c.sample)
     if branch:
         query = query.where(RESULTS.c.branch == bindparam("branch"))
@@ -281,12 +281,14 @@ def samples(*, branch: bool, since: bool, fingerprint: bool) -> Select[Any]:
 
 @cache
 def values(metric: str, *, branch: bool) -> Select[Any]:
-    """The query for the latest rows of a benchmark that have a metric, the latest first."""
+    """Query for the latest rows of a benchmark with a metric, newest first."""
     has_metric = RESULTS.c.metrics[metric].as_float().is_not(None)
     columns = (RUNS.c.run_id, RUNS.c.started, RUNS.c.commit, RUNS.c.branch)
-    own = (RESULTS.c.outcome, RESULTS.c.timer, RESULTS.c.metrics, RESULTS.c.launches)
+    result_columns = (RESULTS.c.outcome, RESULTS.c.timer, RESULTS.c.metrics, RESULTS.c.launches)
     query = (
-        select(*columns, *own, RESULTS.c.units, RESULTS.c.settings, RESULTS.c.fingerprint)
+        select(
+            *columns, *result_columns, RESULTS.c.units, RESULTS.c.settings, RESULTS.c.fingerprint
+        )
         .join(RUNS, RUNS.c.key == RESULTS.c.run)
         .where(RESULTS.c.benchmark == bindparam("benchmark"), has_metric)
     )
@@ -316,12 +318,12 @@ def _point(row: Row[Any], benchmark: str, known: Mapping[str, Any]) -> Run:
 
 
 def _started_us(connection: Connection, run_id: str) -> int:
-    """When a run began, in microseconds: as stored, else as its id says to the second."""
+    """Start of a run in microseconds, as stored, else from its id."""
     query = select(RUNS.c.started_us).where(RUNS.c.run_id == indexed(run_id))
     stored = connection.execute(query).scalar()
     if stored is not None:
         return int(stored)
-    moment = run_directory.began(run_id)
+    moment = run_directory.start_time(run_id)
     return 0 if moment is None else round(moment.timestamp() * 1_000_000)
 
 

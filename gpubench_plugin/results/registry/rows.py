@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.environment import MALFORMED, machine_facts, stored, told_facts
+from gpubench_plugin.environment import MALFORMED, informative_facts, machine_facts, stored
 from gpubench_plugin.errors import RegistryError
 from gpubench_plugin.records import Better, Metric, Result, Run
-from gpubench_plugin.results.reader import Overview
+from gpubench_plugin.results.reader import RunOverview
 from gpubench_plugin.results.registry.database import REBUILD
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RUNS
 
@@ -22,25 +22,25 @@ _AT_ONCE = 500
 """Keys in one query: SQLite takes 32,766 parameters, and a short text is parsed faster."""
 
 
-def restored(connection: Connection, results: Sequence[Row[Any]]) -> list[Run]:
-    """The runs of these rows of ``results``, with no results but these, oldest first."""
+def to_runs(connection: Connection, results: Sequence[Row[Any]]) -> list[Run]:
+    """Runs of these ``results`` rows, restricted to them, oldest first."""
     runs = by_key(connection, RUNS, "key", {row.run for row in results})
     digests = {row.machine for row in runs.values()} | {row.environment for row in runs.values()}
     digests |= {d for row in results for d in (row.settings, row.limits, row.units)}
-    known = facts(connection, digests)
+    facts_by_digest = facts(connection, digests)
     names = by_key(connection, BENCHMARKS, "digest", {row.benchmark for row in results})
-    found: dict[int, dict[str, Result]] = {}
+    results_by_run: dict[int, dict[str, Result]] = {}
     for row in sorted(results, key=lambda row: (row.run, row.ordinal)):
-        result = _result(row, names[row.benchmark].id, known)
-        found.setdefault(row.run, {})[result.id] = result
-    ordered = sorted(found, key=lambda key: (runs[key].started_us, key))
-    return [_run(runs[key], found[key], known) for key in ordered]
+        result = _result(row, names[row.benchmark].id, facts_by_digest)
+        results_by_run.setdefault(row.run, {})[result.id] = result
+    sorted_keys = sorted(results_by_run, key=lambda key: (runs[key].started_us, key))
+    return [_run(runs[key], results_by_run[key], facts_by_digest) for key in sorted_keys]
 
 
-def overview(row: Row[Any], tags: Iterable[str]) -> Overview:
+def overview(row: Row[Any], tags: Iterable[str]) -> RunOverview:
     """The run of a row of ``runs``, which has these `tags`; its folder is not looked for."""
     others = row.benchmarks - row.measured
-    return Overview(
+    return RunOverview(
         run_id=stored_text(row.run_id),
         experiment=stored_text(row.experiment),
         path=None,
@@ -55,19 +55,19 @@ def overview(row: Row[Any], tags: Iterable[str]) -> Overview:
     )
 
 
-def without_results(connection: Connection, row: Row[Any]) -> Run:
-    """The run of a row of ``runs``, of which no benchmark is stored."""
+def run_without_results(connection: Connection, row: Row[Any]) -> Run:
+    """The run of a ``runs`` row, without results."""
     return _run(row, {}, facts(connection, {row.machine, row.environment}))
 
 
 def facts(connection: Connection, digests: Collection[str]) -> dict[str, Any]:
-    """The facts with these digests, and maybe others."""
+    """Facts with these digests, possibly with others from the cache."""
     # They never change, so a connection remembers those it was asked for.
-    known: dict[str, Any] = connection.info.setdefault("gpubench_facts", {})
-    missing = [digest for digest in digests if digest not in known]
-    found = by_key(connection, FACTS, "digest", missing)
-    known.update({digest: row.facts for digest, row in found.items()})
-    return known
+    cache: dict[str, Any] = connection.info.setdefault("gpubench_facts", {})
+    missing = [digest for digest in digests if digest not in cache]
+    loaded_rows = by_key(connection, FACTS, "digest", missing)
+    cache.update({digest: row.facts for digest, row in loaded_rows.items()})
+    return cache
 
 
 def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any]) -> Run:
@@ -82,7 +82,7 @@ def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any])
         branch=row.branch,
         dirty=row.dirty,
         machine=machine_facts(known),
-        environment=told_facts(known),
+        environment=informative_facts(known),
         results=results,
     )
 
@@ -152,7 +152,7 @@ def apart(together: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 class Metrics(Mapping[str, Metric]):
-    """The metrics of a result: a query gives tens of thousands, of which few are looked at.
+    """Lazily parsed metrics, since queries return many but few are used.
 
     One that is looked at and is not as it was stored is a RegistryError.
     """
@@ -185,14 +185,14 @@ class Metrics(Mapping[str, Metric]):
 
 
 def stored_text(value: object) -> str:
-    """`value`, which was stored as text; raises TypeError where it is none."""
+    """`value` as text; raises TypeError otherwise."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is no text")
     return value
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """`value`, which was stored as a JSON object; raises TypeError where it is none."""
+    """`value` as a JSON object; raises TypeError otherwise."""
     if not isinstance(value, dict):
         raise TypeError(f"{value!r:.40} is no object")
     return value
@@ -201,12 +201,12 @@ def mapping(value: object) -> dict[str, Any]:
 def by_key(
     connection: Connection, table: Any, column: str, keys: Iterable[Any]
 ) -> dict[Any, Row[Any]]:
-    """The rows of `table` whose `column` is one of `keys`, by that."""
+    """Rows of `table` by `column`, for the given `keys`."""
     from sqlalchemy import select
 
-    wanted = sorted(keys)
-    found = {}
-    for start in range(0, len(wanted), _AT_ONCE):
-        query = select(table).where(table.c[column].in_(wanted[start : start + _AT_ONCE]))
-        found.update({getattr(row, column): row for row in connection.execute(query)})
-    return found
+    sorted_keys = sorted(keys)
+    rows_by_key = {}
+    for start in range(0, len(sorted_keys), _AT_ONCE):
+        query = select(table).where(table.c[column].in_(sorted_keys[start : start + _AT_ONCE]))
+        rows_by_key.update({getattr(row, column): row for row in connection.execute(query)})
+    return rows_by_key

@@ -1,4 +1,4 @@
-"""The version of a database's tables: looked at when it is opened, changed by migrations only."""
+"""Schema version of the database, changed only by migrations."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _MIGRATION: Final = 0x67707562656E6368
 """The advisory lock of PostgreSQL under which the tables are changed ("gpubench" in ASCII)."""
 
 
-def expect_current(database: Database, *, create: bool) -> None:
-    """Make sure that the tables are those this version knows; make them where there are none.
+def require_current(database: Database, *, create: bool) -> None:
+    """Check that the tables have the current version; create them if missing.
 
     Raises:
         RegistryError: they are older, newer or somebody else's, or the database does not answer.
@@ -37,16 +37,16 @@ def expect_current(database: Database, *, create: bool) -> None:
         return
     if version == VERSIONS[-1]:
         return
-    raise RegistryError(f"the registry {database.location.shown}: {other(version)}")
+    raise RegistryError(f"the registry {database.location.shown_name}: {advice(version)}")
 
 
 def version_of(database: Database) -> str:
-    """The version of the tables, empty where there are none at all.
+    """Schema version; empty without tables.
 
     Raises:
         RegistryError: the tables are somebody else's, or the database does not answer.
     """
-    with database.answering(), database.reading() as connection:
+    with database.readable_errors(), database.reading() as connection:
         try:
             return _version(connection)
         except DBAPIError:  # there is no such table, or worse
@@ -55,29 +55,31 @@ def version_of(database: Database) -> str:
 
 
 def migrate(database: Database) -> bool:
-    """Bring the tables up to date, one process at a time; whether there was anything to do.
+    """Migrate under a lock; return whether anything was done.
 
     Raises:
         RegistryError: the tables are newer than this version knows, or somebody else's, or the
             database does not answer.
     """
-    with database.answering(), database.alone():
+    with database.readable_errors(), database.exclusive():
         if database.location.file is not None:
             _prepare_file(database)
-        with database.maintaining() as connection:
+        with database.maintenance() as connection:
             if database.location.file is None:
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION})
             version = version_in(connection, database.location)
             if version == VERSIONS[-1]:
                 return False
             if version not in {_EMPTY, *VERSIONS}:
-                raise RegistryError(f"the registry {database.location.shown}: {other(version)}")
+                raise RegistryError(
+                    f"the registry {database.location.shown_name}: {advice(version)}"
+                )
             upgrade(connection, VERSIONS[-1])
             return True
 
 
 def upgrade(connection: Connection, version: str) -> None:
-    """Run the migrations up to `version` in the transaction of `connection`."""
+    """Run migrations up to `version` in the transaction of `connection`."""
     from alembic import command
     from alembic.config import Config
 
@@ -89,7 +91,7 @@ def upgrade(connection: Connection, version: str) -> None:
 
 
 def _prepare_file(database: Database) -> None:
-    """Let readers go on while somebody writes; the file remembers it."""
+    """Enable WAL mode, so that readers and a writer do not block each other."""
     with database.engine.connect() as connection:
         driver = connection.connection.dbapi_connection
         assert driver is not None
@@ -97,15 +99,15 @@ def _prepare_file(database: Database) -> None:
 
 
 def _version(connection: Connection) -> str:
-    """What the table of the version holds; raises ValueError where that is no version."""
-    found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
-    if not isinstance(found, str) or not found:
-        raise ValueError(f"the version of its schema is {found!r:.40}")
-    return found
+    """Contents of the version table; raises ValueError if invalid."""
+    stored_version = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
+    if not isinstance(stored_version, str) or not stored_version:
+        raise ValueError(f"the version of its schema is {stored_version!r:.40}")
+    return stored_version
 
 
 def version_in(connection: Connection, location: Location) -> str:
-    """The version of the tables, empty where there are none at all.
+    """Schema version; empty without tables.
 
     Raises:
         RegistryError: the tables are somebody else's.
@@ -116,13 +118,13 @@ def version_in(connection: Connection, location: Location) -> str:
     if not tables:
         return _EMPTY
     raise RegistryError(
-        f"the registry {location.shown} holds tables of something else "
+        f"the registry {location.shown_name} holds tables of something else "
         f"({', '.join(sorted(tables)[:3])}); give the registry a database of its own"
     )
 
 
-def other(version: str) -> str:
-    """What is to be done about a version that is not the latest."""
+def advice(version: str) -> str:
+    """Instructions for a version that is not the latest."""
     if version == _EMPTY:
         return "it is empty; 'gpubench db upgrade' makes its tables"
     if version in VERSIONS:

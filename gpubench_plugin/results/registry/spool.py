@@ -1,4 +1,4 @@
-"""The spool: runs that wait to be stored, a marker for each in ``<results>/.spool/``.
+"""Spool of runs waiting to be stored: one marker each in ``<results>/.spool/``.
 
 The marker is written before the database is asked and removed when it has answered, so a run that
 was cut off in between, or met a database that was down, is stored at the next opportunity. All runs
@@ -34,21 +34,21 @@ _BACKLOG_S: Final = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Marker:
-    """A waiting run: its marker's file and its directory."""
+    """A waiting run: marker file and run directory."""
 
     file: Path
     directory: RunDirectory
 
     def remove(self) -> None:
-        """The run waits no longer."""
+        """Remove the marker."""
         with suppress(OSError):
             self.file.unlink(missing_ok=True)
 
 
-def keep(
-    url: str, results_dir: Path, directory: RunDirectory, *, patience_s: float = PATIENCE_S
+def store_or_spool(
+    url: str, results_dir: Path, directory: RunDirectory, *, timeout_s: float = PATIENCE_S
 ) -> str | None:
-    """Store the run in `directory`, and those that waited; never raises.
+    """Store the run in `directory` and the backlog; never raises.
 
     Returns:
         None where it was stored, or nothing is to be stored (`url` is ``none``); else one line for
@@ -57,44 +57,44 @@ def keep(
     if url == NONE:
         return None
     try:
-        where = location(url, results_dir)
-        marker = _mark(where, results_dir, directory)
+        target = location(url, results_dir)
+        marker = _mark(target, results_dir, directory)
     except (GpubenchError, OSError) as error:
         return f"registry: the run was not stored and does not wait ({error}); {_BY_HAND}"
     try:
         from gpubench_plugin.results.registry.registry import Registry
 
-        with Registry.open(url, results_dir, patience_s=patience_s) as registry:
+        with Registry.open(url, results_dir, timeout_s=timeout_s) as registry:
             registry.ingest(directory)
             marker.remove()
-            forget_lost(where, results_dir)
-            _store_backlog(registry, waiting(where, results_dir))
+            remove_stale_markers(target, results_dir)
+            _store_backlog(registry, pending(target, results_dir))
     except Exception as error:  # whatever it is, the benchmarks are measured and written down
-        said = str(error) if isinstance(error, GpubenchError) else where.scrubbed(repr(error))
+        message = str(error) if isinstance(error, GpubenchError) else target.redact(repr(error))
         if not marker.file.exists():
             return None
-        return f"registry: {_one_line(said)}; the run waits in {marker.file.parent}, {_BY_HAND}"
+        return f"registry: {_one_line(message)}; the run waits in {marker.file.parent}, {_BY_HAND}"
     return None
 
 
 _BY_HAND: Final = "the next run or 'gpubench db ingest' stores it"
 
 
-def waiting(where: Location, results_dir: Path) -> list[Marker]:
-    """The runs below `results_dir` that wait for the database `where`, the oldest first."""
-    return [marker for marker in _markers(where, results_dir) if marker.directory.journal.is_file()]
+def pending(url: Location, results_dir: Path) -> list[Marker]:
+    """Runs below `results_dir` waiting for the database `url`, oldest first."""
+    return [marker for marker in _markers(url, results_dir) if marker.directory.journal.is_file()]
 
 
-def forget_lost(where: Location, results_dir: Path) -> None:
-    """Remove the markers whose runs are gone."""
-    for marker in _markers(where, results_dir):
+def remove_stale_markers(url: Location, results_dir: Path) -> None:
+    """Remove markers of deleted runs."""
+    for marker in _markers(url, results_dir):
         if not marker.directory.journal.is_file():
             marker.remove()
 
 
-def remove_marker(where: Location, results_dir: Path, directory: RunDirectory) -> None:
-    """Let a run wait no longer for the database `where`."""
-    _marker(where, results_dir, directory).remove()
+def remove_marker(url: Location, results_dir: Path, directory: RunDirectory) -> None:
+    """Remove a run's marker for the database `url`."""
+    _marker(url, results_dir, directory).remove()
 
 
 def _store_backlog(registry: Registry, markers: Iterable[Marker]) -> None:
@@ -107,29 +107,30 @@ def _store_backlog(registry: Registry, markers: Iterable[Marker]) -> None:
             marker.remove()
 
 
-def _mark(where: Location, results_dir: Path, directory: RunDirectory) -> Marker:
-    marker = _marker(where, results_dir, directory)
+def _mark(url: Location, results_dir: Path, directory: RunDirectory) -> Marker:
+    marker = _marker(url, results_dir, directory)
     marker.file.parent.mkdir(exist_ok=True)
-    named = f"{directory.experiment}/{directory.run_id}"
+    marker_text = f"{directory.experiment}/{directory.run_id}"
     json_files.write_json(
-        marker.file, {"schema_version": SCHEMA_VERSION, "run": named, "registry": where.shown}
+        marker.file,
+        {"schema_version": SCHEMA_VERSION, "run": marker_text, "registry": url.shown_name},
     )
     return marker
 
 
-def _marker(where: Location, results_dir: Path, directory: RunDirectory) -> Marker:
-    file = results_dir / FOLDER / f"{directory.run_id}.{where.key}.json"
+def _marker(url: Location, results_dir: Path, directory: RunDirectory) -> Marker:
+    file = results_dir / FOLDER / f"{directory.run_id}.{url.key}.json"
     return Marker(file=file, directory=directory)
 
 
-def _markers(where: Location, results_dir: Path) -> list[Marker]:
-    files = sorted((results_dir / FOLDER).glob(f"*.{where.key}.json"))
-    marked = ((file, _marked(file, results_dir)) for file in files if not file.is_symlink())
-    return [Marker(file=file, directory=run) for file, run in marked if run is not None]
+def _markers(url: Location, results_dir: Path) -> list[Marker]:
+    files = sorted((results_dir / FOLDER).glob(f"*.{url.key}.json"))
+    parsed = ((file, _parse_marker(file, results_dir)) for file in files if not file.is_symlink())
+    return [Marker(file=file, directory=run) for file, run in parsed if run is not None]
 
 
-def _marked(file: Path, results_dir: Path) -> RunDirectory | None:
-    """The run that a marker names; None where the file is no marker, which is left alone."""
+def _parse_marker(file: Path, results_dir: Path) -> RunDirectory | None:
+    """The run named by a marker; None if the file is no marker."""
     try:
         marker = json_files.load(file, limit=json_files.LIMIT_OF_LABELS_BYTES)
         experiment, run_id = marker["run"].split("/")
@@ -158,7 +159,7 @@ class Report:
 
 
 def ingest_all(registry: Registry, url: str, results_dir: Path) -> Report:
-    """Store every run below `results_dir` that is not stored as it is now.
+    """Store every run below `results_dir` that is new or changed.
 
     Raises:
         RegistryError: the database cannot be used now; what was stored before stays.
@@ -166,23 +167,23 @@ def ingest_all(registry: Registry, url: str, results_dir: Path) -> Report:
     from gpubench_plugin.results.registry.ingest import state_of
 
     report = Report()
-    where = location(url, results_dir)
-    forget_lost(where, results_dir)
+    target = location(url, results_dir)
+    remove_stale_markers(target, results_dir)
     states = registry.states([directory.run_id for directory in runs_in(results_dir)])
-    for directory in ended_runs(results_dir, report):
+    for directory in finished_runs(results_dir, report):
         try:
-            known = states.get(directory.run_id) == state_of(directory)
-            stored = not known and registry.ingest(directory)
+            is_current = states.get(directory.run_id) == state_of(directory)
+            was_stored = not is_current and registry.ingest(directory)
         except ResultsError as error:
             report.problems.append(str(error))
             continue
-        report.stored += stored
-        report.unchanged += not stored
-        remove_marker(where, results_dir, directory)
+        report.stored += was_stored
+        report.unchanged += not was_stored
+        remove_marker(target, results_dir, directory)
     return report
 
 
-def ended_runs(results_dir: Path, report: Report) -> Iterator[RunDirectory]:
+def finished_runs(results_dir: Path, report: Report) -> Iterator[RunDirectory]:
     """The runs below `results_dir` that nobody is writing; the others are counted in `report`."""
     for directory in runs_in(results_dir):
         if is_being_written(directory):

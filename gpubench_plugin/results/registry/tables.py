@@ -1,4 +1,4 @@
-"""The tables, as the latest migration leaves them; a test compares the two.
+"""Table definitions after the latest migration; a test compares both.
 
 What many rows share (machines, settings, limits, units) stands once in ``facts``, by the digest of
 its text. ``results`` has one row per benchmark of a run; what queries filter and sort by is

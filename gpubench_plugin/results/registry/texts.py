@@ -1,4 +1,4 @@
-"""Texts as both databases take them, and what stands for long ones."""
+"""Text normalization for both databases, and digests of long texts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _LONGEST: Final = 200
 
 
 def clean(text: str) -> str:
-    """`text` as both databases take it: no lone surrogates, no null character."""
-    return json_files.well_formed(text).replace("\0", "\\x00")
+    """`text` without lone surrogates and null characters."""
+    return json_files.escape_surrogates(text).replace("\0", "\\x00")
 
 
 def indexed(text: str) -> str:
-    """`text` as it stands in an index."""
+    """`text` as used in an index."""
     return clean(text)[:_LONGEST]
 
 
 def digest(value: object) -> str:
-    """What stands for a text, or for facts, in other tables."""
+    """Digest that references a text or facts from other tables."""
     text = value if isinstance(value, str) else json_files.text(_sorted(value))
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 

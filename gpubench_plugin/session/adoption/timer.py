@@ -1,4 +1,4 @@
-"""The accelerator of this machine, and a timer that waits for it before it reads the clock.
+"""The accelerator of this machine, and a timer that synchronizes with it.
 
 The accelerator is described as far as that is possible without starting it. What torch has not been
 asked to start is left alone: a context takes memory and half a second, and a process that has one
@@ -16,15 +16,15 @@ KINDS: Final = ("cuda", "xpu")
 
 
 class Accelerator:
-    """What the module `torch` knows of its devices of one `kind`: ``cuda``, ``xpu``, ``mps``."""
+    """The devices of one `kind` (``cuda``, ``xpu``, ``mps``) as known to torch."""
 
     def __init__(self, torch: Any, kind: str) -> None:
         self.kind = kind
         self._module = getattr(torch, kind)
 
     @classmethod
-    def found(cls, modules: Mapping[str, Any]) -> Accelerator | None:
-        """The one of this machine; None where there is none, or where torch is not imported."""
+    def find(cls, modules: Mapping[str, Any]) -> Accelerator | None:
+        """Find the accelerator; None without one, or if torch is not imported."""
         torch = modules.get("torch")
         if torch is None:
             return None
@@ -37,37 +37,37 @@ class Accelerator:
 
     @property
     def is_started(self) -> bool:
-        """Whether there may be work for it in this process."""
+        """Whether this process may have work on it."""
         if self.kind == "mps":
             return bool(self._module.current_allocated_memory())
         return bool(self._module.is_initialized())
 
-    def waits(self) -> tuple[Callable[[], object], ...]:
-        """What to call to wait for all its devices that are in use; it has been started.
+    def synchronizers(self) -> tuple[Callable[[], object], ...]:
+        """Functions that synchronize all devices in use; call only once started.
 
         Those are the current one and whichever has memory handed out.
         """
         if self.kind == "mps" or self._module.device_count() == 1:
             return (self._module.synchronize,)
-        current = self._module.current_device()
+        current_index = self._module.current_device()
         return tuple(
             self._wait(index)
             for index in range(self._module.device_count())
-            if index == current or self._module.memory_allocated(index)
+            if index == current_index or self._module.memory_allocated(index)
         )
 
     @property
     def name(self) -> str:
-        """The model of the current device, which has been started."""
+        """Model of the current device; call only once started."""
         return str(self._module.get_device_name()) if self.kind in KINDS else self.kind
 
-    def forget_peak(self) -> None:
-        """Count the peak of memory from here on."""
+    def reset_peak(self) -> None:
+        """Reset the memory peak."""
         if self.is_started and self.kind in KINDS:
             self._module.reset_peak_memory_stats()
 
     def peak_bytes(self) -> int | None:
-        """The most memory that torch had handed out on the current device; None: not counted."""
+        """Peak memory allocated by torch on the current device; None if unsupported."""
         if not self.is_started or self.kind not in KINDS:
             return None
         return int(self._module.max_memory_allocated()) or None
@@ -83,7 +83,7 @@ _USUAL: Final = "perf_counter"
 
 
 class SynchronisedTimer:
-    """Reads `timer` once `accelerator` has done all it was given.
+    """Reads `timer` after synchronizing with `accelerator`.
 
     Handing work to an accelerator takes microseconds, whatever the work: a clock that is read
     then has timed nothing else. As long as torch has not started the accelerator there is nothing
@@ -92,22 +92,22 @@ class SynchronisedTimer:
 
     def __init__(self, timer: Callable[[], float], accelerator: Accelerator) -> None:
         name = getattr(timer, "__name__", str(timer))
-        usual = f"{accelerator.kind}_synchronised"
-        self.__name__ = usual if name == _USUAL else f"{usual}_{name}"
+        default_name = f"{accelerator.kind}_synchronised"
+        self.__name__ = default_name if name == _USUAL else f"{default_name}_{name}"
         self._timer = timer
         self._accelerator = accelerator
         self._waits: tuple[Callable[[], object], ...] = (self._look,)
 
     def __call__(self) -> float:
-        """The reading, in seconds."""
+        """Synchronized reading in seconds."""
         for wait in self._waits:
             wait()
         return self._timer()
 
     def refresh(self) -> None:
-        """Find out which devices are in use: once per benchmark, since it takes a while."""
+        """Determine the devices in use, once per benchmark since it is slow."""
         if self._accelerator.is_started:
-            self._waits = self._accelerator.waits()
+            self._waits = self._accelerator.synchronizers()
 
     def _look(self) -> None:
         if self._accelerator.is_started:

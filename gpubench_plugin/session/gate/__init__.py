@@ -1,4 +1,4 @@
-"""The gate inside pytest: items that fail where a benchmark got worse, and what is said of it."""
+"""Gate in pytest: items that fail on regressions, and their reports."""
 
 from typing import TYPE_CHECKING
 
@@ -8,22 +8,22 @@ if TYPE_CHECKING:
     from gpubench_plugin.session.gate.confirmation import Confirmation
     from gpubench_plugin.session.gate.judgement import (
         NOTHING_MEASURED,
-        Judgement,
+        GateJudgement,
         Policy,
-        ending,
-        judged,
-        line_of,
+        gate_outcome,
+        judge,
+        verdict_line,
     )
-    from gpubench_plugin.session.gate.lookup import Lookup
+    from gpubench_plugin.session.gate.lookup import BaselineLookup
     from gpubench_plugin.session.gate.plugin import (
-        Gate,
-        Unjudged,
+        GatePlugin,
+        UnjudgedGate,
         benchmark_id,
         is_gate,
-        measuring_is_off,
+        measuring_disabled_option,
         remember_benchmarks,
     )
-    from gpubench_plugin.session.gate.removed import Removal
-    from gpubench_plugin.session.gate.rounds import freeze
+    from gpubench_plugin.session.gate.removed import RemovedBenchmarks
+    from gpubench_plugin.session.gate.rounds import fix_rounds
 
 __getattr__ = lazy_names(__name__)

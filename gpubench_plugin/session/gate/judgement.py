@@ -1,4 +1,4 @@
-"""The judgement of a session's own run: the verdicts, found once, and what follows from them.
+"""Judgement of the session's own run: verdicts, and their consequences.
 
 The policy says which verdicts fail the gate and which are only reported.
 """
@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
-from gpubench_plugin.compare import alarms, unconfirmed
-from gpubench_plugin.config import limits_given
+from gpubench_plugin.compare import alarms, withdraw_alarms
+from gpubench_plugin.config import cli_limits
 from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.records import COMPARED, MISSING, Comparison, Run, Verdict, VerdictKind
-from gpubench_plugin.session.gate.confirmation import Confirmation, not_launched
+from gpubench_plugin.session.gate.confirmation import Confirmation, not_relaunched_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from gpubench_plugin.compare import Options
+    from gpubench_plugin.compare import MatchOptions
     from gpubench_plugin.compare.baselines import Reference
-    from gpubench_plugin.session.gate.lookup import Kind, Lookup
+    from gpubench_plugin.session.gate.lookup import BaselineLookup, Kind
     from gpubench_plugin.session.recording import Recording
 
 
@@ -33,8 +33,8 @@ NOTHING_MEASURED: Final = "the gate measured nothing: no benchmark of this sessi
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
-    """How one gate item ends: `text` says why, `properties` are for junit."""
+class GateOutcome:
+    """Outcome of a gate item; `properties` go to junit."""
 
     outcome: Literal["passed", "failed", "skipped"]
     text: str = ""
@@ -43,7 +43,7 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What ``--gate-missing`` and ``--gate-inconclusive`` say: ``pass`` or ``fail``.
+    """Values of ``--gate-missing`` and ``--gate-inconclusive``: ``pass`` or ``fail``.
 
     `all_incomparable`: a gate would be green for nothing, since everything that could have been
     compared is incomparable; this fails, whatever the flags say.
@@ -54,7 +54,7 @@ class Policy:
     all_incomparable: bool = False
 
     def fails(self, verdict: Verdict) -> bool:
-        """Whether the gate fails because of `verdict`.
+        """Whether `verdict` makes the gate fail.
 
         A benchmark that was not measured at all speaks for itself; a metric that was not, or that
         its limit means nothing for, has a limit that nobody checked.
@@ -65,20 +65,20 @@ class Policy:
             return self.missing == "fail"
         if verdict.kind == "inconclusive":
             return self.inconclusive == "fail"
-        return verdict.kind == "regressed" or verdict.unchecked
+        return verdict.kind == "regressed" or verdict.is_unchecked
 
-    def spoken(self, verdicts: Iterable[Verdict]) -> Iterator[str]:
-        """How many verdicts are neither good nor bad, and what the policy makes of them."""
-        found = Counter(verdict.kind for verdict in verdicts)
-        for kind, words in _UNDECIDED.items():
-            if not found[kind]:
+    def undecided_notes(self, verdicts: Iterable[Verdict]) -> Iterator[str]:
+        """Counts of undecided verdicts, with the policy applied to them."""
+        counts = Counter(verdict.kind for verdict in verdicts)
+        for kind, label in _UNDECIDED.items():
+            if not counts[kind]:
                 continue
             if kind == "incomparable" and self.all_incomparable:
-                yield f"{found[kind]} {words}: fail ({_ALL_INCOMPARABLE})"
+                yield f"{counts[kind]} {label}: fail ({_ALL_INCOMPARABLE})"
                 continue
             flag = "missing" if kind in MISSING else "inconclusive"
             leniency = self.missing if kind in MISSING else self.inconclusive
-            yield f"{found[kind]} {words}: {leniency} (--gate-{flag}={leniency})"
+            yield f"{counts[kind]} {label}: {leniency} (--gate-{flag}={leniency})"
 
 
 _ALL_INCOMPARABLE: Final = (
@@ -93,43 +93,43 @@ _UNDECIDED: Final[dict[VerdictKind, str]] = {
 }
 
 
-def ending(verdicts: Sequence[Verdict], policy: Policy) -> Ending:
-    """How the gate item of a measured benchmark with these `verdicts` ends."""
-    failing = [line_of(verdict) for verdict in verdicts if policy.fails(verdict)]
-    return Ending(
-        outcome="failed" if failing else "passed",
-        text="\n".join(failing),
+def gate_outcome(verdicts: Sequence[Verdict], policy: Policy) -> GateOutcome:
+    """Outcome of the gate item of a benchmark with these `verdicts`."""
+    failing_lines = [verdict_line(verdict) for verdict in verdicts if policy.fails(verdict)]
+    return GateOutcome(
+        outcome="failed" if failing_lines else "passed",
+        text="\n".join(failing_lines),
         properties=tuple(_properties(verdicts)),
     )
 
 
-def line_of(verdict: Verdict) -> str:
-    """A verdict in one line: which metric, what, and why."""
-    what = verdict.kind.replace("_", " ")
-    head = f"{verdict.metric} {what}" if verdict.metric else what
+def verdict_line(verdict: Verdict) -> str:
+    """One-line verdict: metric, kind and reason."""
+    kind_text = verdict.kind.replace("_", " ")
+    head = f"{verdict.metric} {kind_text}" if verdict.metric else kind_text
     return f"{head}: {verdict.reason}" if verdict.reason else head
 
 
 def _properties(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, object]]:
-    """For junit: names that begin with the metric; effects and intervals are fractions.
+    """Properties for junit, prefixed by the metric; effects and intervals are fractions.
 
     Of a step time the numbers that it is judged by have theirs.
     """
     for verdict in verdicts:
-        for one in verdict.parts or (verdict,):
-            prefix = f"{one.metric}." if one.metric else ""
-            yield f"{prefix}verdict", one.kind
-            if one.effect is not None:
-                yield f"{prefix}effect", f"{one.effect:.6g}"
-            if one.interval is not None:
-                low, high = one.interval
+        for part in verdict.parts or (verdict,):
+            prefix = f"{part.metric}." if part.metric else ""
+            yield f"{prefix}verdict", part.kind
+            if part.effect is not None:
+                yield f"{prefix}effect", f"{part.effect:.6g}"
+            if part.interval is not None:
+                low, high = part.interval
                 yield f"{prefix}interval", f"{low:.6g}..{high:.6g}"
-            if one.limit:
-                yield f"{prefix}limit", one.limit
+            if part.limit:
+                yield f"{prefix}limit", part.limit
 
 
-class Judgement:
-    """What the session has measured, judged when that is first asked for.
+class GateJudgement:
+    """Verdicts on the session's measurements, computed on first use.
 
     `is_gone` tells whether the benchmark of the baseline with a node id no longer exists.
     """
@@ -137,7 +137,7 @@ class Judgement:
     def __init__(
         self,
         recording: Recording,
-        lookup: Lookup,
+        lookup: BaselineLookup,
         is_gone: Callable[[str], bool],
         confirmation: Confirmation,
     ):
@@ -145,32 +145,32 @@ class Judgement:
         self._lookup = lookup
         self._is_gone = is_gone
         self._confirmation = confirmation
-        self._found: Comparison | Exception | None = None
+        self._result: Comparison | Exception | None = None
 
     @property
-    def found(self) -> Comparison | Exception:
-        """The verdicts, which are recorded at once, or why there are none."""
-        if self._found is None:
-            self._found = self._judged(launches=False)
-        return self._found
+    def result(self) -> Comparison | Exception:
+        """The verdicts, recorded immediately, or the error that prevented them."""
+        if self._result is None:
+            self._result = self._judged(launches=False)
+        return self._result
 
     def _judged(self, *, launches: bool) -> Comparison | Exception:
-        """The verdicts; an alarm is launched again only while `launches` are still possible."""
+        """Judge; alarms are relaunched only while `launches` are still possible."""
         settings = self._lookup.settings
         try:
             run = self._recording.run()
             reference = self._lookup.reference(run)
-            options: Options = {
+            options: MatchOptions = {
                 "allow_incomparable": settings.allow_incomparable,
-                "limits": limits_given(settings.overrides),
+                "limits": cli_limits(settings.overrides),
                 "is_gone": self._is_gone,
             }
-            comparison = judged(reference, run, self._lookup.kind, options)
+            comparison = judge(reference, run, self._lookup.kind, options)
             if settings.gate and alarms(comparison):
                 comparison = (
-                    self._confirmation.of(comparison, reference, run, options)
+                    self._confirmation.confirm(comparison, reference, run, options)
                     if launches
-                    else unconfirmed(comparison, not_launched("the session ended first"))
+                    else withdraw_alarms(comparison, not_relaunched_text("the session ended first"))
                 )
         except pytest.exit.Exception:  # a signal, say, while a benchmark was launched again
             raise
@@ -181,12 +181,12 @@ class Judgement:
 
     @property
     def comparison(self) -> Comparison | None:
-        """The verdicts; None where there are none."""
-        return self.found if isinstance(self.found, Comparison) else None
+        """The verdicts, or None."""
+        return self.result if isinstance(self.result, Comparison) else None
 
     @cached_property
     def policy(self) -> Policy:
-        """Which verdicts fail the gate."""
+        """Policy that decides which verdicts fail the gate."""
         settings = self._lookup.settings
         return Policy(
             missing=settings.gate_missing,
@@ -195,26 +195,28 @@ class Judgement:
         )
 
     @property
-    def undecided(self) -> str:
-        """That nothing was judged or decided, with the counts; empty where something was."""
+    def undecided_text(self) -> str:
+        """Counts if no verdict was decided; empty otherwise."""
         verdicts = () if self.comparison is None else self.comparison.verdicts
         kinds = {verdict.kind for verdict in verdicts}
         if kinds & (COMPARED - {"inconclusive"}):
             return ""
-        found = Counter(verdict.kind for verdict in verdicts)
-        counts = ", ".join(f"{found[k]} {words}" for k, words in _UNDECIDED.items() if found[k])
+        kind_counts = Counter(verdict.kind for verdict in verdicts)
+        counts = ", ".join(
+            f"{kind_counts[k]} {label}" for k, label in _UNDECIDED.items() if kind_counts[k]
+        )
         return f"nothing was {'decided' if kinds & COMPARED else 'judged'}: {counts}"
 
     @property
-    def problem(self) -> str:
-        """Why there are no verdicts; empty where there are."""
-        if isinstance(self.found, GpubenchError):
-            return str(self.found)
-        return f"{type(self.found).__name__}: {self.found}" if self.comparison is None else ""
+    def error_text(self) -> str:
+        """Error that prevented judging; empty otherwise."""
+        if isinstance(self.result, GpubenchError):
+            return str(self.result)
+        return f"{type(self.result).__name__}: {self.result}" if self.comparison is None else ""
 
     @property
-    def accepting(self) -> str:
-        """The command that accepts a new level; empty where the baseline has no name."""
+    def accept_command(self) -> str:
+        """Command that accepts a new level; empty for an unnamed baseline."""
         if self._lookup.kind != "history":
             return ""
         name = shlex.quote(self._lookup.settings.baseline)
@@ -222,7 +224,7 @@ class Judgement:
 
     @property
     def run_id(self) -> str:
-        """The id of the session's own run."""
+        """Id of the session's own run."""
         return self._recording.path.name
 
     @property
@@ -231,41 +233,41 @@ class Judgement:
         return all(m.outcome != "measured" for m in self._recording.measurements.values())
 
     @property
-    def failing(self) -> tuple[Verdict, ...]:
-        """The verdicts because of which a gate fails."""
+    def failing_verdicts(self) -> tuple[Verdict, ...]:
+        """Verdicts that make the gate fail."""
         verdicts = () if self.comparison is None else self.comparison.verdicts
         return tuple(filter(self.policy.fails, verdicts))
 
     @property
     def runs_needed(self) -> int:
-        """How many more earlier runs there must be until all can be judged; 0 if any was."""
+        """Number of further earlier runs needed to judge all; 0 if any was judged."""
         verdicts = () if self.comparison is None else self.comparison.verdicts
-        by_base = [one for one in verdicts if one.method not in {None, "absolute"}]
-        lacking = [one.runs_needed for one in by_base if one.runs_needed]
-        return max(lacking) if lacking and len(lacking) == len(by_base) else 0
+        by_base = [v for v in verdicts if v.method not in {None, "absolute"}]
+        missing_runs = [v.runs_needed for v in by_base if v.runs_needed]
+        return max(missing_runs) if missing_runs and len(missing_runs) == len(by_base) else 0
 
     @property
     def fails(self) -> bool:
-        """Whether a gate fails because of the run as a whole."""
-        return bool(self.nothing_measured or self.problem or self.failing)
+        """Whether the gate fails for the run as a whole."""
+        return bool(self.nothing_measured or self.error_text or self.failing_verdicts)
 
-    def ending(self, node_id: str) -> Ending:
-        """How the gate item of the benchmark with that id ends; the first of them all judges."""
-        if self._found is None:
-            self._found = self._judged(launches=True)
+    def gate_outcome(self, node_id: str) -> GateOutcome:
+        """Outcome of a benchmark's gate item; the first call judges."""
+        if self._result is None:
+            self._result = self._judged(launches=True)
         comparison = self.comparison
         measurement = self._recording.measurements.get(node_id)
-        said = f"{measurement.outcome}: {measurement.reason}" if measurement else "not measured"
+        details = f"{measurement.outcome}: {measurement.reason}" if measurement else "not measured"
         if self.nothing_measured:
-            return Ending(outcome="failed", text=f"{NOTHING_MEASURED}; {said}")
+            return GateOutcome(outcome="failed", text=f"{NOTHING_MEASURED}; {details}")
         if measurement is None or measurement.outcome != "measured":
-            return Ending(outcome="skipped", text=said)
+            return GateOutcome(outcome="skipped", text=details)
         if comparison is None:
-            return Ending(outcome="failed", text=f"could not be judged: {self.problem}")
-        return ending([v for v in comparison.verdicts if v.id == node_id], self.policy)
+            return GateOutcome(outcome="failed", text=f"could not be judged: {self.error_text}")
+        return gate_outcome([v for v in comparison.verdicts if v.id == node_id], self.policy)
 
 
-def judged(reference: Reference, head: Run, kind: Kind, options: Options) -> Comparison:
+def judge(reference: Reference, head: Run, kind: Kind, options: MatchOptions) -> Comparison:
     """The verdicts on `head`, by `kind` of judging.
 
     Of the benchmarks that only the reference has, those are ``removed`` that `is_gone` of the
@@ -276,28 +278,30 @@ def judged(reference: Reference, head: Run, kind: Kind, options: Options) -> Com
 
     is_gone = options["is_gone"]
     if kind in {"threshold", "last"} and reference.runs:
-        found = compare_threshold(reference.runs, head, **options)
+        comparison = compare_threshold(reference.runs, head, **options)
     else:
         runs = reference.runs if kind == "history" else ()
-        found = compare_history(runs, head, **options)
-    absent = [
+        comparison = compare_history(runs, head, **options)
+    removed_ids = [
         verdict.id
-        for verdict in found.verdicts
+        for verdict in comparison.verdicts
         if verdict.kind == "removed" and verdict.id not in head.results and not is_gone(verdict.id)
     ]
-    notes = dict.fromkeys((*reference.notes, *found.notes, *_further_cases(absent, head)))
+    notes = dict.fromkeys(
+        (*reference.notes, *comparison.notes, *_missing_cases_note(removed_ids, head))
+    )
     return replace(
-        found,
+        comparison,
         base=reference.label,
-        verdicts=tuple(verdict for verdict in found.verdicts if verdict.id not in absent),
+        verdicts=tuple(verdict for verdict in comparison.verdicts if verdict.id not in removed_ids),
         notes=tuple(notes),
     )
 
 
-def _further_cases(absent: Iterable[str], head: Run) -> Iterator[str]:
-    """Nobody can tell a case that a flag left out from one that is gone, or has another id now."""
-    ran = {_function(name) for name in head.results}
-    cases = [name for name in absent if _function(name) in ran]
+def _missing_cases_note(absent: Iterable[str], head: Run) -> Iterator[str]:
+    """Note on baseline cases that are either deselected by options or removed."""
+    executed_functions = {_function(name) for name in head.results}
+    cases = [name for name in absent if _function(name) in executed_functions]
     if cases:
         yield f"only the baseline has these cases of tests that ran: {listed(cases)}"
 

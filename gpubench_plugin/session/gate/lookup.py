@@ -1,4 +1,4 @@
-"""The lookup of ``--baseline``, as early as possible without importing the database's libraries.
+"""Early lookup of ``--baseline``, without importing database libraries.
 
 On a CPU a benchmark's peak of memory is that of this process: the libraries that speak with a
 database would be measured as well, so they are loaded once all has been measured. What must be
@@ -18,7 +18,7 @@ from gpubench_plugin.compare.baselines import (
     Reference,
     Resolver,
     directories_of,
-    names_a_run,
+    looks_like_run,
 )
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.records import LAST, Run
@@ -34,8 +34,8 @@ _PATIENCE_S: Final = 30.0
 """A server that is down is found so within 10 s; starting Python and its libraries takes 1 s."""
 
 
-def slip(name: str, *, url: str, results_dir: Path) -> str:
-    """The message that `name` is likely a slip for another baseline's (:meth:`.Baselines.slip`).
+def typo_message(name: str, *, url: str, results_dir: Path) -> str:
+    """Error message if `name` is probably a typo (:meth:`.Baselines.slip`).
 
     It is empty where it is none, and where nobody knows.
     """
@@ -57,12 +57,12 @@ def slip(name: str, *, url: str, results_dir: Path) -> str:
         return ""  # it is asked again, when all is measured
 
 
-def answer() -> None:
-    """Answer the question on the standard input, on the standard output."""
+def subprocess_main() -> None:
+    """Subprocess entry point: read the question from stdin, answer on stdout."""
     question = json.load(sys.stdin)
     results_dir = Path(question["results_dir"])
     with Resolver(question["url"], results_dir, results_dir) as resolver:
-        message = resolver.baselines().slip(question["name"])
+        message = resolver.baselines().typo_message(question["name"])
     json.dump({"slip": message}, sys.stdout)
 
 
@@ -70,29 +70,29 @@ Kind = Literal["history", "threshold", "last", "missing"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lookup:
-    """What is known of ``--baseline`` before anything is measured.
+class BaselineLookup:
+    """What is known of ``--baseline`` before measuring.
 
     Args:
         settings: the session's.
-        here: what a relative path is seen from.
-        found: what it names; None where that is looked up when all is measured.
+        cwd: what a relative path is seen from.
+        early_reference: what it names; None where that is looked up when all is measured.
         directories: the folders here of the runs that set the level, each with the only benchmark
             that it counts for, or None; None where the baseline is none, or a file.
-        last: it is the last comparable run, which is looked up then as well.
+        is_last: it is the last comparable run, which is looked up then as well.
         notes: lines for the header.
     """
 
     settings: Settings
-    here: Path
-    found: Reference | None
+    cwd: Path
+    early_reference: Reference | None
     directories: tuple[tuple[RunDirectory, str | None], ...] | None = None
-    last: bool = False
+    is_last: bool = False
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def early(cls, settings: Settings, here: Path) -> Lookup:
-        """Look as far as that is cheap.
+    def look_up(cls, settings: Settings, cwd: Path) -> BaselineLookup:
+        """Look up the baseline as far as that is cheap.
 
         Raises:
             UsageProblem: there is no such run or file, it cannot be read, it is no history
@@ -100,54 +100,58 @@ class Lookup:
                 the last run is to gate by more than a threshold.
         """
         text = settings.baseline
-        if names_a_run(text):
-            run = _run(settings, here)
+        if looks_like_run(text):
+            run = _run(settings, cwd)
             folders = None if run.directory is None else ((run.directory, None),)
-            return cls(settings=settings, here=here, found=run, directories=folders)
+            return cls(settings=settings, cwd=cwd, early_reference=run, directories=folders)
         try:
-            baseline = Resolver("none", settings.results_dir, here).baselines().get(text)
+            baseline = Resolver("none", settings.results_dir, cwd).baselines().get(text)
         except ResultsError as error:
             raise UsageProblem(f"--baseline={text}: {error}") from error
         if baseline is not None:
             level = directories_of(baseline, settings.results_dir)
-            return cls(settings=settings, here=here, found=None, directories=level)
+            return cls(settings=settings, cwd=cwd, early_reference=None, directories=level)
         if text == LAST:
             if settings.gate not in {"", "threshold"}:
-                raise _no_gate(settings.gate)
-            return cls(settings=settings, here=here, found=None, last=True)
+                raise _gate_needs_history_error(settings.gate)
+            return cls(settings=settings, cwd=cwd, early_reference=None, is_last=True)
         if is_expected(settings.registry, settings.results_dir):
-            if said := slip(text, url=settings.registry, results_dir=settings.results_dir):
-                raise UsageProblem(f"--baseline={text}: {said}")
+            if typo_hint := typo_message(
+                text, url=settings.registry, results_dir=settings.results_dir
+            ):
+                raise UsageProblem(f"--baseline={text}: {typo_hint}")
             note = f"no baseline {text!r} here; the registry is asked once all is measured"
-            return cls(settings=settings, here=here, found=None, notes=(note,))
-        found = _reference(settings, here)
-        return cls(settings=settings, here=here, found=found, notes=found.notes)
+            return cls(settings=settings, cwd=cwd, early_reference=None, notes=(note,))
+        early_reference = _reference(settings, cwd)
+        return cls(
+            settings=settings, cwd=cwd, early_reference=early_reference, notes=early_reference.notes
+        )
 
     @property
     def kind(self) -> Kind:
-        """How a run is judged by it."""
-        if self.found is not None and self.found.kind == "missing":
+        """How runs are judged by it."""
+        if self.early_reference is not None and self.early_reference.kind == "missing":
             return "missing"
-        if self.last:
+        if self.is_last:
             return "last"
-        single = self.found is not None and self.found.kind == "single"
-        return "threshold" if single or self.settings.gate == "threshold" else "history"
+        is_single = self.early_reference is not None and self.early_reference.kind == "single"
+        return "threshold" if is_single or self.settings.gate == "threshold" else "history"
 
     def reference(self, head: Run) -> Reference:
-        """What `head` is compared with.
+        """The reference of `head`.
 
         Raises:
             UsageProblem: it is not there any more, or the name is likely a slip for another one's.
             ResultsError: it cannot be read any more, or none of its pinned runs can: no gate is
                 green because of that.
         """
-        found = self.found or _reference(self.settings, self.here, head)
-        if why := _unread(found, head.run_id):
-            raise ResultsError(f"--baseline={self.settings.baseline}: {why}")
-        return found
+        resolved = self.early_reference or _reference(self.settings, self.cwd, head)
+        if error_text := _unreadable_pins_error(resolved, head.run_id):
+            raise ResultsError(f"--baseline={self.settings.baseline}: {error_text}")
+        return resolved
 
 
-def _no_gate(gate: str) -> UsageProblem:
+def _gate_needs_history_error(gate: str) -> UsageProblem:
     flag = "--gate" if gate == "auto" else f"--gate={gate}"
     return UsageProblem(
         f"{flag}: --baseline={LAST} is a single run, and two runs of the same code differ by a few "
@@ -156,8 +160,8 @@ def _no_gate(gate: str) -> UsageProblem:
     )
 
 
-def _run(settings: Settings, here: Path) -> Reference:
-    """A single run: from its folder or file, else from the registry."""
+def _run(settings: Settings, cwd: Path) -> Reference:
+    """Load a single run from its folder or file, else the registry."""
     text = settings.baseline
     if settings.gate == "history":
         raise UsageProblem(
@@ -165,36 +169,40 @@ def _run(settings: Settings, here: Path) -> Reference:
             "the name of a baseline (see gpubench baseline set), or --gate=threshold"
         )
     try:
-        with Resolver(settings.registry, settings.results_dir, here) as resolver:
+        with Resolver(settings.registry, settings.results_dir, cwd) as resolver:
             single = resolver.single(text)
     except (UsageProblem, RegistryError, ResultsError) as error:
         raise UsageProblem(f"--baseline={text}: {error}") from error
-    resumed = settings.resume and find_run(settings.results_dir, settings.resume, here=here).run_id
+    resumed = settings.resume and find_run(settings.results_dir, settings.resume, cwd=cwd).run_id
     if resumed and single.run.run_id == resumed:
         raise UsageProblem(f"--baseline={text}: it is the very run that is to go on (--resume)")
     return single
 
 
-def _unread(found: Reference, own: str) -> str:
-    """Why nothing is known of its level; empty where something is, and where it pins no run.
+def _unreadable_pins_error(resolved: Reference, own_id: str) -> str:
+    """Error if none of its pinned runs can be read; empty otherwise.
 
     Later runs are no level: nobody has vouched for them, and the oldest may be a slow one.
     """
-    lost = [run_id for run_id in found.pinned if run_id != own]
-    read = {run.run_id for run in found.runs}
-    vouched_for = any(one.pinned for run in found.runs for one in run.results.values())
-    if vouched_for or not lost or not read.isdisjoint(lost):
+    unread = [run_id for run_id in resolved.pinned if run_id != own_id]
+    read_ids = {run.run_id for run in resolved.runs}
+    vouched_for = any(r.pinned for run in resolved.runs for r in run.results.values())
+    if vouched_for or not unread or not read_ids.isdisjoint(unread):
         return ""
-    none = "its pinned run cannot" if len(lost) == 1 else f"none of its {len(lost)} pinned runs can"
-    anew = f"set it anew with gpubench baseline set {found.label} RUN"
-    return f"{none} be read; {anew} ({'; '.join(found.notes)})"
+    none_text = (
+        "its pinned run cannot"
+        if len(unread) == 1
+        else f"none of its {len(unread)} pinned runs can"
+    )
+    advice = f"set it anew with gpubench baseline set {resolved.label} RUN"
+    return f"{none_text} be read; {advice} ({'; '.join(resolved.notes)})"
 
 
-def _reference(settings: Settings, here: Path, head: Run | None = None) -> Reference:
-    with Resolver(settings.registry, settings.results_dir, here) as resolver:
-        found = resolver.reference(
+def _reference(settings: Settings, cwd: Path, head: Run | None = None) -> Reference:
+    with Resolver(settings.registry, settings.results_dir, cwd) as resolver:
+        resolved = resolver.reference(
             settings.baseline, benchmarks=head.results if head is not None else (), head=head
         )
-    if found.slip:
-        raise UsageProblem(f"--baseline={settings.baseline}: {found.slip}")
-    return found
+    if resolved.typo_hint:
+        raise UsageProblem(f"--baseline={settings.baseline}: {resolved.typo_hint}")
+    return resolved

@@ -1,4 +1,4 @@
-"""The role that judges: it adds the gate items, and says at the end what was found.
+"""Gate plugin: adds gate items, and reports the verdicts.
 
 Gate items are ordinary tests, one per benchmark, that fail where the benchmark got worse.
 """
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from gpubench_plugin.session.gate.confirmation import Confirmation
-    from gpubench_plugin.session.gate.judgement import Ending, Judgement
-    from gpubench_plugin.session.gate.lookup import Lookup
+    from gpubench_plugin.session.gate.judgement import GateJudgement, GateOutcome
+    from gpubench_plugin.session.gate.lookup import BaselineLookup
 
 
 MARKER: Final = "::gate"
@@ -27,66 +27,69 @@ MARKER: Final = "::gate"
 
 
 class GateItem(pytest.Item):
-    """Judges one benchmark, once all have been measured.
+    """Judges one benchmark after all were measured.
 
     It has no fixtures and no marks, and stands directly below the session: nothing of a module or a
-    package is set up again for it. `ending` tells how that of the benchmark with a node id ends.
+    package is set up again for it. `outcome_of` tells how that of the benchmark with a node id
+    ends.
     """
 
-    def __init__(self, *, benchmark: pytest.Item, ending: Callable[[str], Ending], **kwargs: Any):
+    def __init__(
+        self, *, benchmark: pytest.Item, outcome_of: Callable[[str], GateOutcome], **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self._benchmark_id = benchmark.nodeid
-        self._place = benchmark.reportinfo()
-        self._ending = ending
+        self._location = benchmark.reportinfo()
+        self._outcome_of = outcome_of
 
     @classmethod
-    def of(cls, benchmark: pytest.Item, ending: Callable[[str], Ending]) -> Self:
+    def of(cls, benchmark: pytest.Item, outcome_of: Callable[[str], GateOutcome]) -> Self:
         """The gate item of `benchmark`."""
-        name, nodeid = _named(benchmark)
-        made: Self = cls.from_parent(
+        name, nodeid = _name_and_id(benchmark)
+        item: Self = cls.from_parent(
             benchmark.session,
             name=name,
             nodeid=nodeid,
             path=benchmark.path,
             benchmark=benchmark,
-            ending=ending,
+            ending=outcome_of,
         )
-        return made
+        return item
 
     def runtest(self) -> None:
-        """Pass, fail or be skipped, as the verdicts on the benchmark say."""
-        ending = self._ending(self._benchmark_id)
-        self.user_properties.extend(ending.properties)
-        if ending.outcome == "skipped":
-            pytest.skip(ending.text)
-        if ending.outcome == "failed":
-            pytest.fail(ending.text, pytrace=False)
+        """Pass, fail or skip according to the verdicts."""
+        outcome = self._outcome_of(self._benchmark_id)
+        self.user_properties.extend(outcome.properties)
+        if outcome.outcome == "skipped":
+            pytest.skip(outcome.text)
+        if outcome.outcome == "failed":
+            pytest.fail(outcome.text, pytrace=False)
 
     def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
-        """The place of the benchmark, so that who follows the message comes to its source."""
-        path, line, _ = self._place
+        """Location of the benchmark, so that messages link to its source."""
+        path, line, _ = self._location
         return path, line, self.name
 
 
 def benchmark_id(nodeid: str) -> str:
-    """The id of the benchmark that the gate item with `nodeid` judges."""
+    """Benchmark id of the gate item with `nodeid`."""
     head, _, tail = nodeid.rpartition(MARKER)
     return head + tail
 
 
 def is_gate(nodeid: str) -> bool:
-    """Whether it is the id of a gate item."""
+    """Whether `nodeid` is that of a gate item."""
     _, marker, tail = nodeid.rpartition(MARKER)
     return bool(marker) and (not tail or (tail.startswith("[") and tail.endswith("]")))
 
 
-def _named(benchmark: pytest.Item) -> tuple[str, str]:
-    """Name and id; a suffix behind the brackets would break what pytest makes of ids."""
-    whole = benchmark.name
-    function = getattr(benchmark, "originalname", None) or whole.partition("[")[0]
-    params = whole.removeprefix(function)
+def _name_and_id(benchmark: pytest.Item) -> tuple[str, str]:
+    """Name and id; a suffix after the brackets would break pytest's id parsing."""
+    full_name = benchmark.name
+    function = getattr(benchmark, "originalname", None) or full_name.partition("[")[0]
+    params = full_name.removeprefix(function)
     name = f"{function}{MARKER}{params}"
-    return name, benchmark.nodeid.removesuffix(whole) + name
+    return name, benchmark.nodeid.removesuffix(full_name) + name
 
 
 _LAST_FAILED: Final = "cache/lastfailed"
@@ -94,7 +97,7 @@ _STEPWISE: Final = "cache/stepwise"
 
 
 def remember_benchmarks(config: pytest.Config) -> None:
-    """Let benchmarks take the place of their gate items in pytest's cache, if there is one.
+    """Replace gate items by their benchmarks in pytest's cache, if enabled.
 
     So ``--lf`` measures the benchmark of a failed gate again. A gate item alone could not be run:
     it judges what was measured in the same session.
@@ -102,9 +105,9 @@ def remember_benchmarks(config: pytest.Config) -> None:
     cache = getattr(config, "cache", None)
     if cache is None:
         return
-    failed = cache.get(_LAST_FAILED, {})
-    if any(map(is_gate, failed)):
-        cache.set(_LAST_FAILED, {_measured(nodeid): value for nodeid, value in failed.items()})
+    failed_ids = cache.get(_LAST_FAILED, {})
+    if any(map(is_gate, failed_ids)):
+        cache.set(_LAST_FAILED, {_measured(nodeid): value for nodeid, value in failed_ids.items()})
     step = cache.get(_STEPWISE, None)
     if isinstance(step, dict) and is_gate(step.get("last_failed") or ""):
         cache.set(_STEPWISE, {**step, "last_failed": _measured(step["last_failed"])})
@@ -114,14 +117,14 @@ def _measured(nodeid: str) -> str:
     return benchmark_id(nodeid) if is_gate(nodeid) else nodeid
 
 
-class Gate:
-    """Judges what a session with ``--baseline`` measures; with ``--gate`` tests fail for it."""
+class GatePlugin:
+    """Judges a session with ``--baseline``; with ``--gate``, tests fail on regressions."""
 
     def __init__(
         self,
         config: pytest.Config,
-        lookup: Lookup,
-        judgement: Judgement,
+        lookup: BaselineLookup,
+        judgement: GateJudgement,
         confirmation: Confirmation,
     ):
         self._config = config
@@ -129,57 +132,57 @@ class Gate:
         self._judgement = judgement
         self._confirmation = confirmation
         self._is_gate = bool(lookup.settings.gate)
-        self._places: dict[str, tuple[str, int]] = {}
-        self._failed: set[str] = set()
+        self._locations: dict[str, tuple[str, int]] = {}
+        self._failed_ids: set[str] = set()
 
     def add_items(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
-        """Append a gate item for each of the `benchmarks` to what `session` runs.
+        """Append a gate item per benchmark to the session.
 
         Last of all, also of what other plugins have reordered: by then all have been measured.
         """
         for item in benchmarks:
             file, line, _ = item.location
-            self._places[item.nodeid] = file, (line or 0) + 1
-        self._confirmation.know(benchmarks)
+            self._locations[item.nodeid] = file, (line or 0) + 1
+        self._confirmation.register(benchmarks)
         if self._is_gate:
-            ending = self._judgement.ending
-            session.items.extend(GateItem.of(item, ending) for item in benchmarks)
+            outcome_of = self._judgement.gate_outcome
+            session.items.extend(GateItem.of(item, outcome_of) for item in benchmarks)
 
     def failed_verdicts(self) -> int:
-        """Tests that failed because of a verdict, and of nothing else."""
-        return len(self._failed)
+        """Number of tests that failed only because of a verdict."""
+        return len(self._failed_ids)
 
     def close(self) -> bool:
-        """Judge now, if that has not been done; whether the session must not end well."""
+        """Judge now if not done yet; return whether the session must fail."""
         return self._judgement.fails and self._is_gate
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        """The header: what is judged by what."""
+        """Header line about the baseline and the gate."""
         return github.header(self._lookup)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """A skipped gate item stands where its benchmark stands, as a failed one does."""
+        """Report skipped gate items at their benchmark's location, as for failures."""
         report = yield
         if isinstance(item, GateItem):
             if report.skipped and isinstance(report.longrepr, tuple):
                 file, line, _ = item.location
                 report.longrepr = (file, (line or 0) + 1, report.longrepr[2])
             if report.failed:
-                self._failed.add(item.nodeid)
+                self._failed_ids.add(item.nodeid)
         return report
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """Let ``--lf`` know which benchmarks to measure again."""
+        """Store failed benchmarks for ``--lf``."""
         remember_benchmarks(self._config)
 
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter, exitstatus: int
     ) -> None:
-        """Say all verdicts, below the table of what was measured."""
+        """Print the verdicts below the result table."""
         interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
         glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
         width = int(self._config.get_terminal_writer().fullwidth)
@@ -190,30 +193,30 @@ class Gate:
             for text, markup in line:
                 terminalreporter.write(text, **markup)
             terminalreporter.write("\n")
-        for said in github.told(self._judgement, self._places, self._config):
-            terminalreporter.write_line(said)
+        for message in github.report_to_github(self._judgement, self._locations, self._config):
+            terminalreporter.write_line(message)
 
 
-def measuring_is_off(config: pytest.Config) -> str:
-    """The flag of pytest-benchmark's that lets nothing be measured, or nothing."""
+def measuring_disabled_option(config: pytest.Config) -> str:
+    """pytest-benchmark's option that disables measuring, or empty."""
     if config.getoption("benchmark_skip", False) and not config.getoption("benchmark_only", False):
         return "--benchmark-skip"
     enabled = config.getoption("benchmark_enable", False)
     return "--benchmark-disable" * (config.getoption("benchmark_disable", False) and not enabled)
 
 
-class Unjudged:
-    """The role of a session with ``--gate`` in which no benchmark is measured: it fails."""
+class UnjudgedGate:
+    """Fails a session with ``--gate`` in which nothing is measured."""
 
-    def __init__(self, why: str):
-        self._why = why
+    def __init__(self, cause: str):
+        self._reason = cause
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Who asks for a gate must not take it for passed."""
+        """Fail the session: --gate was given but nothing was judged."""
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say so."""
-        terminalreporter.write_line(f"gate: failed: {self._why}", red=True)
+        """Print the reason."""
+        terminalreporter.write_line(f"gate: failed: {self._reason}", red=True)

@@ -1,4 +1,4 @@
-"""Which benchmarks of the baseline no longer exist, as opposed to: were not selected today."""
+"""Detection of removed baseline benchmarks, as opposed to deselected ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 
 
-class Removal:
-    """What the files of `session`, and their collection, say of benchmarks that it did not yield.
+class RemovedBenchmarks:
+    """Decides from files and collection of `session` whether a benchmark was removed.
 
     A benchmark is gone where its file is, whatever was selected. In a file that was collected as a
     whole, with or without a test left to run, it is gone where its function is; a case of a
@@ -22,10 +22,10 @@ class Removal:
 
     def __init__(self, session: pytest.Session):
         config = session.config
-        here = config.invocation_params.dir
+        cwd = config.invocation_params.dir
         self._root = config.rootpath
         named = (text.partition("::")[0] for text in config.args if "::" in text)
-        self._named = {(here / name).resolve() for name in named}
+        self._explicit_files = {(cwd / name).resolve() for name in named}
         # Then a module that failed half way stays among all modules.
         by_importlib = config.getoption("importmode") == "importlib"
         self._modules: dict[Path, object] = {} if by_importlib else dict(_imported())
@@ -35,29 +35,29 @@ class Removal:
                 self._modules[item.path.resolve()] = module.obj
 
     def __call__(self, nodeid: str) -> bool:
-        """Whether the benchmark with that id is gone."""
-        name, _, rest = nodeid.partition("::")
-        if not rest:
+        """Whether the benchmark with that id no longer exists."""
+        name, _, qualified_name = nodeid.partition("::")
+        if not qualified_name:
             return False
         try:
-            listed = self._root / name
-            file = listed.resolve()
+            candidate_path = self._root / name
+            file = candidate_path.resolve()
             file.stat()
         except (FileNotFoundError, NotADirectoryError):
             return True
         except (OSError, RuntimeError, ValueError):  # too long, a loop, a null character
             return False
-        module = self._modules.get(file) or self._modules.get(listed)
-        if file in self._named or module is None:
+        module = self._modules.get(file) or self._modules.get(candidate_path)
+        if file in self._explicit_files or module is None:
             return False
-        found: object = module
-        for part in rest.partition("[")[0].split("::"):
-            found = getattr(found, part, None)
-        return found is None
+        resolved: object = module
+        for part in qualified_name.partition("[")[0].split("::"):
+            resolved = getattr(resolved, part, None)
+        return resolved is None
 
 
 def _imported() -> Iterator[tuple[Path, object]]:
-    """All modules of files: one that pytest has collected is among them, its tests or none."""
+    """All modules loaded from files, which include collected ones without tests."""
     for module in list(sys.modules.values()):
         # Not by getattr: modules that load themselves when they are asked would do so.
         file = vars(module).get("__file__") if isinstance(module, ModuleType) else None

@@ -1,4 +1,4 @@
-"""The rounds of a baseline, in which its benchmarks are timed again.
+"""Reuse of a baseline's number of rounds.
 
 A minimum falls with more rounds: what is compared must rest on the same number of them.
 """
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.config import FrozenRounds
+    from gpubench_plugin.config import FixedRounds
     from gpubench_plugin.records import Run
     from gpubench_plugin.results import RunDirectory
-    from gpubench_plugin.session.gate.lookup import Lookup
+    from gpubench_plugin.session.gate.lookup import BaselineLookup
 
 
 _CHOOSING: Final = frozenset(
@@ -34,8 +34,8 @@ _CHOOSING: Final = frozenset(
 """Keys that say how long is measured: who gives one on the command line wants that, not this."""
 
 
-def freeze(items: Iterable[pytest.Item], lookup: Lookup, head: Run) -> Iterator[str]:
-    """Have `items` timed in the rounds that the baseline's runs took, as far as they are known.
+def fix_rounds(items: Iterable[pytest.Item], lookup: BaselineLookup, head: Run) -> Iterator[str]:
+    """Fix the rounds of `items` to those of the baseline's runs, where known.
 
     Those of a machine other than that of `head` are not: a slower one would take them too long, and
     its own runs took others.
@@ -47,28 +47,28 @@ def freeze(items: Iterable[pytest.Item], lookup: Lookup, head: Run) -> Iterator[
         return
     settings = lookup.settings
     directories = [
-        (directory, only)
-        for directory, only in lookup.directories
+        (directory, benchmark_id)
+        for directory, benchmark_id in lookup.directories
         if settings.allow_incomparable or _is_of_machine(directory, head)
     ]
     if not directories:
         yield f"rounds are not those of the baseline: {_NOT_HERE}"
         return
-    given = [text for text in settings.overrides if text.partition("=")[0] in _CHOOSING]
-    if given:
-        yield f"rounds are not those of the baseline, since --{given[0]} is given"
+    rule_overrides = [text for text in settings.overrides if text.partition("=")[0] in _CHOOSING]
+    if rule_overrides:
+        yield f"rounds are not those of the baseline, since --{rule_overrides[0]} is given"
         return
     rounds = _rounds(directories)
     states = [item.stash[STATE] for item in items]
-    known = [
+    fixable = [
         state
         for state in states
-        if state.case.rounds is None and not state.case.adopted and state.case.id in rounds
+        if state.case.fixed_rounds is None and not state.case.adopted and state.case.id in rounds
     ]
-    for state in known:
-        state.case = replace(state.case, rounds=rounds[state.case.id])
-    if known:
-        yield f"rounds as in the baseline: {len(known)} of {len(states)} benchmarks"
+    for state in fixable:
+        state.case = replace(state.case, fixed_rounds=rounds[state.case.id])
+    if fixable:
+        yield f"rounds as in the baseline: {len(fixable)} of {len(states)} benchmarks"
 
 
 _NOT_HERE: Final = "no folder of a run of this machine that it rests on is here"
@@ -81,20 +81,20 @@ def _is_of_machine(directory: RunDirectory, head: Run) -> bool:
         return False
 
 
-def _rounds(directories: Iterable[tuple[RunDirectory, str | None]]) -> dict[str, FrozenRounds]:
-    """By node id, those in the middle of the pinned runs', or those of the accepted run.
+def _rounds(directories: Iterable[tuple[RunDirectory, str | None]]) -> dict[str, FixedRounds]:
+    """Fixed rounds by node id: the accepted run's, else the median of the pinned runs.
 
     The pinned ones may have taken different numbers; most of them can be compared with the middle.
     """
-    pinned: dict[str, list[FrozenRounds]] = {}
-    accepted: dict[str, FrozenRounds] = {}
-    for directory, only in directories:
+    pinned_rounds: dict[str, list[FixedRounds]] = {}
+    accepted_rounds: dict[str, FixedRounds] = {}
+    for directory, benchmark_id in directories:
         try:
-            taken = StoredRun(directory).rounds()
+            rounds_by_id = StoredRun(directory).rounds()
         except GpubenchError:  # said where its numbers are read
             continue
-        if only in taken:
-            accepted[only] = taken[only]
-        for name, one in taken.items() if only is None else ():
-            pinned.setdefault(name, []).append(one)
-    return {name: middle_rounds(plans) for name, plans in pinned.items()} | accepted
+        if benchmark_id in rounds_by_id:
+            accepted_rounds[benchmark_id] = rounds_by_id[benchmark_id]
+        for name, rounds in rounds_by_id.items() if benchmark_id is None else ():
+            pinned_rounds.setdefault(name, []).append(rounds)
+    return {name: middle_rounds(plans) for name, plans in pinned_rounds.items()} | accepted_rounds

@@ -1,4 +1,4 @@
-"""Images on disk as pictures by number, some held out: CIFAR-10, MNIST, and folders of classes."""
+"""Image files as indexed datasets with a held-out part: CIFAR-10, MNIST, class folders."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-Picture = tuple[torch.Tensor, int]
+LabelledImage = tuple[torch.Tensor, int]
 """Bytes by channel, row and column, and the number of its class."""
 
 
-class Problem(NamedTuple):
-    """Why there is no picture: said by a worker, raised where the batch arrives."""
+class LoadError(NamedTuple):
+    """Error in a loader worker, raised where the batch arrives."""
 
     message: str
 
 
-class Gallery(Protocol):
-    """Pictures of one size by number; a worker has a copy."""
+class ImageSequence(Protocol):
+    """Images of one size by index; each worker has a copy."""
 
     @property
     def channels(self) -> int:
@@ -44,21 +44,21 @@ class Gallery(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int) -> Picture | Problem: ...
+    def __getitem__(self, index: int) -> LabelledImage | LoadError: ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pictures:
-    """All pictures of a data set; `held_out` is None where it has none for evaluation."""
+class ImageDataset:
+    """Images of a data set; `held_out` is None if it has no test part."""
 
     kind: str
     classes: int
-    training: Gallery
-    held_out: Gallery | None
+    training: ImageSequence
+    held_out: ImageSequence | None
 
 
-class ArrayPictures:
-    """Pictures in memory, N×C×H×W bytes, which forked workers share."""
+class ArrayImages:
+    """Images in memory, N×C×H×W bytes, shared with forked workers."""
 
     def __init__(self, images: NDArray[Any], labels: NDArray[Any]):
         self._images = images
@@ -68,7 +68,7 @@ class ArrayPictures:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, index: int) -> Picture:
+    def __getitem__(self, index: int) -> LabelledImage:
         return torch.from_numpy(self._images[index].copy()), int(self.labels[index])
 
 
@@ -85,14 +85,14 @@ _PYTHON: Final = re.compile(r"data_batch_\d|test_batch|batches\.meta")
 
 
 def is_cifar(path: Path) -> bool:
-    """Whether `path` is an archive, or a folder with a file of CIFAR-10, of whatever version."""
+    """Whether `path` is a CIFAR-10 archive or folder of any version."""
     if path.is_file():
         return tarfile.is_tarfile(path)
-    return any(_known(file.name) or _PYTHON.fullmatch(file.name) for file in _files(path))
+    return any(_is_cifar_file(file.name) or _PYTHON.fullmatch(file.name) for file in _files(path))
 
 
-def read_cifar(path: Path) -> Pictures:
-    """The images of CIFAR-10 at `path`; those of the test batch are held out.
+def read_cifar(path: Path) -> ImageDataset:
+    """Read CIFAR-10 at `path`; the test batch is held out.
 
     They are in its binary version: the archive as it is published, which is read, never unpacked to
     disk, or the folder in it.
@@ -103,28 +103,28 @@ def read_cifar(path: Path) -> Pictures:
         UsageProblem: it is the python version, or a file is missing or damaged.
     """
     try:
-        contents = dict(_members(path) if path.is_file() else _in_folder(path))
+        members = dict(_members(path) if path.is_file() else _in_folder(path))
     except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UsageProblem(f"data.path: {path}: cannot be read: {error}") from error
-    training = sorted(name for name in contents if _TRAINING.fullmatch(name))
+    training = sorted(name for name in members if _TRAINING.fullmatch(name))
     if not training:
         raise UsageProblem(
             f"data.path: {path}: no data_batch_1.bin … in it; allowed: {ARCHIVE} or its folder"
         )
-    return Pictures(
+    return ImageDataset(
         kind="cifar-10",
         classes=_CLASSES,
-        training=_pictures(path, [contents[name] for name in training]),
-        held_out=_pictures(path, [contents[_TEST]]) if _TEST in contents else None,
+        training=_to_images(path, [members[name] for name in training]),
+        held_out=_to_images(path, [members[_TEST]]) if _TEST in members else None,
     )
 
 
-def _pictures(path: Path, contents: list[bytes]) -> ArrayPictures:
+def _to_images(path: Path, contents: list[bytes]) -> ArrayImages:
     records = np.frombuffer(b"".join(contents), dtype=np.uint8).reshape(-1, _RECORD)
     labels = records[:, 0]
     if len(labels) == 0 or labels.max() >= _CLASSES:
         raise UsageProblem(f"data.path: {path}: it holds no images of {_CLASSES} classes")
-    return ArrayPictures(records[:, 1:].reshape(-1, *_SHAPE), labels.astype(np.int64))
+    return ArrayImages(records[:, 1:].reshape(-1, *_SHAPE), labels.astype(np.int64))
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -132,7 +132,7 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
         for member in archive:
             name = PurePosixPath(member.name).name
             _refuse_python(path, name)
-            if _known(name) and member.isfile():
+            if _is_cifar_file(name) and member.isfile():
                 _check_size(path, name, member.size)
                 file = archive.extractfile(member)
                 yield name, file.read() if file else b""
@@ -142,21 +142,21 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _in_folder(path: Path) -> Mapping[str, bytes]:
-    found = {}
+    contents = {}
     for file in _files(path):
         _refuse_python(path, file.name)
-        if _known(file.name):
+        if _is_cifar_file(file.name):
             _check_size(path, file.name, file.stat().st_size)
-            found[file.name] = file.read_bytes()
-    return found
+            contents[file.name] = file.read_bytes()
+    return contents
 
 
 def _files(path: Path) -> list[Path]:
-    inner = path / "cifar-10-batches-bin", path / "cifar-10-batches-py"
-    return [f for folder in (path, *inner) if folder.is_dir() for f in folder.iterdir()]
+    subfolders = path / "cifar-10-batches-bin", path / "cifar-10-batches-py"
+    return [f for folder in (path, *subfolders) if folder.is_dir() for f in folder.iterdir()]
 
 
-def _known(name: str) -> bool:
+def _is_cifar_file(name: str) -> bool:
     return name == _TEST or _TRAINING.fullmatch(name) is not None
 
 
@@ -180,8 +180,8 @@ SUFFIXES: Final = (".png", ".jpg", ".jpeg")
 _HELD_OUT: Final = ("test", "val")
 
 
-def read_folder(path: Path, *, side: int) -> Pictures:
-    """The images below `path`, scaled to `side` × `side` pixels as they are loaded.
+def read_folder(path: Path, *, side: int) -> ImageDataset:
+    """Index the images below `path`, scaled to `side` × `side` pixels on loading.
 
     There is one folder per class, perhaps below ``train`` and ``test``. Classes are the folders'
     names in their order, but for hidden ones. With a folder ``train`` those in it are trained on,
@@ -193,27 +193,28 @@ def read_folder(path: Path, *, side: int) -> Pictures:
         Unsupported: Pillow, which reads them, is not installed.
     """
     _require_pillow()
-    parted = (path / "train").is_dir()
-    training, classes = _labelled_files(path / "train" if parted else path)
+    has_train_folder = (path / "train").is_dir()
+    training, classes = _labelled_files(path / "train" if has_train_folder else path)
     held_out = None
     for name in _HELD_OUT:
-        if parted and held_out is None and (path / name).is_dir():
-            held_out, others = _labelled_files(path / name)
-            if others != classes:
+        if has_train_folder and held_out is None and (path / name).is_dir():
+            held_out, test_classes = _labelled_files(path / name)
+            if test_classes != classes:
                 raise UsageProblem(
-                    f"data.path: {path / name} has the classes {', '.join(others)}; allowed: those "
+                    f"data.path: {path / name} has the classes {', '.join(test_classes)}; "
+                    "allowed: those "
                     f"of {path / 'train'}: {', '.join(classes)}"
                 )
-    return Pictures(
+    return ImageDataset(
         kind="folder",
         classes=len(classes),
-        training=FilePictures(training, side),
-        held_out=None if held_out is None else FilePictures(held_out, side),
+        training=FileImages(training, side),
+        held_out=None if held_out is None else FileImages(held_out, side),
     )
 
 
-class FilePictures:
-    """Pictures in files, read one by one; what cannot be read is a `Problem` in its place."""
+class FileImages:
+    """Images read from files on access; unreadable ones become a `LoadError`."""
 
     channels = 3
 
@@ -224,35 +225,36 @@ class FilePictures:
     def __len__(self) -> int:
         return len(self._files)
 
-    def __getitem__(self, index: int) -> Picture | Problem:
+    def __getitem__(self, index: int) -> LabelledImage | LoadError:
         from PIL import Image
 
         path, label = self._files[index]
         try:
             # The decoders of other formats have no business here.
             with Image.open(path, formats=("PNG", "JPEG")) as image:
-                scaled = image.convert("RGB").resize((self._side, self._side))
+                resized = image.convert("RGB").resize((self._side, self._side))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            return Problem(f"data.path: {path}: cannot be read as an image: {error}")
-        return torch.from_numpy(np.array(scaled)).permute(2, 0, 1), label
+            return LoadError(f"data.path: {path}: cannot be read as an image: {error}")
+        return torch.from_numpy(np.array(resized)).permute(2, 0, 1), label
 
 
 def _labelled_files(folder: Path) -> tuple[list[tuple[Path, int]], list[str]]:
-    """The images below `folder`, each with its class, and the classes' names."""
+    """Images below `folder` with class indices, and the class names."""
     by_class = {
-        one.name: sorted(file for file in one.iterdir() if file.suffix.lower() in SUFFIXES)
-        for one in sorted(folder.iterdir())
-        if one.is_dir() and not one.name.startswith(".")
+        entry.name: sorted(file for file in entry.iterdir() if file.suffix.lower() in SUFFIXES)
+        for entry in sorted(folder.iterdir())
+        if entry.is_dir() and not entry.name.startswith(".")
     }
     # A class that is left out, since its images lie deeper, would be missed by nobody.
-    empty = [folder / name for name, files in by_class.items() if not files]
-    if empty or not by_class:
+    empty_folders = [folder / name for name, files in by_class.items() if not files]
+    if empty_folders or not by_class:
         raise UsageProblem(
-            f"data.path: {next(iter(empty), folder)}: no images; allowed: a folder per class with "
+            f"data.path: {next(iter(empty_folders), folder)}: no images; allowed: a folder per "
+            "class with "
             f"files {', '.join(SUFFIXES)} directly in it"
         )
-    numbered = enumerate(by_class.values())
-    return [(file, label) for label, files in numbered for file in files], list(by_class)
+    indexed = enumerate(by_class.values())
+    return [(file, label) for label, files in indexed for file in files], list(by_class)
 
 
 def _require_pillow() -> None:
@@ -274,12 +276,12 @@ _BYTES: Final = 8
 
 
 def is_mnist(path: Path) -> bool:
-    """Whether the folder at `path` holds images to train on."""
+    """Whether `path` holds MNIST training images."""
     return _find(path, TRAINING) is not None
 
 
-def read_mnist(path: Path) -> Pictures:
-    """The images in MNIST's files in the folder at `path`; those of ``t10k`` are held out.
+def read_mnist(path: Path) -> ImageDataset:
+    """Read MNIST files at `path`; ``t10k`` is held out.
 
     The files may be packed by gzip; Fashion-MNIST has the same format.
 
@@ -291,7 +293,7 @@ def read_mnist(path: Path) -> Pictures:
     training = _part(path, TRAINING)
     held_out = _part(path, _MNIST_TEST) if _find(path, _MNIST_TEST) else None
     parts = (training, held_out)
-    return Pictures(
+    return ImageDataset(
         kind="mnist",
         classes=max(int(part.labels.max()) + 1 for part in parts if part),
         training=training,
@@ -299,7 +301,7 @@ def read_mnist(path: Path) -> Pictures:
     )
 
 
-def _part(path: Path, name: str) -> ArrayPictures:
+def _part(path: Path, name: str) -> ArrayImages:
     images = _array(path, name, dimensions=3)
     labels = _array(path, name.replace(*_LABELS), dimensions=1)
     if len(images) != len(labels) or images.size == 0:
@@ -308,7 +310,7 @@ def _part(path: Path, name: str) -> ArrayPictures:
             f"data.path: {path}: {name} has {len(images)} images of {size} pixels and "
             f"{len(labels)} labels; allowed: as many labels as images"
         )
-    return ArrayPictures(images[:, np.newaxis], labels.astype(np.int64))
+    return ArrayImages(images[:, np.newaxis], labels.astype(np.int64))
 
 
 def _array(path: Path, name: str, *, dimensions: int) -> NDArray[np.uint8]:
@@ -317,17 +319,17 @@ def _array(path: Path, name: str, *, dimensions: int) -> NDArray[np.uint8]:
         raise UsageProblem(f"data.path: {path}: {name} is missing (or {name}.gz)")
     content = _content(file)
     header = 4 * (1 + dimensions)
-    magic, *shape = struct.unpack_from(f">{1 + dimensions}I", content.ljust(header, b"\0"))
-    if magic != (_BYTES << 8) + dimensions or len(content) != header + prod(shape):
+    magic_number, *shape = struct.unpack_from(f">{1 + dimensions}I", content.ljust(header, b"\0"))
+    if magic_number != (_BYTES << 8) + dimensions or len(content) != header + prod(shape):
         raise UsageProblem(f"data.path: {file}: this is no idx file of {dimensions} dimensions")
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
 
 
 def _content(file: Path) -> bytes:
-    """At most what an idx file of this kind can hold: a packed one may claim to be endless."""
+    """Read at most the size of such an idx file, since gzip may expand endlessly."""
     try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
-            return opened.read(_MNIST_LARGEST)
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+            return stream.read(_MNIST_LARGEST)
     except (OSError, EOFError, zlib.error) as error:
         raise UsageProblem(f"data.path: {file}: cannot be read: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Small real data sets that are shipped with the package and lie on the device as a whole.
+"""Small bundled data sets held entirely on the device.
 
 What is shipped (``datasets/README.md``) is read, and nothing else.
 """
@@ -16,7 +16,7 @@ import torch
 
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.training.data._loading import (
-    epoch_of,
+    epoch_rows,
     held_out_of,
     held_out_rows,
     require_enough,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads import Batch, Workload
 
 
-class Table(NamedTuple):
-    """Samples as columns, each an array whose first dimension counts samples."""
+class SampleTable(NamedTuple):
+    """Columns of samples, arrays with samples in the first dimension."""
 
     training: tuple[NDArray[Any], ...]
     held_out: tuple[NDArray[Any], ...]
@@ -46,7 +46,7 @@ class Table(NamedTuple):
 
 
 class InMemory(DataSource):
-    """A table in a seeded order, the same in every epoch. A subclass reads and says what it is.
+    """A table in a seeded order, the same in every epoch; subclasses read it.
 
     The ranks' shares are disjoint and equally large; see :mod:`._loading`.
 
@@ -58,54 +58,54 @@ class InMemory(DataSource):
         training, self._held_out_columns = self.read(self._workload)
         count = len(training[0])
         require_enough(
-            count, world_size=self._world_size, of=f"data.source={type(self).__name__.lower()}"
+            count, world_size=self._world_size, label=f"data.source={type(self).__name__.lower()}"
         )
-        order = epoch_of(count, seed=self._seed, **self._share)
+        order = epoch_rows(count, seed=self._seed, **self._share)
         self.steps_per_epoch = len(order) // self.batch_size
         self._batches = self._batch(training, order).split(self.batch_size)
         self._endless = cycle(self._batches)
         self._held_out_share = held_out_of(len(self._held_out_columns[0]), **self._share)
 
     @abstractmethod
-    def read(self, workload: Workload[Any]) -> Table:
-        """The samples, in the order of the file."""
+    def read(self, workload: Workload[Any]) -> SampleTable:
+        """Read the samples in file order."""
 
     @abstractmethod
     def batch_of(self, workload: Workload[Any], *columns: torch.Tensor) -> Batch:
-        """Some samples as the workload's batch, on the CPU."""
+        """Build the workload's batch from samples, on the CPU."""
 
     def __next__(self) -> Batch:
-        """The next batch: views, nothing is copied."""
+        """Next batch, a view without copying."""
         return next(self._endless)
 
     def fixed_batch(self) -> Batch:
-        """The first batch of an epoch."""
+        """First batch of an epoch."""
         return self._batches[0]
 
     def held_out(self) -> tuple[Batch, ...]:
-        """This rank's share of the samples that are never trained on."""
+        """This rank's share of the held-out samples."""
         return tuple(self._batch(self._held_out_columns, rows) for rows in self._held_out_share)
 
     def restart(self) -> None:
-        """Go on with the first batch."""
+        """Restart with the first batch."""
         self._endless = cycle(self._batches)
 
     def _batch(self, columns: tuple[NDArray[Any], ...], rows: Indices) -> Batch:
         # Made on the CPU, so that it is the same on every device.
-        picked = (torch.from_numpy(column[rows]) for column in columns)
-        made = self._convert(self.batch_of(self._workload, *picked))
-        return type(made)(
-            made.inputs.to(self._device),
-            made.targets.to(self._device),
-            tuple(column.to(self._device) for column in made.context),
+        selected = (torch.from_numpy(column[rows]) for column in columns)
+        batch = self._convert(self.batch_of(self._workload, *selected))
+        return type(batch)(
+            batch.inputs.to(self._device),
+            batch.targets.to(self._device),
+            tuple(column.to(self._device) for column in batch.context),
         )
 
 
 DATASETS: Final = files("gpubench_plugin") / "datasets"
 
 
-def unpacked(path: Traversable, sha256: str) -> str:
-    """The text in the gzipped file at `path`.
+def read_gzip(path: Traversable, sha256: str) -> str:
+    """Decompress the gzipped text at `path`, checking its hash.
 
     Raises:
         GpubenchError: the file is not there, or not the one that was shipped.
@@ -114,10 +114,10 @@ def unpacked(path: Traversable, sha256: str) -> str:
         content = path.read_bytes()
     except OSError as error:
         raise GpubenchError(f"{path}: {error}: install pytest-gpubench again") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
+    actual_sha256 = hashlib.sha256(content).hexdigest()
+    if actual_sha256 != sha256:
         raise GpubenchError(
-            f"{path}: sha256 is {found}, not {sha256}; this is not the shipped data set: "
+            f"{path}: sha256 is {actual_sha256}, not {sha256}; this is not the shipped data set: "
             "install pytest-gpubench again"
         )
     return gzip.decompress(content).decode("ascii")

@@ -1,4 +1,4 @@
-"""Loading of pictures by workers of torch's DataLoader, and each rank's samples in their order."""
+"""Image loading with DataLoader workers, and sample order per rank."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.training.data._image_files import Problem
+from gpubench_plugin.training.data._image_files import LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from gpubench_plugin.config import DataSection
-    from gpubench_plugin.training.data._image_files import Gallery, Picture
+    from gpubench_plugin.training.data._image_files import ImageSequence, LabelledImage
 
     Indices = NDArray[np.int64]
     Loaded = tuple[Tensor, Tensor]
@@ -33,26 +33,27 @@ worse, since digits are written down in turns."""
 
 
 def held_out_rows(count: int) -> tuple[Indices, Indices]:
-    """The rows to train on, and those held out: the same in every run, whatever its seed."""
+    """Training and held-out rows, independent of the run's seed."""
     shuffled = np.random.default_rng(_SPLIT_SEED).permutation(count)
     held_out = int(count * _HELD_OUT)
     return np.sort(shuffled[held_out:]), np.sort(shuffled[:held_out])
 
 
-def require_enough(count: int, *, world_size: int, of: str) -> None:
-    """Refuse samples `of` something that do not give every rank one.
+def require_enough(count: int, *, world_size: int, label: str) -> None:
+    """Refuse too few samples to give every rank one.
 
     Raises:
         UsageProblem: there are fewer than ranks.
     """
     if count < world_size:
         raise UsageProblem(
-            f"{of}: {count} samples are too few for {world_size} ranks; allowed: at most {count} "
+            f"{label}: {count} samples are too few for {world_size} ranks; allowed: at most "
+            f"{count} "
             "ranks"
         )
 
 
-def epoch_of(
+def epoch_rows(
     count: int,
     *,
     batch_size: int,
@@ -61,19 +62,19 @@ def epoch_of(
     seed: int,
     epoch: int = 0,
 ) -> Indices:
-    """A rank's samples of one pass over the data, a multiple of `batch_size`.
+    """A rank's samples of one epoch, a multiple of `batch_size`.
 
     The ranks take turns in dealing themselves samples of a shuffled row and hold equally many, so
     that their batches together are those of one process with the global batch. A remainder of
     fewer samples than ranks is left out. The last batch is filled up from the beginning.
     """
     shuffled = np.random.default_rng((seed, epoch)).permutation(count)
-    own = shuffled[rank::world_size][: count // world_size]
-    return np.resize(own, -(-len(own) // batch_size) * batch_size)
+    own_rows = shuffled[rank::world_size][: count // world_size]
+    return np.resize(own_rows, -(-len(own_rows) // batch_size) * batch_size)
 
 
 def held_out_of(count: int, *, batch_size: int, world_size: int, rank: int) -> list[Indices]:
-    """A rank's share of `count` held-out samples, in batches; every rank has equally many batches.
+    """A rank's share of held-out samples, with equally many batches per rank.
 
     Each sample belongs to one rank, unless there are fewer samples than ranks: then all belong to
     every rank, which leaves means as they are.
@@ -81,20 +82,20 @@ def held_out_of(count: int, *, batch_size: int, world_size: int, rank: int) -> l
     rows = np.arange(count)
     if count < world_size:
         rank, world_size = 0, 1
-    most, least = -(-count // world_size), count // world_size
-    batches = max(1, min(-(-most // batch_size), least))
+    max_rows, min_rows = -(-count // world_size), count // world_size
+    batches = max(1, min(-(-max_rows // batch_size), min_rows))
     return np.array_split(rows[rank::world_size], batches)
 
 
 class Loader:
-    """Batches of a rank's pictures without end, loaded by workers while others are used.
+    """Endless batches of a rank's images, prefetched by workers.
 
     Only copies to CUDA can use pinned memory, and do unless ``data.pin_memory`` is false.
     """
 
     def __init__(
         self,
-        gallery: Gallery,
+        gallery: ImageSequence,
         *,
         section: DataSection,
         batch_size: int,
@@ -119,7 +120,7 @@ class Loader:
             gallery,  # type: ignore[arg-type] # by number is all it asks for
             batch_size=batch_size,
             sampler=self._order,
-            collate_fn=collated,
+            collate_fn=collate,
             num_workers=section.workers,
             pin_memory=bool(self.settings["pinned_memory"]),
             prefetch_factor=section.prefetch_factor if with_workers else None,
@@ -130,11 +131,11 @@ class Loader:
         self._batches: Iterator[Any] | None = None
 
     def rows(self, *, epoch: int) -> Indices:
-        """The pictures of an epoch on this rank, in their order."""
-        return epoch_of(self._count, batch_size=self._batch_size, epoch=epoch, **self._share)
+        """Image indices of an epoch on this rank."""
+        return epoch_rows(self._count, batch_size=self._batch_size, epoch=epoch, **self._share)
 
     def next(self) -> Loaded:
-        """The next batch, images N×C×H×W in bytes and their classes, on the host.
+        """Next batch on the host: images N×C×H×W in bytes, and classes.
 
         Raises:
             UsageProblem: an image cannot be read.
@@ -145,17 +146,17 @@ class Loader:
         if batch is None:
             self._batches = self._begin()
             batch = next(self._batches)
-        return _arrived(batch)
+        return _raise_errors(batch)
 
     def restart(self) -> None:
-        """Begin the first epoch anew."""
+        """Restart with the first epoch."""
         self._order.epoch = 0
         if not self.settings["persistent_workers"]:
             _end(self._batches)
         self._batches = None
 
     def close(self) -> None:
-        """End the workers, also those that a traceback still refers to."""
+        """Stop the workers, including those referenced by tracebacks."""
         loader, self._loader = self._loader, None
         for batches in (self._batches, getattr(loader, "_iterator", None)):
             _end(batches)
@@ -167,7 +168,7 @@ class Loader:
 
 
 class _Order(Sampler[int]):
-    """The order of the next epoch, each time it is asked for."""
+    """Sampler that yields the order of the next epoch."""
 
     def __init__(self, loader: Loader):
         self._loader = loader
@@ -180,7 +181,7 @@ class _Order(Sampler[int]):
 
 
 def _end(batches: object) -> None:
-    """End the workers, if there are any.
+    """Stop the workers, if any.
 
     torch does so when the iterator is collected, which the traceback of an error can put off.
     """
@@ -189,29 +190,29 @@ def _end(batches: object) -> None:
         end()
 
 
-def batch_from(gallery: Gallery, rows: Iterable[int]) -> Loaded:
-    """The pictures of some `rows`, read in this process.
+def read_batch(gallery: ImageSequence, rows: Iterable[int]) -> Loaded:
+    """Read the images at `rows` in this process.
 
     Raises:
         UsageProblem: an image cannot be read.
     """
-    return _arrived(collated([gallery[int(row)] for row in rows]))
+    return _raise_errors(collate([gallery[int(row)] for row in rows]))
 
 
-def collated(pictures: Sequence[Picture | Problem]) -> Loaded | Problem:
-    """Pictures as one batch, or the first problem among them."""
-    whole: list[Picture] = []
-    for picture in pictures:
-        if isinstance(picture, Problem):
-            return picture
-        whole.append(picture)
-    images = torch.stack([image for image, _ in whole])
-    return images, torch.tensor([label for _, label in whole])
+def collate(pictures: Sequence[LabelledImage | LoadError]) -> Loaded | LoadError:
+    """Collate images into a batch, or return the first error."""
+    loaded: list[LabelledImage] = []
+    for entry in pictures:
+        if isinstance(entry, LoadError):
+            return entry
+        loaded.append(entry)
+    images = torch.stack([image for image, _ in loaded])
+    return images, torch.tensor([label for _, label in loaded])
 
 
-def _arrived(batch: Any) -> Loaded:
+def _raise_errors(batch: Any) -> Loaded:
     # Pinning makes a new tuple of it, of the same class.
-    if isinstance(batch, Problem):
+    if isinstance(batch, LoadError):
         raise UsageProblem(batch.message)
     images, labels = batch
     return images, labels

@@ -1,4 +1,4 @@
-"""The base of all sources of batches."""
+"""Base class of data sources."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 Convert = Callable[["Batch"], "Batch"]
 
 
-def unchanged(batch: Batch) -> Batch:
-    """The batch as it is: for precisions that leave inputs alone."""
+def identity(batch: Batch) -> Batch:
+    """Identity, for precisions that do not convert inputs."""
     return batch
 
 
 class DataSource(ABC, Iterator["Batch"]):
-    """An endless iterator over one rank's batches, which lie ready on the device.
+    """Endless iterator over one rank's batches on the device.
 
     `workload` says how samples become inputs, `convert` casts them for the precision: both run
     once, here, and never while something is timed, unless loading is what is timed. Equal
@@ -44,7 +44,7 @@ class DataSource(ABC, Iterator["Batch"]):
         world_size: int = 1,
         rank: int = 0,
         seed: int = 0,
-        convert: Convert = unchanged,
+        convert: Convert = identity,
     ):
         self.batch_size = batch_size
         self._workload = workload
@@ -60,10 +60,10 @@ class DataSource(ABC, Iterator["Batch"]):
         """Make ready what the first batch needs; the arguments are attributes of the same names."""
 
     @classmethod
-    def configured(
+    def from_section(
         cls, section: DataSection, workload: Workload[Any], **arguments: Any
     ) -> DataSource:
-        """The source that the section ``data`` describes; `arguments` are those of the class.
+        """Build the source configured in section ``data``; `arguments` go to the class.
 
         Raises:
             UsageProblem: a key that only a source with a loader reads.
@@ -87,17 +87,17 @@ class DataSource(ABC, Iterator["Batch"]):
 
     @abstractmethod
     def fixed_batch(self) -> Batch:
-        """Always the same batch, for checks that train on one."""
+        """A constant batch for checks."""
 
     def held_out(self) -> Iterable[Batch]:
-        """This rank's share of the samples for evaluation, never trained on; none by default.
+        """This rank's share of held-out samples; none by default.
 
         Every rank has equally many batches; they may be smaller than those to train on.
         """
         return ()
 
     def restart(self) -> None:
-        """Go on as if nothing had been asked for yet.
+        """Restart from the first batch.
 
         Raises:
             Unsupported: the source cannot.
@@ -105,11 +105,11 @@ class DataSource(ABC, Iterator["Batch"]):
         raise Unsupported(f"{type(self).__name__}: this source of data cannot begin anew")
 
     def description(self) -> Mapping[str, object]:
-        """What the record should say of the data, in JSON; nothing by default."""
+        """JSON description for the record; empty by default."""
         return {}
 
     def close(self) -> None:
-        """Let go of processes and files; the source is not used again."""
+        """Release processes and files; the source cannot be used afterwards."""
 
 
 BASE = DataSource

@@ -1,4 +1,4 @@
-"""The table of 442 diabetes patients shipped with the package (``datasets/README.md``)."""
+"""Bundled data set of 442 diabetes patients (``datasets/README.md``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gpubench_plugin.training.data._in_memory import DATASETS, InMemory, Table, unpacked
+from gpubench_plugin.training.data._in_memory import DATASETS, InMemory, SampleTable, read_gzip
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -23,38 +23,38 @@ TARGETS_SHA256: Final = "8e53f65eb811df43c206f3534bb3af0e5fed213bc37ed6ba3631015
 
 
 class Diabetes(InMemory):
-    """Ten measurements of each patient and the disease a year later, as one number.
+    """Ten features per patient, with disease progression after one year as target.
 
     354 patients to train on, 88 held out. Features and targets are normalised by mean and standard
     deviation of those to train on: a model that always says the mean has a squared error of 1 on
     them, and of 0.84 on the others.
     """
 
-    def read(self, workload: Workload[Any]) -> Table:
-        """Features and targets, normalised."""
-        table = Table.split(*read_diabetes())
+    def read(self, workload: Workload[Any]) -> SampleTable:
+        """Normalized features and targets."""
+        table = SampleTable.split(*read_diabetes())
         training, held_out = (tuple(map(_normalised, part, table.training)) for part in table)
-        return Table(training, held_out)
+        return SampleTable(training, held_out)
 
     def batch_of(self, workload: Workload[Any], *columns: Tensor) -> Batch:
-        """Rows of the table."""
+        """Rows of the table as a batch."""
         return workload.from_table(*columns)
 
 
 def read_diabetes(
     features: Traversable = FEATURES, targets: Traversable = TARGETS
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The measurements, 442×10, and the progression of the disease, both as they were written.
+    """Raw features, 442×10, and targets.
 
     Raises:
         GpubenchError: a file is not the one that was shipped.
     """
     return (
-        np.loadtxt(unpacked(features, FEATURES_SHA256).splitlines(), dtype=np.float64),
-        np.loadtxt(unpacked(targets, TARGETS_SHA256).splitlines(), dtype=np.float64),
+        np.loadtxt(read_gzip(features, FEATURES_SHA256).splitlines(), dtype=np.float64),
+        np.loadtxt(read_gzip(targets, TARGETS_SHA256).splitlines(), dtype=np.float64),
     )
 
 
-def _normalised(column: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.float32]:
-    normalised: NDArray[np.float32] = ((column - by.mean(0)) / by.std(0)).astype(np.float32)
+def _normalised(column: NDArray[np.float64], basis: NDArray[np.float64]) -> NDArray[np.float32]:
+    normalised: NDArray[np.float32] = ((column - basis.mean(0)) / basis.std(0)).astype(np.float32)
     return normalised

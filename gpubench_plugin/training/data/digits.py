@@ -1,4 +1,4 @@
-"""The 1,797 handwritten digits shipped with the package (``datasets/README.md``)."""
+"""Bundled data set of 1,797 handwritten digits (``datasets/README.md``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gpubench_plugin.training.data._in_memory import DATASETS, InMemory, Table, unpacked
+from gpubench_plugin.training.data._in_memory import DATASETS, InMemory, SampleTable, read_gzip
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -21,23 +21,23 @@ DIGITS: Final = DATASETS / "digits.csv.gz"
 
 
 class Digits(InMemory):
-    """Real digits: 1,438 to train on, 359 held out."""
+    """Real digits: 1,438 for training, 359 held out."""
 
-    def read(self, workload: Workload[Any]) -> Table:
+    def read(self, workload: Workload[Any]) -> SampleTable:
         """Images and labels."""
-        return Table.split(*read_digits())
+        return SampleTable.split(*read_digits())
 
     def batch_of(self, workload: Workload[Any], *columns: Tensor) -> Batch:
-        """Images of the model's size."""
+        """Images scaled to the model's input size."""
         return workload.from_images(*columns)
 
 
 def read_digits(path: Traversable = DIGITS) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The images, N×1×8×8 with values from 0 to 1, and the digits they show.
+    """Images, N×1×8×8 with values from 0 to 1, and labels.
 
     Raises:
         GpubenchError: the file is not the one that was shipped.
     """
-    table = np.loadtxt(unpacked(path, SHA256).splitlines(), delimiter=",", dtype=np.int64)
+    table = np.loadtxt(read_gzip(path, SHA256).splitlines(), delimiter=",", dtype=np.int64)
     images = (table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8)
     return images, table[:, 64]

@@ -1,4 +1,4 @@
-"""Real images from a path of the user's, through a DataLoader. Nothing is ever downloaded."""
+"""User-provided images through a DataLoader; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpubench_plugin.training.data._image_files import (
     read_folder,
     read_mnist,
 )
-from gpubench_plugin.training.data._loading import Loader, batch_from, held_out_of, require_enough
+from gpubench_plugin.training.data._loading import Loader, held_out_of, read_batch, require_enough
 from gpubench_plugin.training.data.base import DataSource
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from gpubench_plugin.training.data._image_files import Pictures
+    from gpubench_plugin.training.data._image_files import ImageDataset
     from gpubench_plugin.workloads import Batch, Workload
 
 _ALLOWED = (
@@ -36,7 +36,7 @@ _ALLOWED = (
 
 
 class Images(DataSource):
-    """Images in an order that the seed and the number of the epoch give.
+    """Images in an order determined by seed and epoch.
 
     Every batch is loaded while training goes on, by the workers of the section ``data``, and
     copied to the device, where bytes become the model's inputs. The ranks' shares are disjoint
@@ -57,9 +57,9 @@ class Images(DataSource):
     def _open(self) -> None:
         section, workload, device = self._section, self._workload, self._device
         self._pictures = pictures = _read(section, workload)
-        _require_room(pictures, workload)
+        _require_enough_classes(pictures, workload)
         require_enough(
-            len(pictures.training), world_size=self._world_size, of=f"data.path={section.path}"
+            len(pictures.training), world_size=self._world_size, label=f"data.path={section.path}"
         )
         self._loader = Loader(
             pictures.training,
@@ -72,15 +72,17 @@ class Images(DataSource):
         held_out = pictures.held_out
         self._held_out_share = [] if held_out is None else held_out_of(len(held_out), **self._share)
         first_rows = self._loader.rows(epoch=0)[: self.batch_size]
-        self._first = self._batch(*batch_from(pictures.training, first_rows))
+        self._first = self._batch(*read_batch(pictures.training, first_rows))
 
     @classmethod
-    def configured(cls, section: DataSection, workload: Workload[Any], **arguments: Any) -> Images:
-        """The images at ``data.path``, loaded as the section says."""
+    def from_section(
+        cls, section: DataSection, workload: Workload[Any], **arguments: Any
+    ) -> Images:
+        """Images at ``data.path``, with loader settings from the section."""
         return cls(workload, section=section, **arguments)
 
     def __next__(self) -> Batch:
-        """The next batch, waited for, on its way to the device.
+        """Next batch, transferred asynchronously to the device.
 
         Raises:
             UsageProblem: an image cannot be read.
@@ -88,22 +90,22 @@ class Images(DataSource):
         return self._batch(*self._loader.next())
 
     def fixed_batch(self) -> Batch:
-        """The first batch of the first epoch."""
+        """First batch of the first epoch."""
         return self._first
 
     def held_out(self) -> Iterator[Batch]:
-        """This rank's share of the data set's test part, read in this process."""
+        """This rank's share of the test part, read in this process."""
         gallery = self._pictures.held_out
         for rows in self._held_out_share:
             assert gallery is not None  # or it would have no share
-            yield self._batch(*batch_from(gallery, rows))
+            yield self._batch(*read_batch(gallery, rows))
 
     def restart(self) -> None:
-        """Begin the first epoch anew."""
+        """Restart with the first epoch."""
         self._loader.restart()
 
     def description(self) -> Mapping[str, object]:
-        """What was read, and how the loader works in fact."""
+        """Description of data and effective loader settings."""
         held_out = self._pictures.held_out
         return {
             "kind": self._pictures.kind,
@@ -114,7 +116,7 @@ class Images(DataSource):
         }
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         self._loader.close()
 
     def _batch(self, images: Tensor, labels: Tensor) -> Batch:
@@ -126,7 +128,7 @@ class Images(DataSource):
         )
 
 
-def _read(section: DataSection, workload: Workload[Any]) -> Pictures:
+def _read(section: DataSection, workload: Workload[Any]) -> ImageDataset:
     if not section.path:
         raise UsageProblem(
             "data.source=images: data.path is not given, and nothing is downloaded; allowed: "
@@ -147,7 +149,7 @@ def _expanded(path: str) -> Path:
         raise UsageProblem(f"data.path: {path}: {error}; allowed: {_ALLOWED}") from error
 
 
-def _pictures_at(path: Path, workload: Workload[Any]) -> Pictures:
+def _pictures_at(path: Path, workload: Workload[Any]) -> ImageDataset:
     if not path.exists():
         raise UsageProblem(f"data.path: {path} does not exist; allowed: {_ALLOWED}")
     if is_cifar(path):
@@ -163,7 +165,7 @@ def _pictures_at(path: Path, workload: Workload[Any]) -> Pictures:
     return read_folder(path, side=side)
 
 
-def _require_room(pictures: Pictures, workload: Workload[Any]) -> None:
-    """Let the model refuse more classes than it has, here: asking the device would make it wait."""
+def _require_enough_classes(pictures: ImageDataset, workload: Workload[Any]) -> None:
+    """Refuse more classes than the model has, without asking the device."""
     probe = torch.zeros(1, pictures.training.channels, 8, 8)
     workload.from_images(probe, torch.tensor([pictures.classes - 1]))

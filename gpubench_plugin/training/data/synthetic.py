@@ -1,4 +1,4 @@
-"""Random samples of the right shape: one batch, made on the device, over and over."""
+"""Synthetic data: one random batch on the device, repeated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Synthetic(DataSource):
-    """The workload's synthetic batch; every rank has its own."""
+    """The workload's synthetic batch, different on each rank."""
 
     def _open(self) -> None:
         seed = synthetic_seed(self._seed, self._world_size, self._rank)
@@ -33,4 +33,4 @@ class Synthetic(DataSource):
         return self._batch
 
     def restart(self) -> None:
-        """Nothing to do: it is always the same batch."""
+        """No-op: the batch never changes."""

@@ -1,4 +1,4 @@
-"""Shakespeare's *As You Like It*, shipped with the package (``datasets/README.md``)."""
+"""Bundled text: Shakespeare's *As You Like It* (``datasets/README.md``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.training.data._in_memory import DATASETS, InMemory, Table, unpacked
+from gpubench_plugin.training.data._in_memory import DATASETS, InMemory, SampleTable, read_gzip
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -25,7 +25,7 @@ _LENGTH: Final = 64
 
 
 class Text(InMemory):
-    """Characters as tokens, in windows as long as the model's samples, side by side.
+    """Characters as tokens, in consecutive windows of the sequence length.
 
     There are 68 different characters, numbered in the order of their codes. The first nine tenths
     of the play are trained on, the last one is held out; what fills no window is left out.
@@ -34,8 +34,8 @@ class Text(InMemory):
         UsageProblem: a window is longer than what is held out.
     """
 
-    def read(self, workload: Workload[Any]) -> Table:
-        """Windows of one character more than a sample has: each but the last has a target."""
+    def read(self, workload: Workload[Any]) -> SampleTable:
+        """Windows of one extra character, so that every position has a target."""
         tokens = read_text()
         # A model that takes no text says so itself, in batch_of.
         length = workload.tokens_per_sample or _LENGTH
@@ -45,20 +45,20 @@ class Text(InMemory):
                 f"data.source=text: samples of {length} tokens are longer than what is held out; "
                 f"allowed: model.sequence_length up to {len(held_out) - 1}"
             )
-        return Table((_windows(training, length),), (_windows(held_out, length),))
+        return SampleTable((_windows(training, length),), (_windows(held_out, length),))
 
     def batch_of(self, workload: Workload[Any], *columns: Tensor) -> Batch:
-        """Windows."""
+        """Windows as a batch."""
         return workload.from_text(*columns)
 
 
 def read_text(path: Traversable = TEXT) -> NDArray[np.int64]:
-    """The number of every character, from 0 to 67.
+    """Character indices from 0 to 67.
 
     Raises:
         GpubenchError: the file is not the one that was shipped.
     """
-    codes = np.frombuffer(unpacked(path, SHA256).encode("ascii"), dtype=np.uint8)
+    codes = np.frombuffer(read_gzip(path, SHA256).encode("ascii"), dtype=np.uint8)
     return np.unique(codes, return_inverse=True)[1].astype(np.int64)
 
 

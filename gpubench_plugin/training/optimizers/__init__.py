@@ -1,1 +1,1 @@
-"""Optimizers: one module each, a subclass of `base.OptimizerBuilder`."""
+"""Optimizers, one per module, subclasses of `base.OptimizerBuilder`."""

@@ -15,7 +15,7 @@ class AdamW(OptimizerBuilder):
     """``torch.optim.AdamW``."""
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """AdamW with the configured rate and weight decay, betas and epsilon torch's.
+        """AdamW with the configured learning rate and weight decay, and torch's defaults.
 
         Raises:
             Unsupported: a parameter is in fp16, in which squares of gradients below 2.4e-4 and

@@ -1,4 +1,4 @@
-"""The base of all optimizers' builders."""
+"""Optimizer builder base class."""
 
 from __future__ import annotations
 

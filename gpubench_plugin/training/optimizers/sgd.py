@@ -17,7 +17,7 @@ class SGD(OptimizerBuilder):
     can_fuse_sharded = False
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """SGD with the configured rate, momentum and weight decay."""
+        """SGD with the configured learning rate, momentum and weight decay."""
         parameters = list(parameters)
         optimizer = torch.optim.SGD(
             parameters,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
 
-class Schedule(Function[[float], float | None]):
+class LearningRateSchedule(Function[[float], float | None]):
     """The learning rate as a share of the configured one, from 0 (the first step) to 1 (the end).
 
     None where it stays as configured.
@@ -31,4 +31,4 @@ class Schedule(Function[[float], float | None]):
         return LambdaLR(optimizer, lambda step: self(min(step / steps, 1.0)) or 0.0)
 
 
-BASE = Schedule
+BASE = LearningRateSchedule

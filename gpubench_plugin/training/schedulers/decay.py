@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from math import cos, pi
 
-from gpubench_plugin.training.schedulers.base import Schedule
+from gpubench_plugin.training.schedulers.base import LearningRateSchedule
 
 
-@Schedule
+@LearningRateSchedule
 def constant(progress: float) -> None:
-    """The learning rate as configured, at every step."""
+    """Constant learning rate."""
 
 
-@Schedule
+@LearningRateSchedule
 def cosine(progress: float) -> float:
     """Half a cosine from the configured learning rate to zero: slow at both ends.
 
@@ -21,7 +21,7 @@ def cosine(progress: float) -> float:
     return (1 + cos(pi * progress)) / 2
 
 
-@Schedule
+@LearningRateSchedule
 def linear(progress: float) -> float:
-    """A straight line from the configured learning rate to zero."""
+    """Linear decay from the configured learning rate to zero."""
     return 1 - progress

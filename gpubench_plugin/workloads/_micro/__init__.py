@@ -1,20 +1,20 @@
-"""What the benchmarks of single operations share: checks, layouts, observers."""
+"""Shared code of micro benchmarks: checks, layouts, observers."""
 
 from typing import TYPE_CHECKING
 
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.workloads._micro.attention import BACKENDS, attend, flops
-    from gpubench_plugin.workloads._micro.backward import Chains, NodeTimes
+    from gpubench_plugin.workloads._micro.attention import BACKENDS, flops, run_attention
+    from gpubench_plugin.workloads._micro.backward import LinearStacks, NodeTimes
     from gpubench_plugin.workloads._micro.checks import (
         DTYPES,
         TOLERANCES,
-        lacking,
         require_close,
         require_equal,
+        skip_if_unsupported,
     )
-    from gpubench_plugin.workloads._micro.layouts import LAYOUTS, laid_out
+    from gpubench_plugin.workloads._micro.layouts import LAYOUTS, with_layout
     from gpubench_plugin.workloads._micro.parameter_lists import (
         IMPLEMENTATIONS,
         OPTIMIZERS,

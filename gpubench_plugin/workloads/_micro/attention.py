@@ -1,4 +1,4 @@
-"""Which kernel computes scaled dot product attention."""
+"""Selection of the scaled dot product attention kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads._micro.checks import went_wrong
+from gpubench_plugin.workloads._micro.checks import is_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ _FUSED: Final = "_scaled_dot_product_"
 
 
 def flops(batch: int, heads: int, tokens: int, head_size: int, *, backward: bool) -> int:
-    """Two products of tokens × tokens × head_size each, and four more in the backward pass.
+    """Two products of tokens × tokens × head_size, and four more in the backward pass.
 
     What flash attention computes again there is not counted, so that all implementations are
     credited with the same work. Source: Dao et al., FlashAttention, arXiv:2205.14135.
@@ -37,32 +37,36 @@ def flops(batch: int, heads: int, tokens: int, head_size: int, *, backward: bool
     return (6 if backward else 2) * 2 * batch * heads * tokens * tokens * head_size
 
 
-def attend(name: str, compute: Callable[[], Tensor]) -> Tensor:
-    """What `compute` returns with this implementation alone.
+def run_attention(name: str, compute: Callable[[], Tensor]) -> Tensor:
+    """Run `compute` with only this attention implementation enabled.
 
     Raises:
         Unsupported: torch cannot use it for these inputs on this device, or took another.
     """
-    seen = _Fused()
-    with warnings.catch_warnings(record=True) as said:
+    kernels = _FusedKernels()
+    with warnings.catch_warnings(record=True) as caught_warnings:
         warnings.simplefilter("always")
         try:
-            with sdpa_kernel(BACKENDS[name]), seen:
+            with sdpa_kernel(BACKENDS[name]), kernels:
                 result = compute()
         except RuntimeError as error:
-            if went_wrong(error):
+            if is_failure(error):
                 raise
-            reasons = "; ".join(str(warning.message).split("(Triggered")[0] for warning in said)
+            reasons = "; ".join(
+                str(warning.message).split("(Triggered")[0] for warning in caught_warnings
+            )
             first_line = str(error).partition("\n")[0]
             raise Unsupported(f"attention by {name}: {reasons or first_line}") from error
-    taken = ", ".join(sorted(seen.names)) or "math"
-    if (name == "math") != (taken == "math") or (name != "math" and name not in taken):
-        raise Unsupported(f"attention by {name}: torch took {taken} instead")
+    used_kernels = ", ".join(sorted(kernels.names)) or "math"
+    if (name == "math") != (used_kernels == "math") or (
+        name != "math" and name not in used_kernels
+    ):
+        raise Unsupported(f"attention by {name}: torch took {used_kernels} instead")
     return result
 
 
-class _Fused(TorchDispatchMode):
-    """Notes the names of fused kernels; attention by ``math`` has none."""
+class _FusedKernels(TorchDispatchMode):
+    """Records the names of fused kernels; ``math`` attention has none."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch does not declare it

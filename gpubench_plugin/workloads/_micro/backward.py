@@ -1,4 +1,4 @@
-"""Backward passes of several graphs, one after the other or at once, and their nodes' times."""
+"""Sequential or concurrent backward passes of several graphs, and time per node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
 
-class Chains:
+class LinearStacks:
     """As many equal stacks of linear layers as there are `graphs`, which share no parameter.
 
     A ReLU follows each of the `layers`; `size` is a layer's features and the rows of its input.
@@ -33,30 +33,30 @@ class Chains:
         self.losses: Sequence[Tensor] = ()
 
     def forward(self) -> Sequence[Tensor]:
-        """A new graph of each stack; its gradients are forgotten."""
+        """Build a new graph per stack, dropping gradients."""
         for stack in self._stacks:
             stack.zero_grad(set_to_none=True)
         self.losses = [stack(self._input).square().mean() for stack in self._stacks]
         return self.losses
 
     def serial(self) -> None:
-        """The backward passes, one after the other."""
+        """Run the backward passes sequentially."""
         for loss in self.losses:
             loss.backward()
 
     def concurrent(self, threads: ThreadPoolExecutor) -> None:
-        """The backward passes at once, each in a thread of its own."""
-        for done in [threads.submit(loss.backward) for loss in self.losses]:
-            done.result()
+        """Run the backward passes concurrently, one thread each."""
+        for future in [threads.submit(loss.backward) for loss in self.losses]:
+            future.result()
 
     def gradients(self) -> list[Tensor]:
-        """All gradients of the last backward passes, one after the other."""
+        """All gradients of the last backward passes."""
         parameters = (p for stack in self._stacks for p in stack.parameters())
         return [p.grad.clone() for p in parameters if p.grad is not None]
 
 
 class NodeTimes:
-    """Observes backward passes: how long each kind of node of the graph took.
+    """Measures how long each kind of graph node takes in backward passes.
 
     A span goes from the call before a node to the call after it, on the host: on a device that
     runs behind the host it is the time of handing the work over. Where several threads run
@@ -65,45 +65,45 @@ class NodeTimes:
 
     def __init__(self) -> None:
         self._spent_ns: dict[str, int] = defaultdict(int)
-        self._started = threading.local()
+        self._start_times = threading.local()
         self._lock = threading.Lock()
         self._handles: list[Any] = []
 
-    def observe(self, losses: Sequence[Tensor]) -> None:
-        """Hook the nodes of these graphs, instead of those observed before."""
-        self.leave()
+    def hook(self, losses: Sequence[Tensor]) -> None:
+        """Hook the nodes of these graphs, replacing previous hooks."""
+        self.unhook()
         for node in _nodes(losses):
-            self._handles.append(node.register_prehook(self._before))
-            self._handles.append(node.register_hook(self._after(node.name())))
+            self._handles.append(node.register_prehook(self._start_timer))
+            self._handles.append(node.register_hook(self._stop_timer(node.name())))
 
-    def leave(self) -> None:
-        """Take the hooks away: nodes of parameters live as long as these."""
+    def unhook(self) -> None:
+        """Remove the hooks, which would live as long as the parameters."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of node seen, ``AddmmBackward0`` say, without the name space."""
+        """Kinds of nodes seen, such as ``AddmmBackward0``, without namespace."""
         return tuple(sorted(self._spent_ns))
 
     def share(self, kind: str) -> float:
-        """What part of the time of all nodes those of this kind took, since :meth:`reset`."""
+        """Share of all node time taken by this kind since :meth:`reset`."""
         return self._spent_ns[kind] / (sum(self._spent_ns.values()) or 1)
 
     def reset(self) -> None:
-        """Count from zero; the kinds stay known."""
+        """Reset the times; kinds stay known."""
         for kind in self._spent_ns:
             self._spent_ns[kind] = 0
 
-    def _before(self, gradients: object) -> None:
-        self._started.ns = perf_counter_ns()
+    def _start_timer(self, gradients: object) -> None:
+        self._start_times.ns = perf_counter_ns()
 
-    def _after(self, name: str) -> Callable[[object, object], None]:
+    def _stop_timer(self, name: str) -> Callable[[object, object], None]:
         kind = name.rpartition("::")[2]
 
         def spent(inputs: object, outputs: object) -> None:
-            span_ns = perf_counter_ns() - self._started.ns
+            span_ns = perf_counter_ns() - self._start_times.ns
             with self._lock:
                 self._spent_ns[kind] += span_ns
 
@@ -111,13 +111,13 @@ class NodeTimes:
 
 
 def _nodes(losses: Sequence[Tensor]) -> Iterator[Node]:
-    """Every node that leads to the losses, once."""
-    ahead = [loss.grad_fn for loss in losses]
-    seen = set()
-    while ahead:
-        node = ahead.pop()
-        if node is None or node in seen:
+    """Every node reachable from the losses, once."""
+    stack = [loss.grad_fn for loss in losses]
+    visited = set()
+    while stack:
+        node = stack.pop()
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         yield node
-        ahead.extend(following for following, _ in node.next_functions)
+        stack.extend(next_node for next_node, _ in node.next_functions)

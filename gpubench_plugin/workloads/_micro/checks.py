@@ -1,4 +1,4 @@
-"""Checks of an operation: whether it is supported, and right to the precision it computes in."""
+"""Checks of an operation: support and accuracy."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ TOLERANCES: Final = {"fp32": 5e-5, "tf32": 2.0**-8, "fp16": 2.0**-8, "bf16": 2.0
 """Largest relative error of a result, by a precision's ``compute_dtype``."""
 
 
-def require_close(what: str, actual: Tensor, expected: Tensor, *, tolerance: float) -> float:
-    """The norm of the difference over the norm of `expected`.
+def require_close(label: str, actual: Tensor, expected: Tensor, *, tolerance: float) -> float:
+    """Require a small relative error norm, and return it.
 
     Raises:
         CorrectnessError: another shape, a value that is not finite, or a larger error.
     """
     if actual.shape != expected.shape:
         raise CorrectnessError(
-            f"{what}: the shape is {tuple(actual.shape)}, not {tuple(expected.shape)}"
+            f"{label}: the shape is {tuple(actual.shape)}, not {tuple(expected.shape)}"
         )
-    exact = expected.detach().double()
-    error = float((actual.detach().double() - exact).norm() / exact.norm())
+    reference = expected.detach().double()
+    error = float((actual.detach().double() - reference).norm() / reference.norm())
     if not error <= tolerance:  # also where it is no number
         raise CorrectnessError(
-            f"{what}: the relative error is {error:.3g}; allowed: {tolerance:.3g}"
+            f"{label}: the relative error is {error:.3g}; allowed: {tolerance:.3g}"
         )
     return error
 
 
-def require_equal(what: str, actual: Tensor, expected: Tensor) -> None:
-    """Refuse anything but the same bits.
+def require_equal(label: str, actual: Tensor, expected: Tensor) -> None:
+    """Require bitwise equality.
 
     Raises:
         CorrectnessError: they differ.
     """
     if not torch.equal(actual.cpu(), expected.cpu()):
-        raise CorrectnessError(f"{what}: not equal to what it should be")
+        raise CorrectnessError(f"{label}: not equal to what it should be")
 
 
 @contextmanager
-def lacking(what: str) -> Iterator[None]:
-    """Let torch's refusal of an operation be the reason why `what` is unsupported.
+def skip_if_unsupported(label: str) -> Iterator[None]:
+    """Skip if torch refuses the operation `label`.
 
     What torch or the device lacks makes a benchmark unsupported; what goes wrong does not.
 
@@ -66,13 +66,13 @@ def lacking(what: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, TypeError, ValueError) as error:
-        if went_wrong(error):
+        if is_failure(error):
             raise
-        raise Unsupported(f"{what}: {str(error).partition(chr(10))[0]}") from error
+        raise Unsupported(f"{label}: {str(error).partition(chr(10))[0]}") from error
 
 
-def went_wrong(error: Exception) -> bool:
-    """Whether it is no refusal: there was no memory, or a kernel failed."""
+def is_failure(error: Exception) -> bool:
+    """Whether it is a real failure (memory, kernel) rather than a refusal."""
     if isinstance(error, torch.OutOfMemoryError | torch.AcceleratorError):
         return True
     return "DefaultCPUAllocator" in str(error)

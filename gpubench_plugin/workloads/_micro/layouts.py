@@ -1,4 +1,4 @@
-"""The same matrix in other places of memory."""
+"""Matrices in different memory layouts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ LAYOUTS: Final = ("contiguous", "padded", "transposed")
 _GAP = 8
 
 
-def laid_out(matrix: Tensor, layout: str) -> Tensor:
-    """A matrix equal to `matrix`, with the strides of one of the :data:`LAYOUTS`."""
+def with_layout(matrix: Tensor, layout: str) -> Tensor:
+    """Copy `matrix` with the strides of one of :data:`LAYOUTS`."""
     rows, columns = matrix.shape
     match layout:
         case "contiguous":
             return matrix.contiguous()
         case "padded":
-            room = matrix.new_zeros(rows, columns + _GAP)
-            return room[:, :columns].copy_(matrix)
+            buffer = matrix.new_zeros(rows, columns + _GAP)
+            return buffer[:, :columns].copy_(matrix)
         case "transposed":
             return torch.empty_like(matrix.t().contiguous()).copy_(matrix.t()).t()
         case other:

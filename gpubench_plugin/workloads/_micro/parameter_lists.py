@@ -1,4 +1,4 @@
-"""Parameters with gradients, and the implementations of an optimizer that may step them."""
+"""Parameter lists with gradients, and optimizer implementations to step them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from gpubench_plugin.workloads._micro.checks import lacking, require_close
+from gpubench_plugin.workloads._micro.checks import require_close, skip_if_unsupported
 
 IMPLEMENTATIONS: Final[Mapping[str, Mapping[str, bool]]] = {
     "loop": {"foreach": False, "fused": False},
@@ -29,47 +29,47 @@ state are read and written, gradients read."""
 
 
 def parameters(count: int, elements: int, device: torch.device) -> list[Tensor]:
-    """Tensors of random numbers, each with a gradient."""
-    made = [torch.randn(elements, device=device) for _ in range(count)]
-    for parameter in made:
+    """Random tensors with gradients."""
+    tensors = [torch.randn(elements, device=device) for _ in range(count)]
+    for parameter in tensors:
         parameter.grad = torch.randn_like(parameter)
-    return made
+    return tensors
 
 
-def optimizer(name: str, implementation: str, over: Sequence[Tensor]) -> torch.optim.Optimizer:
-    """The optimizer over these parameters.
+def optimizer(name: str, implementation: str, tensors: Sequence[Tensor]) -> torch.optim.Optimizer:
+    """The optimizer for these parameters.
 
     Raises:
         Unsupported: the device or torch lacks this implementation.
     """
     kind, options = OPTIMIZERS[name]
-    with lacking(f"{name}, {implementation}"):
-        return kind(over, **options, **IMPLEMENTATIONS[implementation])  # type: ignore[arg-type] # a sequence will do
+    with skip_if_unsupported(f"{name}, {implementation}"):
+        return kind(tensors, **options, **IMPLEMENTATIONS[implementation])  # type: ignore[arg-type] # a sequence will do
 
 
-def check(name: str, implementation: str, over: Sequence[Tensor], *, steps: int = 2) -> float:
-    """Some steps on copies against the same in double precision by the loop; the largest error.
+def check(name: str, implementation: str, tensors: Sequence[Tensor], *, steps: int = 2) -> float:
+    """Compare some steps with the double precision for-loop implementation; the largest error.
 
     Raises:
         CorrectnessError: it is beyond what single precision explains.
         Unsupported: the device or torch lacks this implementation.
     """
-    actual = [_copy(parameter, parameter.dtype) for parameter in over]
-    exact = [_copy(parameter, torch.float64) for parameter in over]
+    actual = [_copy(parameter, parameter.dtype) for parameter in tensors]
+    reference = [_copy(parameter, torch.float64) for parameter in tensors]
     of_actual = optimizer(name, implementation, actual)
-    of_exact = optimizer(name, "loop", exact)
-    what = f"{name}, {implementation}"
+    of_exact = optimizer(name, "loop", reference)
+    label = f"{name}, {implementation}"
     for _ in range(steps):
-        with lacking(what):  # some find it out only now
+        with skip_if_unsupported(label):  # some find it out only now
             of_actual.step()
         of_exact.step()
     return max(
-        require_close(what, a, e, tolerance=1e-6) for a, e in zip(actual, exact, strict=True)
+        require_close(label, a, e, tolerance=1e-6) for a, e in zip(actual, reference, strict=True)
     )
 
 
 def _copy(parameter: Tensor, dtype: torch.dtype) -> Tensor:
-    copied = parameter.detach().to(dtype, copy=True)
+    clone = parameter.detach().to(dtype, copy=True)
     assert parameter.grad is not None
-    copied.grad = parameter.grad.to(dtype, copy=True)
-    return copied
+    clone.grad = parameter.grad.to(dtype, copy=True)
+    return clone

@@ -1,4 +1,4 @@
-"""Diffusion inference with its denoising steps split over the ranks.
+"""Diffusion inference with denoising steps distributed over ranks.
 
 Every rank holds the whole U-Net and takes a range of steps; what travels is a latent image.
 """
@@ -10,14 +10,14 @@ from gpubench_plugin.workloads.diffusion.workload import Diffusion
 
 if TYPE_CHECKING:
     from gpubench_plugin.workloads.diffusion.pipeline import (
-        Pipeline,
+        DenoisingPipeline,
         build_pipeline,
         ideal_speed_up,
     )
     from gpubench_plugin.workloads.diffusion.schedulers import (
         REMAINDERS,
         SPLIT_SAFE,
-        Schedule,
+        NoiseSchedule,
         steps_of,
     )
     from gpubench_plugin.workloads.diffusion.transport import LENGTH, Header, Transport

@@ -1,4 +1,4 @@
-"""Denoising steps of one sample on one rank, and a log of what that rank did, and when."""
+"""Denoising steps on one rank, with an event log."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.records import Json
     from gpubench_plugin.workloads.base import Workload
-    from gpubench_plugin.workloads.diffusion.schedulers import Schedule
+    from gpubench_plugin.workloads.diffusion.schedulers import NoiseSchedule
 
 
 class EventLog:
-    """Events with their beginning and their length, in seconds since the log was opened.
+    """Events with start and duration in seconds since the log was opened.
 
     It waits for the `device` around each, so it belongs to a call that is not timed.
     """
@@ -33,14 +33,14 @@ class EventLog:
     def __init__(self, device: torch.device, now: Callable[[], float] = perf_counter):
         self._device = device
         self._now = now
-        self._opened = now()
+        self._opened_at = now()
         self.events: list[Json] = []
 
     @contextmanager
-    def during(self, event: str, **facts: object) -> Iterator[None]:
-        """Note the body as an `event`, also where it fails."""
+    def event(self, event: str, **facts: object) -> Iterator[None]:
+        """Log the body as an `event`, even if it fails."""
         synchronize(self._device)
-        began = self._now()
+        started = self._now()
         try:
             yield
         finally:
@@ -49,20 +49,20 @@ class EventLog:
                 {
                     "event": event,
                     **facts,
-                    "at_s": began - self._opened,
-                    "duration_s": self._now() - began,
+                    "at_s": started - self._opened_at,
+                    "duration_s": self._now() - started,
                 }
             )
 
 
-def noted(log: EventLog | None, event: str, **facts: object) -> AbstractContextManager[None]:
-    """The body noted in `log`; without one nothing is noted, and nothing waited for."""
-    return nullcontext() if log is None else log.during(event, **facts)
+def logged(log: EventLog | None, event: str, **facts: object) -> AbstractContextManager[None]:
+    """Log the body in `log`, if any; without one there is no synchronization either."""
+    return nullcontext() if log is None else log.event(event, **facts)
 
 
 @dataclass(eq=False, kw_only=True)
 class Denoising:
-    """Takes any sample through any range of steps; a step depends on nothing outside itself.
+    """Runs any range of steps of any sample, without hidden state.
 
     Latent images are fp32 between the steps, whatever the network computes in. The noise that a
     step draws is seeded by `seed`, sample and step. `texts` are those of the samples,
@@ -71,7 +71,7 @@ class Denoising:
 
     module: nn.Module
     workload: Workload[Any]
-    schedule: Schedule
+    schedule: NoiseSchedule
     precision: Precision
     device: torch.device
     texts: Tensor
@@ -85,19 +85,19 @@ class Denoising:
     def __call__(
         self, latents: Tensor, *, sample: int, steps: range, log: EventLog | None = None
     ) -> Tensor:
-        """The `latents` of the sample with that number, 1×C×H×W, after these steps."""
-        scheduler = self.schedule.beginning_at(steps.start)
+        """Latents of the sample, 1×C×H×W, after these steps."""
+        scheduler = self.schedule.scheduler_at(steps.start)
         for step in steps:
-            with noted(log, "step", sample=sample, step=step):
+            with logged(log, "step", sample=sample, step=step):
                 latents = self._step(scheduler, latents, sample=sample, step=step)
         return latents
 
     def _step(self, scheduler: Any, latents: Tensor, *, sample: int, step: int) -> Tensor:
         timestep = self.schedule.timesteps[step]
-        scaled = latents
+        model_input = latents
         if hasattr(scheduler, "scale_model_input"):
-            scaled = scheduler.scale_model_input(latents, timestep)
-        noise = self._noise(scaled, sample=sample, step=step)
+            model_input = scheduler.scale_model_input(latents, timestep)
+        noise = self._noise(model_input, sample=sample, step=step)
         options: dict[str, Any] = {}
         if self._generator is not None:
             self._generator.manual_seed(seed_of(self.seed, sample, step))
@@ -105,18 +105,18 @@ class Denoising:
         stepped: Tensor = scheduler.step(noise, timestep, latents, return_dict=False, **options)[0]
         return stepped
 
-    def _noise(self, scaled: Tensor, *, sample: int, step: int) -> Tensor:
-        """What the network takes for noise, in the type of the latents."""
-        inputs = scaled.contiguous(memory_format=self.workload.memory_format)
+    def _noise(self, model_input: Tensor, *, sample: int, step: int) -> Tensor:
+        """Noise predicted by the network, in the latents' dtype."""
+        inputs = model_input.contiguous(memory_format=self.workload.memory_format)
         batch = self.precision.convert_batch(Batch(inputs, inputs, (self._texts[sample],)))
         # Times stay as they are: 16 bits do not tell 999 from 1000.
         batch = batch._replace(context=(self.schedule.on_device[step], *batch.context))
         with self.precision.forward_context(self.device):
             predicted = self.workload.forward(self.module, batch)
-        return predicted.to(scaled.dtype)
+        return predicted.to(model_input.dtype)
 
 
 def seed_of(seed: int, sample: int, step: int) -> int:
-    """A seed for the noise of one step of one sample, different for all others."""
+    """Unique seed for the noise of one step of one sample."""
     digest = hashlib.blake2b(f"{seed} {sample} {step}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1  # torch takes 63 bits

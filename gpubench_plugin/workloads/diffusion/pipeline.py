@@ -1,4 +1,4 @@
-"""The pipeline as a thing to measure: samples follow each other through the ranks' steps."""
+"""Diffusion pipeline as a benchmark: samples pass through the ranks in sequence."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from gpubench_plugin.environment import synchronize, timed_s
 from gpubench_plugin.errors import CorrectnessError, Unsupported
 from gpubench_plugin.records import Check, Work
-from gpubench_plugin.workloads.diffusion.denoising import Denoising, EventLog, noted
-from gpubench_plugin.workloads.diffusion.schedulers import Schedule, steps_of
+from gpubench_plugin.workloads.diffusion.denoising import Denoising, EventLog, logged
+from gpubench_plugin.workloads.diffusion.schedulers import NoiseSchedule, steps_of
 from gpubench_plugin.workloads.diffusion.transport import Header, Transport
 from gpubench_plugin.workloads.unet_cond import UNetCond
 
@@ -39,8 +39,8 @@ A few calls of some milliseconds would be no measure for the many that the pipel
 """
 
 
-class Pipeline:
-    """Denoises `samples` in one call of :meth:`step`: every rank its steps of one after the other.
+class DenoisingPipeline:
+    """Denoises `samples` per call of :meth:`step`, each rank running its steps of each sample.
 
     While a sample is on its way to the next rank, this one works on the following sample.
 
@@ -62,23 +62,23 @@ class Pipeline:
     ):
         self._denoising = denoising
         self._workload = workload
-        self._all = steps
-        self._own = steps[rank]
+        self._steps_by_rank = steps
+        self._steps = steps[rank]
         self._rank = rank
         self._latents: tuple[Tensor, ...] = latents.split(1)
         self._transport = transport
         self._barrier = barrier
-        self._keep = keep
+        self._on_events = keep
         self.calls = 0
         self._outputs: list[Tensor] = []
         self._expected: list[Tensor] = []
 
     def step(self) -> None:
-        """All samples through all steps, this rank's part of it: the hot path."""
+        """Run this rank's steps of all samples (hot path)."""
         self._run(None)
 
-    def meet(self) -> None:
-        """Before a call, untimed: nobody begins it before all have ended the one before.
+    def barrier(self) -> None:
+        """Untimed barrier between calls.
 
         Else the first rank would run ahead, and the filling of the pipeline be hidden.
         """
@@ -86,38 +86,40 @@ class Pipeline:
         self._barrier()
 
     def prepare(self, log: Log) -> Check:
-        """Compare every bit with what the last rank computes alone, and time that.
+        """Compare bitwise with the last rank computing alone, and time that.
 
         Raises:
             CorrectnessError: an output differs, or is not finite, or a message is a wrong one.
             MeasurementError: a message did not come.
         """
-        self.meet()
+        self.barrier()
         facts = {"first_step_s": timed_s(self.step, self._latents[0].device)}
-        self.meet()
-        self._log_a_call(log)
+        self.barrier()
+        self._run_logged(log)
         if self._is_last:
-            self._expected, alone_s = self._alone()
+            self._expected, alone_s = self._run_on_one_rank()
             self._require_expected()
-        if len(self._all) > 1:
+        if len(self._steps_by_rank) > 1:
             # What a fact of all ranks is, is the largest: the last rank's.
             facts["one_process_s"] = alone_s if self._is_last else 0.0
-            facts["ideal_speed_up"] = ideal_speed_up(self._all, len(self._latents))
+            facts["ideal_speed_up"] = ideal_speed_up(self._steps_by_rank, len(self._latents))
         return Check(
             correctness={
                 "bitwise_equal_to_one_process": True,
                 "verified_samples": len(self._latents),
-                "steps_of_ranks": [[own.start, own.stop] for own in self._all],
+                "steps_of_ranks": [
+                    [rank_steps.start, rank_steps.stop] for rank_steps in self._steps_by_rank
+                ],
             },
             facts=facts,
         )
 
     def begin(self) -> None:
-        """Forget what came out: the timed calls have to do it again."""
+        """Clear the outputs, which the timed calls must produce again."""
         self._outputs = []
 
     def finish(self) -> Mapping[str, float]:
-        """No facts but those of :meth:`prepare`.
+        """No further facts.
 
         Raises:
             CorrectnessError: what the last timed call left is not what the check did, or nothing.
@@ -130,13 +132,13 @@ class Pipeline:
         return {}
 
     def work(self) -> Work:
-        """This rank's share of the samples: the shares of all add up to their number."""
-        return Work(samples=len(self._latents) * len(self._own) / self._total)
+        """This rank's share of the samples; shares add up to their number."""
+        return Work(samples=len(self._latents) * len(self._steps) / self._total)
 
     def flops_step(self) -> None:
-        """All evaluations of one call on this rank, as one batch of tensors without data."""
-        size = len(self._latents) * len(self._own)
-        workload = self._workload.without_data()
+        """All evaluations of one call on this rank as one fake batch."""
+        size = len(self._latents) * len(self._steps)
+        workload = self._workload.for_fake_tensors()
         with torch.no_grad():
             module = workload.build().eval()
             batch = workload.synthetic_batch(size, device=torch.device("cpu"))
@@ -144,11 +146,11 @@ class Pipeline:
 
     @property
     def _total(self) -> int:
-        return self._all[-1].stop
+        return self._steps_by_rank[-1].stop
 
     @property
     def _is_last(self) -> bool:
-        return self._rank == len(self._all) - 1
+        return self._rank == len(self._steps_by_rank) - 1
 
     def _run(self, log: EventLog | None) -> None:
         self.calls += 1
@@ -156,28 +158,28 @@ class Pipeline:
         with torch.inference_mode():
             for sample in range(len(self._latents)):
                 latents = self._received(sample, log)
-                latents = self._denoising(latents, sample=sample, steps=self._own, log=log)
+                latents = self._denoising(latents, sample=sample, steps=self._steps, log=log)
                 if self._is_last:
                     outputs.append(latents)
                 else:
                     self._send(latents, sample, log)
             if self._transport is not None:
-                with noted(log, "sent"):
+                with logged(log, "sent"):
                     self._transport.flush()
         self._outputs = outputs
 
     def _received(self, sample: int, log: EventLog | None) -> Tensor:
-        """What the rank before made of the sample; on the first rank, what it begins with."""
+        """The sample from the previous rank; on the first rank, its initial latents."""
         if self._transport is None or self._rank == 0:
             return self._latents[sample]
-        header = self._header(sample, self._own.start, receiver=self._rank)
-        with noted(log, "receive", **_told(header)):
+        header = self._header(sample, self._steps.start, receiver=self._rank)
+        with logged(log, "receive", **_header_json(header)):
             return self._transport.receive(header)
 
     def _send(self, latents: Tensor, sample: int, log: EventLog | None) -> None:
         assert self._transport is not None, "a single rank is the last"
-        header = self._header(sample, self._own.stop, receiver=self._rank + 1)
-        with noted(log, "send", **_told(header)):
+        header = self._header(sample, self._steps.stop, receiver=self._rank + 1)
+        with logged(log, "send", **_header_json(header)):
             self._transport.send(latents, header)
 
     def _header(self, sample: int, step: int, *, receiver: int) -> Header:
@@ -192,67 +194,68 @@ class Pipeline:
             shape=tuple(latents.shape),
         )
 
-    def _log_a_call(self, log: Log) -> None:
-        """One call whose events are kept: by this rank all, in the journal their sums."""
-        noted = EventLog(self._latents[0].device)
+    def _run_logged(self, log: Log) -> None:
+        """Run one call with logging: all events to this rank's file, sums to the journal."""
+        event_log = EventLog(self._latents[0].device)
         try:
-            self._run(noted)
+            self._run(event_log)
         finally:  # also of a call that failed: there they are needed most
-            about = {"steps": [self._own.start, self._own.stop], "samples": len(self._latents)}
-            self._keep([{"event": "pipeline", **about}, *noted.events])
-        spent = {
-            f"{kind}_s": sum(e["duration_s"] for e in noted.events if e["event"] == kind)
+            about = {"steps": [self._steps.start, self._steps.stop], "samples": len(self._latents)}
+            self._on_events([{"event": "pipeline", **about}, *event_log.events])
+        seconds_by_kind = {
+            f"{kind}_s": sum(e["duration_s"] for e in event_log.events if e["event"] == kind)
             for kind in ("receive", "step", "send", "sent")
         }
-        log({"event": "pipeline", "rank": self._rank, **about, **spent})
+        log({"event": "pipeline", "rank": self._rank, **about, **seconds_by_kind})
 
-    def _alone(self) -> tuple[list[Tensor], float]:
-        """All samples through all steps on this rank alone, and the seconds that takes."""
-        every, lengths_s = range(self._total), list[float]()
+    def _run_on_one_rank(self) -> tuple[list[Tensor], float]:
+        """All samples through all steps on this rank alone, with the seconds taken."""
+        all_steps, lengths_s = range(self._total), list[float]()
         while not self._timed_enough(lengths_s):
-            began = perf_counter()
+            started = perf_counter()
             with torch.inference_mode():
                 outputs = [
-                    self._denoising(latents, sample=sample, steps=every)
+                    self._denoising(latents, sample=sample, steps=all_steps)
                     for sample, latents in enumerate(self._latents)
                 ]
             synchronize(outputs[0].device)
-            lengths_s.append(perf_counter() - began)
+            lengths_s.append(perf_counter() - started)
         return outputs, median(lengths_s)
 
     def _timed_enough(self, lengths_s: Sequence[float]) -> bool:
-        """Once is enough where there is nothing to compare with."""
-        if len(self._all) == 1:
+        """Whether enough repetitions were timed; one suffices for a single rank."""
+        if len(self._steps_by_rank) == 1:
             return bool(lengths_s)
-        long = sum(lengths_s) >= _LONG_ENOUGH_S or len(lengths_s) >= _MOST_TIMES_ALONE
-        return long and len(lengths_s) >= _TIMES_ALONE
+        is_long_enough = sum(lengths_s) >= _LONG_ENOUGH_S or len(lengths_s) >= _MOST_TIMES_ALONE
+        return is_long_enough and len(lengths_s) >= _TIMES_ALONE
 
     def _require_expected(self) -> None:
         for sample, expected in enumerate(self._expected):
-            found = self._outputs[sample]
+            actual = self._outputs[sample]
             if not bool(expected.isfinite().all()):
                 raise CorrectnessError(f"sample {sample}: the denoised latents are not finite")
-            if not torch.equal(found, expected):
-                different = int((found != expected).sum())
-                error = float((found - expected).abs().max())
+            if not torch.equal(actual, expected):
+                mismatch_count = int((actual != expected).sum())
+                error = float((actual - expected).abs().max())
                 raise CorrectnessError(
-                    f"sample {sample}: {different} of {found.numel()} values differ from those of "
+                    f"sample {sample}: {mismatch_count} of {actual.numel()} values differ from "
+                    "those of "
                     f"one process, by {error:g} at most"
                 )
 
 
 def ideal_speed_up(steps: Sequence[range], samples: int) -> float:
-    """How much faster than one process the ranks are where sending takes no time.
+    """Ideal speed-up over one process with free communication.
 
     The first sample goes through all ranks, each other one follows as soon as the slowest rank
     lets it: with M samples on w ranks of equal steps that is M·w/(M + w - 1), as for the
     micro-batches of Huang et al. 2018 (https://arxiv.org/abs/1811.06965), section 2.3.
     """
-    lengths = [len(own) for own in steps]
+    lengths = [len(rank_steps) for rank_steps in steps]
     return samples * sum(lengths) / (sum(lengths) + (samples - 1) * max(lengths))
 
 
-def _told(header: Header) -> Json:
+def _header_json(header: Header) -> Json:
     size = header.dtype.itemsize * torch.Size(header.shape).numel()
     return {
         "sample": header.sample,
@@ -276,9 +279,9 @@ def build_pipeline(
     backend: str,
     barrier: Callable[[], object],
     hosts: dist.ProcessGroup | None,
-    keep: Callable[[Sequence[Json]], None],
-) -> Pipeline:
-    """The pipeline of `section`, with this rank's part of the work.
+    on_events: Callable[[Sequence[Json]], None],
+) -> DenoisingPipeline:
+    """Build this rank's part of the pipeline of `section`.
 
     Noise and text of every sample are drawn on the host from `seed`, the same on every rank. Of
     `world_size` ranks, whose default process group has that `backend`, no one returns from
@@ -291,7 +294,7 @@ def build_pipeline(
     if not isinstance(workload, UNetCond):
         name = workload.section.name
         raise Unsupported(f"model.name={name}: has no denoising steps; allowed: diffusion")
-    schedule = Schedule(
+    schedule = NoiseSchedule(
         section.scheduler,
         steps=section.denoising_steps,
         beta_schedule=workload.beta_schedule,
@@ -307,7 +310,7 @@ def build_pipeline(
         )
         for number in range(world_size)
     ]
-    drawn = workload.synthetic_batch(
+    initial_batch = workload.synthetic_batch(
         section.samples,
         device=torch.device("cpu"),
         generator=torch.Generator().manual_seed(seed),
@@ -318,18 +321,18 @@ def build_pipeline(
         schedule=schedule,
         precision=precision,
         device=device,
-        texts=drawn.context[-1].to(device),
+        texts=initial_batch.context[-1].to(device),
         seed=seed,
     )
-    return Pipeline(
+    return DenoisingPipeline(
         denoising=denoising,
         workload=workload,
         steps=steps,
         rank=rank,
-        latents=(drawn.targets.contiguous() * schedule.initial_scale).to(device),
+        latents=(initial_batch.targets.contiguous() * schedule.initial_scale).to(device),
         transport=_transport(section, device, backend, hosts) if world_size > 1 else None,
         barrier=barrier,
-        keep=keep,
+        keep=on_events,
     )
 
 

@@ -1,4 +1,4 @@
-"""Noise schedulers whose steps may be split over ranks, and which of the steps a rank takes."""
+"""Noise schedulers whose steps can be split, and the assignment of steps to ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.config import SCHEDULERS
-from gpubench_plugin.errors import Unsupported, not_one_of
+from gpubench_plugin.errors import Unsupported, invalid_choice
 from gpubench_plugin.workloads._transformers import from_library
 
 if TYPE_CHECKING:
@@ -19,37 +19,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitSafe:
-    """A scheduler of diffusers of which any rank can take the steps from some step on.
+class SplittableScheduler:
+    """A stateless diffusers scheduler, which any rank can continue from any step.
 
-    A step that `draws` noise is given a generator; between the `together` evaluations of the
-    network in a step it keeps state. `noises_by_beta` says whether it takes the arguments of the
-    schedule of betas, `options` what else it is made with.
+    A step that `draws_noise` noise is given a generator; between the `evaluations_per_step`
+    evaluations of the network in a step it keeps state. `noises_by_beta` says whether it takes the
+    arguments of the schedule of betas, `options` what else it is made with.
     """
 
-    draws: bool = False
-    together: int = 1
+    draws_noise: bool = False
+    evaluations_per_step: int = 1
     noises_by_beta: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 _UNCLIPPED: Final = {"clip_sample": False}  # as for latent images, which have no bounds
 
-SPLIT_SAFE: Final[Mapping[str, SplitSafe]] = {
-    "ddim": SplitSafe(options=_UNCLIPPED),
-    "ddpm": SplitSafe(draws=True, options=_UNCLIPPED),
-    "euler": SplitSafe(),
-    "euler-ancestral": SplitSafe(draws=True),
-    "flow-match-euler": SplitSafe(noises_by_beta=False),
+SPLIT_SAFE: Final[Mapping[str, SplittableScheduler]] = {
+    "ddim": SplittableScheduler(options=_UNCLIPPED),
+    "ddpm": SplittableScheduler(draws_noise=True, options=_UNCLIPPED),
+    "euler": SplittableScheduler(),
+    "euler-ancestral": SplittableScheduler(draws_noise=True),
+    "flow-match-euler": SplittableScheduler(noises_by_beta=False),
     # Two evaluations per step, of which the second needs the first one's derivative.
-    "heun": SplitSafe(together=2),
-    "lcm": SplitSafe(draws=True),
+    "heun": SplittableScheduler(evaluations_per_step=2),
+    "lcm": SplittableScheduler(draws_noise=True),
 }
 """Of the schedulers that ``diffusion.scheduler`` knows those that keep nothing between steps."""
 
 
-def split_safe(name: str) -> SplitSafe:
-    """The scheduler of that `name`.
+def splittable(name: str) -> SplittableScheduler:
+    """The splittable scheduler called `name`.
 
     Raises:
         Unsupported: it computes a step from the outputs of earlier ones.
@@ -62,11 +62,11 @@ def split_safe(name: str) -> SplitSafe:
     return SPLIT_SAFE[name]
 
 
-class Schedule:
-    """The time steps of one scheduler, and its steps from any of them on.
+class NoiseSchedule:
+    """Time steps of one scheduler, which can be started at any step.
 
     `beta_schedule` says how noise grows with time, as diffusers' schedulers are told. See
-    :class:`SplitSafe` for `together` and `draws`.
+    :class:`SplittableScheduler` for `together` and `draws`.
 
     Raises:
         Unsupported: diffusers is not installed, the steps of the scheduler cannot be split, or it
@@ -76,8 +76,8 @@ class Schedule:
     def __init__(
         self, name: str, *, steps: int, beta_schedule: Mapping[str, Any], device: torch.device
     ):
-        kind = split_safe(name)
-        self.together, self.draws = kind.together, kind.draws
+        kind = splittable(name)
+        self.together, self.draws = kind.evaluations_per_step, kind.draws_noise
         (scheduler_class,) = from_library(
             f"diffusion.scheduler={name}", "diffusers", SCHEDULERS[name]
         )
@@ -98,16 +98,16 @@ class Schedule:
 
     @property
     def total(self) -> int:
-        """Evaluations of the network per sample: not always the number of steps asked for."""
+        """Network evaluations per sample, which may differ from the number of steps."""
         return len(self.timesteps)
 
     @property
     def initial_scale(self) -> float:
-        """The standard deviation of the noise that the first step begins with."""
+        """Standard deviation of the initial noise."""
         return float(getattr(self._template, "init_noise_sigma", 1.0))
 
-    def beginning_at(self, step: int) -> Any:
-        """A scheduler of diffusers that has yet to do `step` and those after it."""
+    def scheduler_at(self, step: int) -> Any:
+        """A diffusers scheduler positioned before `step`."""
         scheduler = copy.copy(self._template)
         if hasattr(scheduler, "set_begin_index"):  # else it goes by the time step alone
             scheduler.set_begin_index(step)
@@ -123,7 +123,7 @@ _REFUSE: Final = "refuse"
 def steps_of(
     rank: int, *, world_size: int, total: int, remainder: str = _REFUSE, together: int = 1
 ) -> range:
-    """The steps of `rank` among `total`, counted from zero.
+    """Steps of `rank` among `total`, counted from zero.
 
     Without a `remainder` they start at ``rank * (total // world_size)``; who takes what is left is
     one of :data:`REMAINDERS`, and ``refuse`` refuses that. As many evaluations as `together` make
@@ -135,57 +135,62 @@ def steps_of(
         UsageProblem: there is no such remainder.
     """
     if remainder not in (_REFUSE, *REMAINDERS):
-        raise not_one_of("diffusion.remainder", remainder, (_REFUSE, *REMAINDERS))
+        raise invalid_choice("diffusion.remainder", remainder, (_REFUSE, *REMAINDERS))
     if world_size > total:
         raise Unsupported(
             f"diffusion.denoising_steps: {total} steps leave some of {world_size} ranks without "
             f"any; allowed: {world_size} steps or more"
         )
-    rest = total % world_size
-    if rest and remainder == _REFUSE:
+    remaining = total % world_size
+    if remaining and remainder == _REFUSE:
         raise Unsupported(
             f"diffusion.denoising_steps: {total} steps do not divide among {world_size} ranks, "
-            f"{rest} would be left out; allowed: a multiple of {world_size}, or "
-            f"diffusion.remainder={_listed(_fitting(world_size, total, together))}"
+            f"{remaining} would be left out; allowed: a multiple of {world_size}, or "
+            f"diffusion.remainder={_listed(_valid_remainders(world_size, total, together))}"
         )
-    bounds = _bounds(world_size, total, remainder)
-    if torn := _torn(bounds, together):
+    boundaries = _bounds(world_size, total, remainder)
+    if split_rank := _split_rank(boundaries, together):
         raise Unsupported(
-            f"diffusion.denoising_steps: between ranks {torn - 1} and {torn}, at {bounds[torn]} of "
+            f"diffusion.denoising_steps: between ranks {split_rank - 1} and {split_rank}, at "
+            f"{boundaries[split_rank]} of "
             f"{total}, a step of {together} evaluations would be torn apart; "
-            f"{_instead(world_size, total, together)}"
+            f"{_alternative_hint(world_size, total, together)}"
         )
-    return range(bounds[rank], bounds[rank + 1])
+    return range(boundaries[rank], boundaries[rank + 1])
 
 
 def _bounds(world_size: int, total: int, remainder: str) -> list[int]:
-    """Where the ranks' steps begin, and at the end the `total`."""
-    share, rest = divmod(total, world_size)
-    extra = [0] * world_size
+    """First step of each rank, followed by `total`."""
+    base_count, extra_count = divmod(total, world_size)
+    extra_steps = [0] * world_size
     if remainder == "first":
-        extra[0] = rest
+        extra_steps[0] = extra_count
     elif remainder == "last":
-        extra[-1] = rest
+        extra_steps[-1] = extra_count
     elif remainder == "spread":
-        extra[:rest] = [1] * rest
-    return [rank * share + sum(extra[:rank]) for rank in range(world_size + 1)]
+        extra_steps[:extra_count] = [1] * extra_count
+    return [rank * base_count + sum(extra_steps[:rank]) for rank in range(world_size + 1)]
 
 
-def _torn(bounds: list[int], together: int) -> int:
-    """The first rank that would begin inside a step of the solver; 0 if none does."""
-    return next((rank for rank, bound in enumerate(bounds[:-1]) if bound % together), 0)
+def _split_rank(boundaries: list[int], together: int) -> int:
+    """First rank that would start inside a solver step; 0 if none."""
+    return next((rank for rank, boundary in enumerate(boundaries[:-1]) if boundary % together), 0)
 
 
-def _fitting(world_size: int, total: int, together: int) -> list[str]:
-    """The ways to place the remainder that tear no step apart."""
-    return [way for way in REMAINDERS if not _torn(_bounds(world_size, total, way), together)]
+def _valid_remainders(world_size: int, total: int, together: int) -> list[str]:
+    """Remainder options that split no solver step."""
+    return [
+        option
+        for option in REMAINDERS
+        if not _split_rank(_bounds(world_size, total, option), together)
+    ]
 
 
-def _instead(world_size: int, total: int, together: int) -> str:
-    if total % world_size and (ways := _fitting(world_size, total, together)):
-        return f"allowed: diffusion.remainder={_listed(ways)}"
+def _alternative_hint(world_size: int, total: int, together: int) -> str:
+    if total % world_size and (options := _valid_remainders(world_size, total, together)):
+        return f"allowed: diffusion.remainder={_listed(options)}"
     return "choose another number of steps or ranks"
 
 
-def _listed(ways: list[str]) -> str:
-    return " or ".join(ways) if ways else f"<none of {', '.join(REMAINDERS)} fits>"
+def _listed(options: list[str]) -> str:
+    return " or ".join(options) if options else f"<none of {', '.join(REMAINDERS)} fits>"

@@ -1,4 +1,4 @@
-"""Transport of latent images from rank to rank, each behind a header of fixed size.
+"""Transfer of latents between ranks, each message with a fixed-size header.
 
 gloo itself detects no mismatch: a tensor too short for what waits for it arrives without a word,
 one of another type as garbage, and one too long ends the process. So the header comes first.
@@ -27,7 +27,7 @@ _DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a message is: which `sample`, after which steps, what tensor, from and to which rank.
+    """Message header: call, sample, step, ranks, dtype and shape.
 
     `call` counts the calls of the pipeline, `step` is the one that is to be done next.
     """
@@ -40,17 +40,17 @@ class Header:
     dtype: torch.dtype
     shape: tuple[int, ...]
 
-    def encoded(self) -> Tensor:
-        """The header as `LENGTH` integers."""
+    def encode(self) -> Tensor:
+        """Encode the header as `LENGTH` integers."""
         counts = (self.call, self.sample, self.step, self.sender, self.receiver)
         shape = (len(self.shape), *self.shape, *([0] * (LENGTH - _FIXED - len(self.shape))))
         return torch.tensor((_MAGIC, *counts, _DTYPES.index(self.dtype), *shape))
 
     @classmethod
-    def decoded(cls, numbers: Tensor) -> Self | None:
-        """The header that was :meth:`encoded`; None of `numbers` that are no header."""
-        magic, call, sample, step, sender, receiver, dtype, ndim, *shape = numbers.tolist()
-        if magic != _MAGIC or not (0 <= dtype < len(_DTYPES) and 0 <= ndim <= len(shape)):
+    def decode(cls, numbers: Tensor) -> Self | None:
+        """Decode a header; None if invalid."""
+        magic_number, call, sample, step, sender, receiver, dtype, ndim, *shape = numbers.tolist()
+        if magic_number != _MAGIC or not (0 <= dtype < len(_DTYPES) and 0 <= ndim <= len(shape)):
             return None
         return cls(
             call=call,
@@ -74,7 +74,7 @@ HOST = torch.device("cpu")
 
 
 class Transport:
-    """Sends without waiting, and receives what it was told to expect.
+    """Sends asynchronously, and receives expected messages.
 
     Tensors go through the default process group: with NCCL from device to device, with gloo from
     host to host, `staged` through the host where they live on a device. Headers travel between
@@ -93,36 +93,36 @@ class Transport:
         headers: dist.ProcessGroup | None = None,
     ):
         self._device = device
-        self._wire = HOST if staged else device
+        self._transfer_device = HOST if staged else device
         self._timeout = timeout
         self._headers = headers
         # What is still on its way, with the tensors that must not be freed before.
         self._pending: list[tuple[Header, dist.Work | None, Tensor]] = []
 
     def send(self, latents: Tensor, header: Header) -> None:
-        """Begin to send `latents`; they may not be changed before :meth:`flush`."""
-        payload = latents.to(self._wire).contiguous()
-        head = header.encoded()
+        """Start sending `latents`, which must not change before :meth:`flush`."""
+        payload = latents.to(self._transfer_device).contiguous()
+        head = header.encode()
         try:
-            first = dist.isend(head, header.receiver, group=self._headers)
+            header_work = dist.isend(head, header.receiver, group=self._headers)
             second = dist.isend(payload, header.receiver)
         except RuntimeError as error:
-            raise _lost(f"rank {header.sender} could not send {header}", error) from error
-        self._pending += [(header, first, head), (header, second, payload)]
+            raise _lost_error(f"rank {header.sender} could not send {header}", error) from error
+        self._pending += [(header, header_work, head), (header, second, payload)]
 
     def flush(self) -> None:
-        """Return once everything was sent.
+        """Wait until everything was sent.
 
         Raises:
             MeasurementError: it was not taken in time, or the other rank is gone.
         """
         for header, work, tensor in self._pending:
-            what = f"rank {header.sender} waited until its message was taken: {header}"
-            self._wait(what, work, tensor)
+            context = f"rank {header.sender} waited until its message was taken: {header}"
+            self._wait(context, work, tensor)
         self._pending.clear()
 
     def receive(self, expected: Header) -> Tensor:
-        """The latents that `expected` describes.
+        """Receive the latents described by `expected`.
 
         Raises:
             CorrectnessError: something else came; nothing more can be received then.
@@ -130,23 +130,23 @@ class Transport:
         """
         head = torch.zeros(LENGTH, dtype=torch.int64)
         self._fill(head, expected, self._headers)
-        if (came := Header.decoded(head)) != expected:
-            sent = came or f"what begins with {int(head[0])} and is no header"
-            raise CorrectnessError(f"{_waited_for(expected)}, and was sent {sent}")
-        payload = torch.empty(expected.shape, dtype=expected.dtype, device=self._wire)
+        if (header := Header.decode(head)) != expected:
+            description = header or f"what begins with {int(head[0])} and is no header"
+            raise CorrectnessError(f"{_wait_text(expected)}, and was sent {description}")
+        payload = torch.empty(expected.shape, dtype=expected.dtype, device=self._transfer_device)
         self._fill(payload, expected, None)
         return payload.to(self._device)
 
     def _fill(self, tensor: Tensor, expected: Header, group: dist.ProcessGroup | None) -> None:
-        what = _waited_for(expected)
+        context = _wait_text(expected)
         try:
             work = dist.irecv(tensor, expected.sender, group=group)
         except RuntimeError as error:
-            raise _lost(what, error) from error
-        self._wait(what, work, tensor)
+            raise _lost_error(context, error) from error
+        self._wait(context, work, tensor)
 
-    def _wait(self, what: str, work: dist.Work | None, tensor: Tensor) -> None:
-        began = monotonic()
+    def _wait(self, context: str, work: dist.Work | None, tensor: Tensor) -> None:
+        started = monotonic()
         try:
             if work is None:  # of a rank that is no part of the group
                 return
@@ -158,16 +158,16 @@ class Transport:
                 work.wait()
         except RuntimeError as error:
             limit_s = self._timeout.total_seconds()
-            if monotonic() - began >= limit_s:
-                problem = f"{what} for {limit_s:g} s (diffusion.receive_timeout_s)"
-                raise MeasurementError(problem) from error
-            raise _lost(what, error) from error
+            if monotonic() - started >= limit_s:
+                message = f"{context} for {limit_s:g} s (diffusion.receive_timeout_s)"
+                raise MeasurementError(message) from error
+            raise _lost_error(context, error) from error
 
 
-def _waited_for(expected: Header) -> str:
+def _wait_text(expected: Header) -> str:
     return f"rank {expected.receiver} waited for {expected}"
 
 
-def _lost(what: str, error: RuntimeError) -> MeasurementError:
-    said = str(error).partition("\n")[0]
-    return MeasurementError(f"{what}: {said}")
+def _lost_error(context: str, error: RuntimeError) -> MeasurementError:
+    reason = str(error).partition("\n")[0]
+    return MeasurementError(f"{context}: {reason}")

@@ -1,4 +1,4 @@
-"""The U-Net that a pipeline of denoising steps runs: Stable Diffusion's, or a small stand-in."""
+"""U-Net of the diffusion pipeline: Stable Diffusion's, or a small stand-in."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads.unet_cond import UNetCond, UNetCondSection
 
 
-class Denoised(NamedTuple):
-    """What a U-Net of diffusers returns."""
+class UNetOutput(NamedTuple):
+    """Output of a diffusers U-Net."""
 
     sample: Tensor
 
 
 class DummyUNet(nn.Module):
-    """Convolutions down and up again with a skip between, told the time step and the text.
+    """Small U-Net with one skip connection, conditioned on time step and text.
 
     It stands in for a U-Net: its inputs and outputs, one level of `width` channels, and little to
     compute.
@@ -35,7 +35,9 @@ class DummyUNet(nn.Module):
         self.up = nn.Conv2d(width, width, 3, padding=1)
         self.outward = nn.Conv2d(2 * width, channels, 3, padding=1)
 
-    def forward(self, sample: Tensor, timestep: Tensor, encoder_hidden_states: Tensor) -> Denoised:
+    def forward(
+        self, sample: Tensor, timestep: Tensor, encoder_hidden_states: Tensor
+    ) -> UNetOutput:
         """The noise in `sample`, noised latent images, N×C×H×W, of which H and W are even.
 
         `timestep` is how far the noising has gone, one number for all or N of them, and
@@ -44,15 +46,15 @@ class DummyUNet(nn.Module):
         text = encoder_hidden_states.mean(dim=1)
         time = timestep.expand(len(sample)).to(text.dtype)[:, None] / 1000
         condition = self.condition(torch.cat([text, time], dim=1))
-        fine = silu(self.inward(sample))
-        coarse = silu(self.down(fine) + condition[:, :, None, None])
-        coarse = silu(self.middle(coarse))
-        raised = silu(self.up(interpolate(coarse, scale_factor=2.0)))
-        return Denoised(self.outward(torch.cat([fine, raised], dim=1)))
+        fine_features = silu(self.inward(sample))
+        coarse_features = silu(self.down(fine_features) + condition[:, :, None, None])
+        coarse_features = silu(self.middle(coarse_features))
+        upsampled = silu(self.up(interpolate(coarse_features, scale_factor=2.0)))
+        return UNetOutput(self.outward(torch.cat([fine_features, upsampled], dim=1)))
 
 
 class DiffusionModelSection(UNetCondSection):
-    """The network of Stable Diffusion 1.5, unless it is the stand-in."""
+    """Network of Stable Diffusion 1.5, or the stand-in."""
 
     unet: Literal["dummy", "conditional"] = Field(
         "conditional", description="What denoises: a small stand-in, or diffusers' U-Net"

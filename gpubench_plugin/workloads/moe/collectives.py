@@ -1,4 +1,4 @@
-"""Collectives through which gradients flow."""
+"""Differentiable collectives."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sc
 
 
 def all_to_all(
-    rows: Tensor, *, received: list[int], sent: list[int], group: dist.ProcessGroup
+    rows: Tensor, *, receive_sizes: list[int], send_sizes: list[int], group: dist.ProcessGroup
 ) -> Tensor:
-    """The rows that all ranks of `group` have for this one, in the order of ranks.
+    """Rows that all ranks of `group` send to this one, in rank order.
 
-    `sent` says how many of this rank's `rows` go to each, `received` how many come from each.
-    It returns when they are there; on CUDA, when the stream will wait for them.
+    `send_sizes` says how many of this rank's `rows` go to each, `receive_sizes` how many come from
+    each. It returns when they are there; on CUDA, when the stream will wait for them.
     """
-    arriving = funcol.all_to_all_single_autograd(rows, received, sent, group)
+    arriving = funcol.all_to_all_single_autograd(rows, receive_sizes, send_sizes, group)
     if not isinstance(arriving, funcol.AsyncCollectiveTensor):
         return arriving
     arrived = arriving.trigger_wait()
@@ -34,53 +34,53 @@ def all_to_all(
     return arriving if arriving.requires_grad else arrived
 
 
-def exchanged_counts(counts: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """From ranks × n counts for each rank to ranks × n counts from each rank; no gradients."""
-    received = torch.empty_like(counts)
-    dist.all_to_all_single(received, counts.contiguous(), group=group)
-    return received
+def exchange_counts(counts: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """Exchange counts, ranks × n to and from each rank; not differentiable."""
+    received_counts = torch.empty_like(counts)
+    dist.all_to_all_single(received_counts, counts.contiguous(), group=group)
+    return received_counts
 
 
 def all_gather(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Every rank's `rows`, equally many of each, in the order of ranks."""
+    """Concatenate equally sized `rows` of all ranks, in rank order."""
     return _applied(_gathered, rows, group, adjoint=_scattered)
 
 
 def reduce_scatter(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The sum over the ranks of `rows`, of which each rank gets its part."""
+    """Sum `rows` over ranks and return this rank's part."""
     return _applied(_scattered, rows, group, adjoint=_gathered)
 
 
-def copied_to(rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-    """`rows`, which all ranks of `group` have; their gradient is the sum of all ranks'.
+def copy_to_group(rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    """Identity on replicated `rows`; the gradient is summed over ranks.
 
-    Source of this and of :func:`summed_over`: the functions f and g of Shoeybi et al., Megatron-LM,
-    section 3, https://arxiv.org/abs/1909.08053
+    Source of this and of :func:`all_reduce_sum`: the functions f and g of Shoeybi et al.,
+    Megatron-LM, section 3, https://arxiv.org/abs/1909.08053
     """
     return rows if group is None else _applied(_same, rows, group, adjoint=_sum)
 
 
-def summed_over(rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-    """The sum of `rows` over the ranks of `group`, on every rank."""
+def all_reduce_sum(rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    """Sum of `rows` over the ranks of `group`, on every rank."""
     return rows if group is None else _applied(_sum, rows, group, adjoint=_same)
 
 
 def _gathered(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-    whole = rows.new_empty((len(rows) * group.size(), *rows.shape[1:]))
-    _gather(whole, rows.contiguous(), group=group)
-    return whole
+    output = rows.new_empty((len(rows) * group.size(), *rows.shape[1:]))
+    _gather(output, rows.contiguous(), group=group)
+    return output
 
 
 def _scattered(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-    own = rows.new_empty((len(rows) // group.size(), *rows.shape[1:]))
-    _reduce_scatter(own, rows.contiguous(), group=group)
-    return own
+    output = rows.new_empty((len(rows) // group.size(), *rows.shape[1:]))
+    _reduce_scatter(output, rows.contiguous(), group=group)
+    return output
 
 
 def _sum(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-    whole = rows.clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(whole, group=group)
-    return whole
+    total = rows.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total, group=group)
+    return total
 
 
 def _same(rows: Tensor, group: dist.ProcessGroup) -> Tensor:

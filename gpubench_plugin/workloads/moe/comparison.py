@@ -1,4 +1,4 @@
-"""Comparison of a layer on its ranks with one process that has all tokens and all experts."""
+"""Comparison of a distributed MoE layer with a single process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.workloads.moe.dispatchers.base import compute_dtype
-from gpubench_plugin.workloads.moe.experts.base import Experts, gated
+from gpubench_plugin.workloads.moe.experts.base import Experts, swiglu
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def reference(
     shares: Sequence[Tensor], *, router: Router, w_in: Tensor, w_out: Tensor
 ) -> tuple[list[Tensor], Tensor]:
-    """The outputs for the `shares` of tokens that ranks have, and the sum of balancing losses.
+    """Outputs for the ranks' `shares` of tokens, and the summed balancing loss.
 
     One process computes them without any of the layer's machinery.
 
@@ -35,14 +35,18 @@ def reference(
     inputs = tokens.to(compute_dtype(tokens))
     experts = torch.cat([routing.experts for routing in routings])
     weights = torch.cat([routing.weights for routing in routings])
-    if routings[0].kept is not None:
-        kept = torch.cat([routing.kept for routing in routings if routing.kept is not None])
-        experts = torch.where(kept, experts, -1)
+    if routings[0].kept_mask is not None:
+        kept_mask = torch.cat(
+            [routing.kept_mask for routing in routings if routing.kept_mask is not None]
+        )
+        experts = torch.where(kept_mask, experts, -1)
     total = torch.zeros(tokens.shape, dtype=torch.float32, device=tokens.device)
     for expert in range(len(w_in)):
         token, choice = (experts == expert).nonzero(as_tuple=True)
-        computed = gated(inputs[token] @ w_in[expert]) @ w_out[expert]
-        total = total.index_add(0, token, computed.float() * weights[token, choice].unsqueeze(1))
+        expert_outputs = swiglu(inputs[token] @ w_in[expert]) @ w_out[expert]
+        total = total.index_add(
+            0, token, expert_outputs.float() * weights[token, choice].unsqueeze(1)
+        )
     outputs = total.to(tokens.dtype).split([len(share) for share in shares])
     return list(outputs), torch.stack([routing.balancing_loss for routing in routings]).sum()
 
@@ -55,8 +59,8 @@ taken in another order.
 """
 
 
-def compared(
-    made: Construction,
+def compare(
+    built: Construction,
     placement: Placement,
     layer: MoELayer,
     *,
@@ -64,7 +68,7 @@ def compared(
     output: Tensor | None,
     with_gradients: bool,
 ) -> dict[str, Any]:
-    """The relative errors of the `layer`'s last call, in the norm of each tensor.
+    """Relative error norms of the `layer`'s last call, by tensor.
 
     Nothing is exchanged: every rank computes all ranks' tokens by itself.
 
@@ -72,12 +76,12 @@ def compared(
         CorrectnessError: one is beyond the tolerance.
     """
     assert output is not None
-    expected = _expected(made, placement, with_gradients=with_gradients)
-    found = {"output": output}
+    expected = _expected(built, placement, with_gradients=with_gradients)
+    actual = {"output": output}
     if with_gradients:
-        found |= _gradients(layer, tokens)
-    errors = {name: _error(found[name], expected[name]) for name in found}
-    tolerance = TOLERANCES[made.precision.compute_dtype]
+        actual |= _gradients(layer, tokens)
+    errors = {name: _error(actual[name], expected[name]) for name in actual}
+    tolerance = TOLERANCES[built.precision.compute_dtype]
     for name, error in errors.items():
         if not error <= tolerance:  # also where it is not a number
             raise CorrectnessError(
@@ -87,7 +91,7 @@ def compared(
     return {
         "error_against_one_process": errors,
         "tolerance": tolerance,
-        "experts_of_rank": list(placement.own),
+        "experts_of_rank": list(placement.own_experts),
     }
 
 
@@ -97,48 +101,51 @@ def _gradients(layer: MoELayer, tokens: Tensor) -> dict[str, Tensor]:
     (router,) = (parameter.grad for parameter in layer.router.parameters())  # type: ignore[attr-defined] # a module
     assert tokens.grad is not None
     assert router is not None
-    inwards, outwards = experts.gradients()
-    return {"dX": tokens.grad, "dW_in": inwards, "dW_out": outwards, "dRouter": router}
+    grad_in, grad_out = experts.gradients()
+    return {"dX": tokens.grad, "dW_in": grad_in, "dW_out": grad_out, "dRouter": router}
 
 
 def _expected(
-    made: Construction, placement: Placement, *, with_gradients: bool
+    built: Construction, placement: Placement, *, with_gradients: bool
 ) -> dict[str, Tensor]:
-    """The output for this rank's tokens, and its part of the gradients."""
-    own = made.groups.tokens
-    shares = [made.tokens(index).requires_grad_() for index in range(own.size)]
-    router = made.router()
+    """Expected output for this rank's tokens, and its part of the gradients."""
+    token_axis = built.groups.tokens
+    shares = [built.tokens(index).requires_grad_() for index in range(token_axis.size)]
+    router = built.router()
     w_in, w_out = (
-        made.precision.convert_batch(weight).to(made.device).requires_grad_()
-        for weight in made.all_weights()
+        built.precision.convert_batch(weight).to(built.device).requires_grad_()
+        for weight in built.all_weights()
     )
-    with torch.set_grad_enabled(with_gradients), made.precision.forward_context(made.device):
+    with torch.set_grad_enabled(with_gradients), built.precision.forward_context(built.device):
         outputs, balancing = reference(shares, router=router, w_in=w_in, w_out=w_out)
     if not with_gradients:
-        return {"output": outputs[own.index]}
-    cotangents = [made.cotangent(index) for index in range(own.size)]
+        return {"output": outputs[token_axis.index]}
+    cotangents = [built.cotangent(index) for index in range(token_axis.size)]
     torch.autograd.backward((*outputs, balancing), (*cotangents, torch.ones_like(balancing)))
-    gradients = (shares[own.index].grad, router.weight.grad, w_in.grad, w_out.grad)
-    tokens, routing, inwards, outwards = (_given(gradient) for gradient in gradients)
-    mine = list(placement.own)
-    index, of = made.groups.tensor.index, made.groups.tensor.size
-    columns = slice(index * made.section.hidden // of, (index + 1) * made.section.hidden // of)
-    halves = inwards[mine].unflatten(2, (2, -1))[..., columns]
+    gradients = (shares[token_axis.index].grad, router.weight.grad, w_in.grad, w_out.grad)
+    tokens, routing, grad_in, grad_out = (_require_gradient(gradient) for gradient in gradients)
+    own_experts = list(placement.own_experts)
+    index, tensor_size = built.groups.tensor.index, built.groups.tensor.size
+    columns = slice(
+        index * built.section.hidden // tensor_size,
+        (index + 1) * built.section.hidden // tensor_size,
+    )
+    gate_and_up = grad_in[own_experts].unflatten(2, (2, -1))[..., columns]
     return {
-        "output": outputs[own.index].detach(),
+        "output": outputs[token_axis.index].detach(),
         "dX": tokens,
-        "dW_in": halves.flatten(2),
-        "dW_out": outwards[mine][:, columns],
+        "dW_in": gate_and_up.flatten(2),
+        "dW_out": grad_out[own_experts][:, columns],
         "dRouter": routing,
     }
 
 
-def _given(gradient: Tensor | None) -> Tensor:
+def _require_gradient(gradient: Tensor | None) -> Tensor:
     assert gradient is not None
     return gradient
 
 
-def _error(found: Tensor, expected: Tensor) -> float:
-    """The norm of the difference over that of what is expected."""
-    difference = (found.double() - expected.double()).norm()
+def _error(actual: Tensor, expected: Tensor) -> float:
+    """Norm of the difference over the norm of the expected value."""
+    difference = (actual.double() - expected.double()).norm()
     return float(difference / expected.double().norm().clamp_min(torch.finfo(torch.double).tiny))

@@ -1,4 +1,4 @@
-"""From the keys to the layer of one rank."""
+"""Construction of one rank's MoE layer from the configuration."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import distributed as dist
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads.moe import rank_sorters
 from gpubench_plugin.workloads.moe.dispatchers import dispatcher_for
-from gpubench_plugin.workloads.moe.dispatchers.base import visits_of
+from gpubench_plugin.workloads.moe.dispatchers.base import slot_counts
 from gpubench_plugin.workloads.moe.experts import KINDS
 from gpubench_plugin.workloads.moe.experts.base import (
     Experts,
     StackedExperts,
-    drawn,
-    drawn_router,
+    draw_router,
     uniform,
+    weights,
 )
 from gpubench_plugin.workloads.moe.groups import Placement
-from gpubench_plugin.workloads.moe.layer import MoELayer, captured
-from gpubench_plugin.workloads.moe.pinned_cache import offloaded
+from gpubench_plugin.workloads.moe.layer import MoELayer, capture_router
+from gpubench_plugin.workloads.moe.pinned_cache import offload
 from gpubench_plugin.workloads.moe.routing import Router
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _COTANGENT_STREAM = 2**31 + 2**30
 
 
 class Construction:
-    """Makes the tokens, the placement and the layer of one rank, all from `seed`.
+    """Builds tokens, placement and layer of one rank from `seed`.
 
     Raises:
         Unsupported: the experts, the cache, the capture or the drawing cannot be had on this
@@ -71,56 +71,56 @@ class Construction:
                 "moe.device_initialisation: the device is the CPU, where weights are drawn anyway; "
                 "use --device=cuda, or false"
             )
-        self._sorter = rank_sorters.built(section.rank_sorter, groups)
+        self._sorter = rank_sorters.build_sorter(section.rank_sorter, groups)
         # Refuses what does not fit before the ranks exchange anything.
         dispatcher_for(section.dispatcher, self._placement_in(range(section.experts)), groups)
 
     @property
     def drawn_on(self) -> str:
-        """The device that weights are drawn on."""
+        """Device on which weights are drawn."""
         return str(self.device) if self.section.device_initialisation else "cpu"
 
     def tokens(self, index: int) -> Tensor:
-        """The tokens of the rank with that `index` among those with different ones."""
+        """Tokens of the rank with that `index` on the token axis."""
         return self._inputs(_TOKENS_STREAM + index)
 
     def cotangent(self, index: int) -> Tensor:
-        """What the gradient of that rank's output is."""
+        """Cotangent of that rank's output."""
         return self._inputs(_COTANGENT_STREAM + index)
 
     def router(self) -> Router:
-        """The router, the same on every rank."""
-        weight = drawn_router(self.section, seed=self.seed, device=self.drawn_on)
+        """The router, equal on every rank."""
+        weight = draw_router(self.section, seed=self.seed, device=self.drawn_on)
         module = self.precision.convert_module(Router(self.section, weight))
         return cast("Router", module.to(self.device))
 
     def weights(self, experts: tuple[int, ...], *, drawn_on: str) -> tuple[Tensor, Tensor]:
-        """This rank's slices of the `experts`, drawn on a device of one's choice."""
+        """This rank's slices of `experts`, drawn on the given device."""
         part = (self.groups.tensor.index, self.groups.tensor.size)
-        return drawn(self.section, experts, seed=self.seed, device=drawn_on, part=part)
+        return weights(self.section, experts, seed=self.seed, device=drawn_on, tensor_part=part)
 
     def all_weights(self) -> tuple[Tensor, Tensor]:
-        """Those of all experts, whole and in the order of their numbers, drawn on the CPU."""
-        return drawn(self.section, range(self.section.experts), seed=self.seed)
+        """Weights of all experts in order, drawn on the CPU."""
+        return weights(self.section, range(self.section.experts), seed=self.seed)
 
     def placement(self) -> Placement:
-        """Who has which expert, as the rank sorter says; every rank must ask for it."""
+        """Placement of experts by the rank sorter; must be called on every rank."""
         name = self.section.rank_sorter
         loads = [0.0] * self.section.experts if name == "none" else self._loads()
         order = rank_sorters.sorted_experts(self._sorter, loads, self.groups.expert.size, name=name)
         return self._placement_in(order)
 
     def layer(self, placement: Placement) -> MoELayer:
-        """The layer, on the device, with the experts of this rank."""
+        """This rank's layer, on the device."""
         section = self.section
         experts = self._experts(placement)
         size = section.pinned_cache
         cached = (
-            offloaded(experts, size=size) if size and isinstance(experts, StackedExperts) else None
+            offload(experts, size=size) if size and isinstance(experts, StackedExperts) else None
         )
         router = self.router()
         if section.graph_capture:
-            replayed = captured(router, self.tokens(self.groups.tokens.index))
+            replayed = capture_router(router, self.tokens(self.groups.tokens.index))
         return MoELayer(
             router=replayed if section.graph_capture else router,
             dispatcher=dispatcher_for(section.dispatcher, placement, self.groups),
@@ -130,7 +130,7 @@ class Construction:
 
     def _experts(self, placement: Placement) -> Experts:
         kind = KINDS[self.section.expert_kind]
-        module = kind(*self.weights(placement.own, drawn_on=self.drawn_on))
+        module = kind(*self.weights(placement.own_experts, drawn_on=self.drawn_on))
         return cast("Experts", self.precision.convert_module(module).to(self.device))
 
     def _placement_in(self, order: range | tuple[int, ...]) -> Placement:
@@ -138,17 +138,17 @@ class Construction:
         return Placement(tuple(order), ranks=expert.size, rank=expert.index)
 
     def _inputs(self, stream: int) -> Tensor:
-        """Tokens of variance one, drawn on the CPU."""
+        """Tokens of unit variance, drawn on the CPU."""
         shape = (self.section.tokens, self.section.width)
         drawn_here = uniform(shape, bound=3**0.5, seed=self.seed, stream=stream, device="cpu")
         converted: Tensor = self.precision.convert_batch(drawn_here)
         return converted.to(self.device)
 
     def _loads(self) -> list[float]:
-        """How many tokens visit each expert, over all ranks."""
+        """Token count per expert over all ranks."""
         with torch.no_grad():
             routing = self.router()(self.tokens(self.groups.tokens.index))
-            visits = visits_of(routing.experts.flatten(), self.section.experts)
+            visits = slot_counts(routing.experts.flatten(), self.section.experts)
         if self.groups.tokens.group is not None:
             dist.all_reduce(visits, group=self.groups.tokens.group)
         return [float(load) for load in visits.tolist()]

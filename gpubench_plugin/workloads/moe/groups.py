@@ -1,4 +1,4 @@
-"""Process groups of a mixture-of-experts layer: data, expert, tensor; and each rank's experts."""
+"""Process groups of an MoE layer (data, expert, tensor), and expert placement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """The ranks that differ from this one along one direction; it is the one of number `index`.
+    """The ranks along one parallel dimension, of which this is number `index`.
 
     `group` is None where this rank is alone.
     """
@@ -34,7 +34,7 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelGroups:
-    """The process groups of one rank.
+    """Process groups of one rank.
 
     Ranks are numbered tensor first, then expert, then data, as in Megatron-Core: rank =
     (data · experts' size + expert) · tensor's size + tensor. The ranks of `expert` share the
@@ -46,41 +46,43 @@ class ParallelGroups:
     expert: Axis = Axis()
     tensor: Axis = Axis()
     tokens: Axis = Axis()
-    made: list[dist.ProcessGroup] = field(default_factory=list)
+    created_groups: list[dist.ProcessGroup] = field(default_factory=list)
     """Groups that were made for this, and that :meth:`close` ends."""
 
     @classmethod
     def of(cls, section: MoeSection, *, rank: int, world_size: int) -> Self:
-        """The groups of `rank`; every rank must ask for them, since they are made together.
+        """Create the groups of `rank`; must be called on every rank.
 
         Raises:
             Unsupported: the sizes do not divide the number of ranks, or the experts.
         """
         tensor, expert, data = sizes(section, world_size)
         grid = torch.arange(world_size).view(data, expert, tensor)
-        made: list[dist.ProcessGroup] = []
+        created: list[dist.ProcessGroup] = []
 
         def axis(rows: Tensor, size: int) -> Axis:
             members: list[list[int]] = rows.reshape(-1, size).tolist()
             (index,) = (row.index(rank) for row in members if rank in row)
-            return Axis(size=size, index=index, group=_joined(members, rank, world_size, made))
+            return Axis(
+                size=size, index=index, group=_create_groups(members, rank, world_size, created)
+            )
 
         return cls(
             tensor=axis(grid, tensor),
             expert=axis(grid.transpose(1, 2), expert),
             data=axis(grid.permute(1, 2, 0), data),
             tokens=axis(grid.permute(2, 0, 1), data * expert),
-            made=made,
+            created_groups=created,
         )
 
     def close(self) -> None:
-        """Leave the groups that were made here."""
-        while self.made:
-            dist.destroy_process_group(self.made.pop())
+        """Destroy the groups created here."""
+        while self.created_groups:
+            dist.destroy_process_group(self.created_groups.pop())
 
 
 def sizes(section: MoeSection, world_size: int) -> tuple[int, int, int]:
-    """The sizes of the axes tensor, expert and data on `world_size` ranks.
+    """Sizes of the tensor, expert and data axes on `world_size` ranks.
 
     Raises:
         Unsupported: they do not divide the number of ranks, or the experts.
@@ -88,45 +90,47 @@ def sizes(section: MoeSection, world_size: int) -> tuple[int, int, int]:
     tensor = section.tensor_parallel
     if world_size % tensor:
         raise _not_divided("moe.tensor_parallel", tensor, f"{world_size} ranks", world_size)
-    left = world_size // tensor
-    expert = section.expert_parallel or left
-    if left % expert:
-        raise _not_divided("moe.expert_parallel", expert, f"{left} ranks", left)
+    remaining_ranks = world_size // tensor
+    expert = section.expert_parallel or remaining_ranks
+    if remaining_ranks % expert:
+        raise _not_divided(
+            "moe.expert_parallel", expert, f"{remaining_ranks} ranks", remaining_ranks
+        )
     if section.experts % expert:
-        below, above = section.experts // expert * expert, -(-section.experts // expert) * expert
-        nearest = f"{above}" if not below else f"{below} or {above}"
+        lower, upper = section.experts // expert * expert, -(-section.experts // expert) * expert
+        suggestion = f"{upper}" if not lower else f"{lower} or {upper}"
         raise Unsupported(
             f"moe.experts={section.experts}: {expert} ranks cannot take equally many; allowed: "
-            f"multiples of {expert}, for example {nearest}, or another moe.expert_parallel"
+            f"multiples of {expert}, for example {suggestion}, or another moe.expert_parallel"
         )
-    return tensor, expert, left // expert
+    return tensor, expert, remaining_ranks // expert
 
 
-def _not_divided(key: str, value: int, what: str, of: int) -> Unsupported:
-    allowed = ", ".join(str(n) for n in range(1, of + 1) if of % n == 0)
-    return Unsupported(f"{key}={value}: does not divide {what}; allowed: {allowed}")
+def _not_divided(key: str, value: int, description: str, total: int) -> Unsupported:
+    allowed = ", ".join(str(n) for n in range(1, total + 1) if total % n == 0)
+    return Unsupported(f"{key}={value}: does not divide {description}; allowed: {allowed}")
 
 
-def _joined(
-    members: Sequence[list[int]], rank: int, world_size: int, made: list[dist.ProcessGroup]
+def _create_groups(
+    partitions: Sequence[list[int]], rank: int, world_size: int, created: list[dist.ProcessGroup]
 ) -> dist.ProcessGroup | None:
-    """The group of this `rank` among `members`, which together are all ranks."""
-    if len(members[0]) == 1:
+    """The group of this `rank` among `partitions`, which partition all ranks."""
+    if len(partitions[0]) == 1:
         return None
-    if len(members[0]) == world_size:
+    if len(partitions[0]) == world_size:
         return dist.group.WORLD
-    own = None
-    for ranks in members:  # every rank takes part in making every group
+    own_group = None
+    for ranks in partitions:  # every rank takes part in making every group
         group = dist.new_group(ranks)
         if rank in ranks:
-            made.append(group)
-            own = group
-    return own
+            created.append(group)
+            own_group = group
+    return own_group
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The experts in the `order` in which `ranks` take them, equally many each.
+    """Experts in the `order` assigned to `ranks`, equally many each.
 
     Places are numbered over all ranks: rank r has places r·n to (r + 1)·n − 1. `rank` is this one.
     """
@@ -137,17 +141,17 @@ class Placement:
 
     @property
     def experts(self) -> int:
-        """The number of experts, and of places."""
+        """Number of experts and slots."""
         return len(self.order)
 
     @property
     def per_rank(self) -> int:
-        """Experts of each rank."""
+        """Experts per rank."""
         return self.experts // self.ranks
 
     @property
-    def own(self) -> tuple[int, ...]:
-        """The experts of this rank, in its order."""
+    def own_experts(self) -> tuple[int, ...]:
+        """Experts of this rank in order."""
         start = self.rank * self.per_rank
         return self.order[start : start + self.per_rank]
 
@@ -159,11 +163,11 @@ class Placement:
     def _places(self) -> dict[torch.device, Tensor]:
         return {}
 
-    def places(self, experts: Tensor) -> Tensor:
-        """The place of each of `experts`."""
+    def slots(self, experts: Tensor) -> Tensor:
+        """Slots of `experts`."""
         if self._is_in_order:
             return experts
         if experts.device not in self._places:  # copied to a device once
-            places = torch.tensor([self.order.index(e) for e in range(self.experts)])
-            self._places[experts.device] = places.to(experts.device)
+            slot_of_expert = torch.tensor([self.order.index(e) for e in range(self.experts)])
+            self._places[experts.device] = slot_of_expert.to(experts.device)
         return self._places[experts.device][experts]

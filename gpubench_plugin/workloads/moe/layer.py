@@ -1,4 +1,4 @@
-"""A mixture-of-experts layer: a router, dispatch to the experts, the experts, and the way back."""
+"""MoE layer: router, dispatch, experts, combine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads.moe.collectives import copied_to, summed_over
+from gpubench_plugin.workloads.moe.collectives import all_reduce_sum, copy_to_group
 from gpubench_plugin.workloads.moe.dispatchers.base import COMBINE, DISPATCH
 from gpubench_plugin.workloads.moe.routing import Router, Routing
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch import distributed as dist
 
-    from gpubench_plugin.workloads.moe.dispatchers.base import Dispatcher, Travel
+    from gpubench_plugin.workloads.moe.dispatchers.base import Dispatcher, DispatchState
 
 
 ROUTER: Final = "router"
@@ -31,7 +31,7 @@ Stage = tuple[str, Callable[[Any], Any]]
 
 
 class MoELayer(nn.Module):
-    """A mixture of experts: ``output, balancing_loss = layer(tokens)``.
+    """A mixture-of-experts layer: ``output, balancing_loss = layer(tokens)``.
 
     `router` maps tokens to a routing, `experts` rows and their counts to rows. On the ranks of
     `tensor` the experts are slices, whose outputs are summed.
@@ -52,34 +52,34 @@ class MoELayer(nn.Module):
         self._tensor = tensor
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The output (tokens × width) for `tokens`, and the weighted loss that balances experts."""
+        """Output (tokens × width) for `tokens`, and the weighted balancing loss."""
         routing = self.router(tokens)
-        travel = self.dispatcher.dispatch_preprocess(tokens, routing)
-        travel = self.dispatcher.dispatch(travel)
-        travel = self.dispatcher.dispatch_postprocess(travel)
-        travel = self._computed(travel)
-        travel = self.dispatcher.combine_preprocess(travel)
-        travel = self.dispatcher.combine(travel)
-        return self.dispatcher.combine_postprocess(travel), routing.balancing_loss
+        state = self.dispatcher.dispatch_preprocess(tokens, routing)
+        state = self.dispatcher.dispatch(state)
+        state = self.dispatcher.dispatch_postprocess(state)
+        state = self._run_experts(state)
+        state = self.dispatcher.combine_preprocess(state)
+        state = self.dispatcher.combine(state)
+        return self.dispatcher.combine_postprocess(state), routing.balancing_loss
 
     def stages(self, tokens: Tensor) -> list[Stage]:
-        """The router and the phases, each a function of what the one before gave.
+        """The router and the phases as functions of the previous stage's result.
 
         The first is given anything. They are what :meth:`forward` runs, one by one.
         """
-        way = self.dispatcher
-        first: Stage = (DISPATCH[0], partial(way.dispatch_preprocess, tokens))
-        rest = [(name, getattr(way, name)) for name in (*DISPATCH[1:], *COMBINE)]
-        rest.insert(len(DISPATCH) - 1, (EXPERTS, self._computed))
-        return [(ROUTER, lambda _: self.router(tokens)), first, *rest]
+        dispatcher = self.dispatcher
+        first_stage: Stage = (DISPATCH[0], partial(dispatcher.dispatch_preprocess, tokens))
+        other_stages = [(name, getattr(dispatcher, name)) for name in (*DISPATCH[1:], *COMBINE)]
+        other_stages.insert(len(DISPATCH) - 1, (EXPERTS, self._run_experts))
+        return [(ROUTER, lambda _: self.router(tokens)), first_stage, *other_stages]
 
-    def _computed(self, travel: Travel) -> Travel:
-        rows = self.experts(copied_to(travel.rows, self._tensor), travel.counts)
-        return replace(travel, rows=summed_over(rows, self._tensor))
+    def _run_experts(self, state: DispatchState) -> DispatchState:
+        rows = self.experts(copy_to_group(state.rows, self._tensor), state.counts)
+        return replace(state, rows=all_reduce_sum(rows, self._tensor))
 
 
-def captured(router: Router, tokens: Tensor) -> nn.Module:
-    """`router` as CUDA graphs of its forward and backward pass, for tokens shaped as `tokens`.
+def capture_router(router: Router, tokens: Tensor) -> nn.Module:
+    """Capture `router` as forward and backward CUDA graphs for the shape of `tokens`.
 
     The graphs are replayed in place of launching the router. It is the part of the layer whose
     shapes are fixed: what follows depends on where tokens go, and asks the host for lengths.
@@ -93,12 +93,12 @@ def captured(router: Router, tokens: Tensor) -> nn.Module:
             "use --device=cuda, or false"
         )
     sample = tokens.detach().requires_grad_()
-    plain = torch.cuda.make_graphed_callables(_Plain(router), (sample,))
-    return Replayed(plain)
+    graphed = torch.cuda.make_graphed_callables(_TensorRouter(router), (sample,))
+    return GraphedRouter(graphed)
 
 
-class _Plain(nn.Module):
-    """A router that gives tensors only, as capturing asks for."""
+class _TensorRouter(nn.Module):
+    """Router that returns a tuple of tensors, as capture requires."""
 
     def __init__(self, router: Router):
         super().__init__()
@@ -109,13 +109,13 @@ class _Plain(nn.Module):
         return tuple(part for part in routing if part is not None)
 
 
-class Replayed(nn.Module):
-    """A captured router that gives a routing."""
+class GraphedRouter(nn.Module):
+    """Captured router that returns a routing."""
 
-    def __init__(self, plain: Callable[..., Any]):
+    def __init__(self, graphed: Callable[..., Any]):
         super().__init__()
-        self._plain = plain
+        self._graphed = graphed
 
     def forward(self, tokens: Tensor) -> Routing:
-        """The routing of `tokens`, in buffers that the next call overwrites."""
-        return Routing(*self._plain(tokens))
+        """Routing of `tokens`, in buffers overwritten by the next call."""
+        return Routing(*self._graphed(tokens))

@@ -1,4 +1,4 @@
-"""A mixture-of-experts layer or a phase of it under measurement, its FLOPs and phase times."""
+"""MoE layer or phase as a benchmark, with FLOPs and phase times."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import distributed as dist
 from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin.environment import timed_s
-from gpubench_plugin.errors import CorrectnessError, Unsupported, not_one_of
+from gpubench_plugin.errors import CorrectnessError, Unsupported, invalid_choice
 from gpubench_plugin.records import Check, Work
-from gpubench_plugin.workloads.moe.comparison import compared
+from gpubench_plugin.workloads.moe.comparison import compare
 from gpubench_plugin.workloads.moe.construction import Construction
 from gpubench_plugin.workloads.moe.experts.grouped import Grouped
 from gpubench_plugin.workloads.moe.layer import EXPERTS, PHASES, ROUTER
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from gpubench_plugin.config import MoeSection
-    from gpubench_plugin.workloads.moe.dispatchers.base import Travel
+    from gpubench_plugin.workloads.moe.dispatchers.base import DispatchState
     from gpubench_plugin.workloads.moe.layer import Stage
 
 
-def run_even_loads(
+def run_fake_call(
     section: MoeSection, *, ranks: int, rows: int, router: bool, experts: bool, backward: bool
 ) -> None:
-    """Run what one of `ranks` that share the experts computes of one call, with `rows` of visits.
+    """Run one of `ranks`' share of a call with `rows` evenly distributed assignments.
 
     The matrix products run on tensors without data, for a FLOP counter.
 
@@ -43,7 +43,7 @@ def run_even_loads(
     2·width·experts by the router and 6·width·hidden for each expert visited, and three times as
     much with the `backward` pass.
     """
-    hidden = section.hidden // section.tensor_parallel
+    part_hidden = section.hidden // section.tensor_parallel
     per_rank = section.experts // ranks
     with FakeTensorMode(), torch.set_grad_enabled(backward):
         if router:
@@ -54,8 +54,8 @@ def run_even_loads(
         if experts:
             inputs = torch.empty(rows, section.width, requires_grad=backward)
             module = Grouped(
-                torch.empty(per_rank, section.width, 2 * hidden),
-                torch.empty(per_rank, hidden, section.width),
+                torch.empty(per_rank, section.width, 2 * part_hidden),
+                torch.empty(per_rank, part_hidden, section.width),
             )
             counts = torch.empty(per_rank, dtype=torch.int64)
             output = module(inputs, counts)
@@ -64,7 +64,7 @@ def run_even_loads(
 
 
 def phase_times(stages: Iterable[Stage], *, device: torch.device, calls: int) -> dict[str, float]:
-    """The median over some `calls` of each stage's seconds, by name; each feeds the next.
+    """Median seconds of each stage over `calls`, by name; each stage feeds the next.
 
     They are calls of their own beside the timed ones.
 
@@ -73,9 +73,9 @@ def phase_times(stages: Iterable[Stage], *, device: torch.device, calls: int) ->
     is part of it.
     """
     measured = _on_stream if device.type == "cuda" else _on_host
-    way = list(stages)
-    rows = [measured(way) for _ in range(calls)]
-    return {name: median(row[place] for row in rows) for place, (name, _) in enumerate(way)}
+    stage_list = list(stages)
+    rows = [measured(stage_list) for _ in range(calls)]
+    return {name: median(row[index] for row in rows) for index, (name, _) in enumerate(stage_list)}
 
 
 def _on_host(stages: list[Stage]) -> list[float]:
@@ -111,8 +111,8 @@ _PHASE_CALLS: Final = 11
 """Calls whose median is a phase's time in the record."""
 
 
-class MeasuredLayer:
-    """One `part` of the layer that `construction` makes: a call of :meth:`step` runs it once.
+class MoESubject:
+    """One `part` of the layer of `construction`; each call of :meth:`step` runs it once.
 
     ``forward`` and the phases run without gradients. ``forward-backward`` computes those of tokens
     and weights, and sums a weight's over the ranks that share it. A phase gets what the phases
@@ -127,7 +127,7 @@ class MeasuredLayer:
 
     def __init__(self, part: str, construction: Construction):
         if part not in PARTS:
-            raise not_one_of("part of a MoE layer", part, PARTS)
+            raise invalid_choice("part of a MoE layer", part, PARTS)
         section = construction.section
         if section.pinned_cache and part == FORWARD_BACKWARD:
             raise Unsupported(
@@ -135,12 +135,12 @@ class MeasuredLayer:
                 f"{FORWARD!r}, or set null"
             )
         self.part = part
-        self._made = construction
+        self._construction = construction
         self._placement = construction.placement()
         self._layer = construction.layer(self._placement)
-        way = self._layer.dispatcher
-        if part in PHASES and part != EXPERTS and way.idles_in(part):
-            raise Unsupported(f"the dispatcher {type(way).__name__} does nothing in {part}")
+        dispatcher = self._layer.dispatcher
+        if part in PHASES and part != EXPERTS and dispatcher.is_noop(part):
+            raise Unsupported(f"the dispatcher {type(dispatcher).__name__} does nothing in {part}")
         index = construction.groups.tokens.index
         self._tokens = construction.tokens(index).requires_grad_()
         self._cotangent = construction.cotangent(index)
@@ -154,34 +154,36 @@ class MeasuredLayer:
         }.get(part, self._forward)
 
     def step(self) -> None:
-        """The part, once: the hot path."""
+        """Run the part once (hot path)."""
         self._run()
         self.calls += 1
 
     def prepare(self, log: object) -> Check:
-        """Compare with one process that has all tokens and all experts, untimed.
+        """Compare with a single process with all tokens and experts, untimed.
 
         Raises:
             CorrectnessError: an error is beyond what the precision explains, or weights drawn on
                 the CPU and on the device differ.
         """
         if self.part == INITIALISATION:
-            return self._same_weights_everywhere()
+            return self._compare_initialisation()
         is_phase = self.part in (ROUTER, *PHASES)
         # Of a phase it is its own part of the first pass through the stages up to it.
-        first_step_s = timed_s(self._alone(self.part) if is_phase else self.step, self._made.device)
+        first_step_s = timed_s(
+            self._single_phase_step(self.part) if is_phase else self.step, self._construction.device
+        )
         if is_phase:
             self.step()  # the whole layer, whose output is compared
-        arrived, _ = self._before(EXPERTS)
+        arrived, _ = self._phase_input(EXPERTS)
         if is_phase:
-            self._run = self._alone(self.part)
+            self._run = self._single_phase_step(self.part)
         with_gradients = not isinstance(self._layer.experts, CachedExperts)
         if with_gradients:
             self._forward_backward()
-        self._note_load(arrived)
+        self._record_load(arrived)
         # From here on nothing is exchanged: a rank that gives up lets no other wait.
-        errors = compared(
-            self._made,
+        errors = compare(
+            self._construction,
             self._placement,
             self._layer,
             tokens=self._tokens,
@@ -191,12 +193,12 @@ class MeasuredLayer:
         return Check(correctness=errors, facts={"first_step_s": first_step_s})
 
     def begin(self) -> None:
-        """Count the hits of the cache from zero."""
+        """Reset the cache's hit counts."""
         if isinstance(self._layer.experts, CachedExperts):
-            self._layer.experts.cache.forget_counts()
+            self._layer.experts.cache.reset_counts()
 
     def finish(self) -> Mapping[str, float]:
-        """The time of each phase, measured now; the load of this rank; what was dropped.
+        """Phase times (measured now), this rank's load, and dropped tokens.
 
         Raises:
             CorrectnessError: an output of the last call is not finite.
@@ -210,25 +212,27 @@ class MeasuredLayer:
         if self.part in (FORWARD, FORWARD_BACKWARD):
             with torch.no_grad(), self._context():
                 stages = self._layer.stages(self._tokens)
-                times = phase_times(stages, device=self._made.device, calls=_PHASE_CALLS)
+                times = phase_times(stages, device=self._construction.device, calls=_PHASE_CALLS)
             facts |= {f"phase_{name}_s": seconds for name, seconds in times.items()}
         if self._output is not None and not bool(torch.isfinite(self._output).all()):
             raise CorrectnessError("the layer's output is not finite")
         return facts
 
     def work(self) -> Work:
-        """The tokens of one call on this rank; none are computed by drawing weights."""
+        """Tokens of one call on this rank; none for initialisation."""
         if self.part == INITIALISATION:
             return Work()
-        shared = self._made.groups.tensor.size  # ranks with the same tokens count them once
-        return Work(tokens=self._made.section.tokens / shared)
+        tensor_size = (
+            self._construction.groups.tensor.size
+        )  # ranks with the same tokens count them once
+        return Work(tokens=self._construction.section.tokens / tensor_size)
 
     def flops_step(self) -> None:
-        """The router and the experts on tensors without data, with as many rows as they have."""
+        """Router and experts on fake tensors, with the actual number of rows."""
         if self.part in (FORWARD, FORWARD_BACKWARD, ROUTER, EXPERTS):
-            run_even_loads(
-                self._made.section,
-                ranks=self._made.groups.expert.size,
+            run_fake_call(
+                self._construction.section,
+                ranks=self._construction.groups.expert.size,
                 rows=self._rows,
                 router=self.part != EXPERTS,
                 experts=self.part != ROUTER,
@@ -236,7 +240,7 @@ class MeasuredLayer:
             )
 
     def _context(self) -> Any:
-        return self._made.precision.forward_context(self._made.device)
+        return self._construction.precision.forward_context(self._construction.device)
 
     def _forward(self) -> None:
         with torch.no_grad(), self._context():
@@ -252,8 +256,8 @@ class MeasuredLayer:
         self._output = output.detach()
 
     def _sum_gradients(self) -> None:
-        """Of a weight that several ranks have, each computed the gradient by its own tokens."""
-        groups = self._made.groups
+        """Sum gradients of weights replicated on ranks with different tokens."""
+        groups = self._construction.groups
         for module, group in (
             (self._layer.router, groups.tokens.group),
             (self._layer.experts, groups.data.group),
@@ -263,14 +267,14 @@ class MeasuredLayer:
                     dist.all_reduce(parameter.grad, group=group)
 
     def _initialise(self) -> None:
-        own = self._placement.own
-        weights = self._made.weights(own, drawn_on=self._made.drawn_on)
+        own_experts = self._placement.own_experts
+        weights = self._construction.weights(own_experts, drawn_on=self._construction.drawn_on)
         for weight in weights:
-            weight.to(self._made.device)
+            weight.to(self._construction.device)
 
-    def _alone(self, part: str) -> Callable[[], None]:
-        """A step that runs `part` on what the stages before it gave once."""
-        value, run = self._before(part)
+    def _single_phase_step(self, part: str) -> Callable[[], None]:
+        """A step that runs only `part`, on precomputed input."""
+        value, run = self._phase_input(part)
 
         def step() -> None:
             with torch.no_grad(), self._context():
@@ -278,8 +282,8 @@ class MeasuredLayer:
 
         return step
 
-    def _before(self, part: str) -> tuple[Any, Callable[[Any], object]]:
-        """What the stages before `part` give, and the function that is `part`."""
+    def _phase_input(self, part: str) -> tuple[Any, Callable[[Any], object]]:
+        """Input of `part`, and the function that runs it."""
         value: Any = None
         with torch.no_grad(), self._context():
             for name, run in self._layer.stages(self._tokens):
@@ -288,27 +292,27 @@ class MeasuredLayer:
                 value = run(value)
         return value, run
 
-    def _note_load(self, arrived: Travel) -> None:
-        """The rows that this rank computes, over those of an even share; what was dropped."""
-        section, kept = self._made.section, arrived.routing.kept
-        self._rows = int(arrived.counts.sum())
+    def _record_load(self, state: DispatchState) -> None:
+        """Record this rank's load relative to an even share, and dropped assignments."""
+        section, kept_mask = self._construction.section, state.routing.kept_mask
+        self._rows = int(state.counts.sum())
         self._facts = {"expert_load": self._rows / (section.tokens * section.top_k)}
-        if kept is not None:
-            self._facts["dropped_fraction"] = 1.0 - float(kept.float().mean())
+        if kept_mask is not None:
+            self._facts["dropped_fraction"] = 1.0 - float(kept_mask.float().mean())
             self._facts["expert_capacity"] = float(capacity(section, section.tokens))
 
-    def _same_weights_everywhere(self) -> Check:
-        own = self._placement.own
-        device = str(self._made.device)
+    def _compare_initialisation(self) -> Check:
+        own_experts = self._placement.own_experts
+        device = str(self._construction.device)
         if device == "cpu":
             return Check()
         pairs = zip(
-            self._made.weights(own, drawn_on="cpu"),
-            self._made.weights(own, drawn_on=device),
+            self._construction.weights(own_experts, drawn_on="cpu"),
+            self._construction.weights(own_experts, drawn_on=device),
             strict=True,
         )
         if not all(on_cpu.equal(on_device.cpu()) for on_cpu, on_device in pairs):
             raise CorrectnessError(
-                f"seed {self._made.seed} gives other weights on {device} than on the CPU"
+                f"seed {self._construction.seed} gives other weights on {device} than on the CPU"
             )
         return Check(correctness={"initialised_alike_on": ["cpu", device]})

@@ -1,4 +1,4 @@
-"""Experts in pinned host memory, of which the device holds those that were used last."""
+"""Experts in pinned host memory with an LRU cache on the device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads.moe.experts.base import gated, on_host
+from gpubench_plugin.workloads.moe.experts.base import host_counts, swiglu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,49 +20,49 @@ if TYPE_CHECKING:
 
 
 class ExpertCache:
-    """Places on a device for `size` of the experts whose weights the host keeps.
+    """Device slots for `size` experts whose weights are on the host.
 
     The one used longest ago gives way. A copy waits on the device's stream for the products that
     still read what it overwrites, and the host waits for none.
     """
 
-    def __init__(self, kept: Sequence[Weights], *, size: int, device: torch.device):
-        self._kept = kept
-        self._places = [
-            tuple(torch.empty_like(weight, device=device) for weight in kept[0])
-            for _ in range(min(size, len(kept)))
+    def __init__(self, host_weights: Sequence[Weights], *, size: int, device: torch.device):
+        self._host_weights = host_weights
+        self._slots = [
+            tuple(torch.empty_like(weight, device=device) for weight in host_weights[0])
+            for _ in range(min(size, len(host_weights)))
         ]
-        self._held: OrderedDict[int, int] = OrderedDict()
+        self._slot_of_expert: OrderedDict[int, int] = OrderedDict()
         self.hits = 0
         self.misses = 0
 
     def weights(self, expert: int) -> Weights:
-        """The weights of `expert`, on the device."""
-        if expert in self._held:
+        """Weights of `expert` on the device."""
+        if expert in self._slot_of_expert:
             self.hits += 1
-            self._held.move_to_end(expert)
+            self._slot_of_expert.move_to_end(expert)
         else:
             self.misses += 1
             self._load(expert)
-        w_in, w_out = self._places[self._held[expert]]
+        w_in, w_out = self._slots[self._slot_of_expert[expert]]
         return w_in, w_out
 
-    def forget_counts(self) -> None:
-        """Count hits and misses from zero."""
+    def reset_counts(self) -> None:
+        """Reset hits and misses."""
         self.hits = self.misses = 0
 
     def _load(self, expert: int) -> None:
-        if len(self._held) < len(self._places):
-            place = len(self._held)
+        if len(self._slot_of_expert) < len(self._slots):
+            slot = len(self._slot_of_expert)
         else:
-            _, place = self._held.popitem(last=False)
-        for target, source in zip(self._places[place], self._kept[expert], strict=True):
+            _, slot = self._slot_of_expert.popitem(last=False)
+        for target, source in zip(self._slots[slot], self._host_weights[expert], strict=True):
             target.copy_(source, non_blocking=True)
-        self._held[expert] = place
+        self._slot_of_expert[expert] = slot
 
 
 class CachedExperts:
-    """Experts one after another, their weights from a cache; for inference only.
+    """Sequential experts with cached weights, for inference only.
 
     One without rows is neither computed nor loaded.
     """
@@ -71,19 +71,19 @@ class CachedExperts:
         self.cache = cache
 
     def __call__(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """The outputs of all experts, in their order."""
+        """Outputs of all experts in order."""
         outputs = []
-        for expert, part in enumerate(rows.split(on_host(counts, len(rows)))):
+        for expert, part in enumerate(rows.split(host_counts(counts, len(rows)))):
             if len(part):
                 w_in, w_out = self.cache.weights(expert)
-                outputs.append(gated(part @ w_in) @ w_out)
+                outputs.append(swiglu(part @ w_in) @ w_out)
         return torch.cat(outputs) if outputs else rows.clone()
 
 
-def offloaded(
+def offload(
     experts: StackedExperts, *, size: int, pin: Callable[[Tensor], Tensor] = Tensor.pin_memory
 ) -> CachedExperts:
-    """`experts` moved into pinned memory, of which `size` fit on their device at a time.
+    """Move `experts` to pinned memory with `size` device slots.
 
     Raises:
         Unsupported: their device is none to which pinned memory speeds up copies.
@@ -95,8 +95,8 @@ def offloaded(
             f"{device.type}; use --device=cuda, or null"
         )
     with torch.no_grad():
-        kept = [
+        host_weights = [
             (pin(w_in.cpu()), pin(w_out.cpu()))
             for w_in, w_out in zip(experts.w_in.unbind(), experts.w_out.unbind(), strict=True)
         ]
-    return CachedExperts(ExpertCache(kept, size=size, device=device))
+    return CachedExperts(ExpertCache(host_weights, size=size, device=device))

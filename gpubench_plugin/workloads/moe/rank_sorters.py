@@ -1,4 +1,4 @@
-"""In which order ranks take experts, so that each has about as many tokens to compute.
+"""Expert-to-rank assignment strategies that balance load.
 
 A sorter gets the load of every expert (tokens that visited it in an untimed call, over all ranks)
 and the number of ranks that share the experts. It returns the experts in the order in which they
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.errors import UsageProblem, invalid_choice
 
 if TYPE_CHECKING:
     from gpubench_plugin.workloads.moe.groups import ParallelGroups
@@ -24,31 +24,34 @@ Builder = Callable[["ParallelGroups"], Sorter]
 
 
 def in_order(loads: Sequence[float], ranks: int) -> Sequence[int]:
-    """The experts as they are numbered."""
+    """Experts in numerical order."""
     return range(len(loads))
 
 
 def by_load(loads: Sequence[float], ranks: int) -> Sequence[int]:
-    """The heaviest expert first, each to the rank with the least load that has room.
+    """Greedy: heaviest expert first, to the least loaded rank with capacity.
 
     Source: the rule "longest processing time first", R. L. Graham, Bounds on Multiprocessing
     Timing Anomalies, SIAM J. Appl. Math. 17 (1969), with equally many experts on each rank.
     """
-    room = len(loads) // ranks
-    taken: list[list[int]] = [[] for _ in range(ranks)]
+    capacity = len(loads) // ranks
+    experts_by_rank: list[list[int]] = [[] for _ in range(ranks)]
     total = [0.0] * ranks
     for expert in sorted(range(len(loads)), key=lambda e: (-loads[e], e)):
-        rank = min((r for r in range(ranks) if len(taken[r]) < room), key=lambda r: (total[r], r))
-        taken[rank].append(expert)
+        rank = min(
+            (r for r in range(ranks) if len(experts_by_rank[r]) < capacity),
+            key=lambda r: (total[r], r),
+        )
+        experts_by_rank[rank].append(expert)
         total[rank] += loads[expert]
-    return [expert for experts in taken for expert in experts]
+    return [expert for experts in experts_by_rank for expert in experts]
 
 
 _BUILDERS: dict[str, Builder] = {"none": lambda _: in_order, "by-load": lambda _: by_load}
 
 
 def register(name: str, builder: Builder) -> None:
-    """Make ``moe.rank_sorter=<name>`` mean what `builder` builds; call it in a ``conftest.py``.
+    """Register a builder for ``moe.rank_sorter=<name>``; call it in ``conftest.py``.
 
     Every rank must register the same. A name registered again means the new builder.
 
@@ -60,26 +63,26 @@ def register(name: str, builder: Builder) -> None:
     _BUILDERS[name] = builder
 
 
-def registered() -> tuple[str, ...]:
-    """The names that ``moe.rank_sorter`` may have."""
+def sorter_names() -> tuple[str, ...]:
+    """Valid values of ``moe.rank_sorter``."""
     return tuple(sorted(_BUILDERS))
 
 
-def built(name: str, groups: ParallelGroups) -> Sorter:
-    """The sorter called `name`.
+def build_sorter(name: str, groups: ParallelGroups) -> Sorter:
+    """Build the sorter called `name`.
 
     Raises:
         UsageProblem: there is none of that name.
     """
     if name not in _BUILDERS:
-        raise not_one_of("moe.rank_sorter", name, registered())
+        raise invalid_choice("moe.rank_sorter", name, sorter_names())
     return _BUILDERS[name](groups)
 
 
 def sorted_experts(
     sorter: Sorter, loads: Sequence[float], ranks: int, *, name: str
 ) -> tuple[int, ...]:
-    """What `sorter` makes of the `loads`, checked.
+    """Run `sorter` on the `loads` and validate the result.
 
     Raises:
         UsageProblem: it is not every expert once.

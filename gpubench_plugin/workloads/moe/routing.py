@@ -1,4 +1,4 @@
-"""The router: which experts each token visits, and how much each of them counts."""
+"""Router: expert assignment and weights of each token."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Routing(NamedTuple):
-    """What a router decides of some tokens, of which each visits k experts.
+    """Routing of tokens to k experts each.
 
     `experts` (tokens × k) names them, the likeliest first; `weights` (tokens × k, fp32) is what
-    each counts; `kept` (tokens × k) is False where an expert was full, None where there is no
+    each counts; `kept_mask` (tokens × k) is False where an expert was full, None where there is no
     limit. `counts` (experts) are the visits asked for, also those then dropped. `balancing_loss`
     is to be added to the loss; it is weighted already.
     """
@@ -26,11 +26,11 @@ class Routing(NamedTuple):
     weights: Tensor
     counts: Tensor
     balancing_loss: Tensor
-    kept: Tensor | None = None
+    kept_mask: Tensor | None = None
 
 
 class Router(nn.Module):
-    """A linear layer, a softmax over the experts, and the `top_k` largest of it.
+    """Linear layer and softmax over experts, selecting the `top_k` largest.
 
     It computes in fp32 whatever the precision (Fedus et al., Switch Transformers, section 2.4,
     https://arxiv.org/abs/2101.03961). The k weights are scaled to sum to one, as in GShard
@@ -51,7 +51,7 @@ class Router(nn.Module):
         """Why ranks that train together are not one process; None: they are."""
 
     def forward(self, tokens: Tensor) -> Routing:
-        """The routing of `tokens` (tokens × width)."""
+        """Route `tokens` (tokens × width)."""
         with torch.autocast(tokens.device.type, enabled=False):
             logits = linear(tokens.float(), self.weight.float())
             probabilities = logits.softmax(dim=-1)
@@ -61,10 +61,10 @@ class Router(nn.Module):
             counts = torch.zeros(self.section.experts, dtype=torch.int64, device=tokens.device)
             counts = counts.scatter_add(0, experts.flatten(), torch.ones_like(experts).flatten())
             loss = self._balancing_loss(logits, probabilities, counts)
-        return Routing(experts, weights, counts, loss, self._kept(experts))
+        return Routing(experts, weights, counts, loss, self._capacity_mask(experts))
 
     def _balancing_loss(self, logits: Tensor, probabilities: Tensor, counts: Tensor) -> Tensor:
-        """The weighted loss that keeps experts equally busy, or logits small; none in eval mode.
+        """Weighted load balancing or z-loss; zero in eval mode.
 
         aux-loss: E · Σ f·P, with f the share of visits and P the mean probability of each of E
         experts; 1 where they are even. Source: Switch Transformers, equations 4 to 6; GShard's
@@ -82,8 +82,8 @@ class Router(nn.Module):
             loss = logits.logsumexp(dim=-1).square().mean()
         return self.section.balancing_weight * loss
 
-    def _kept(self, experts: Tensor) -> Tensor | None:
-        """Which visits fit in: all first choices before all second ones, in the tokens' order.
+    def _capacity_mask(self, experts: Tensor) -> Tensor | None:
+        """Mask of assignments within capacity: first choices before second ones, in token order.
 
         Source of the order: GShard, algorithm 1.
         """
@@ -91,13 +91,13 @@ class Router(nn.Module):
             return None
         by_choice = experts.t().flatten()
         number = one_hot(by_choice, self.section.experts).cumsum(dim=0)
-        place = number.gather(1, by_choice.unsqueeze(1)).flatten() - 1
-        kept = place < capacity(self.section, len(experts))
-        return kept.view(self.section.top_k, -1).t()
+        position = number.gather(1, by_choice.unsqueeze(1)).flatten() - 1
+        within_capacity = position < capacity(self.section, len(experts))
+        return within_capacity.view(self.section.top_k, -1).t()
 
 
 def capacity(section: MoeSection, tokens: int) -> int:
-    """How many visits of `tokens` an expert takes: factor · tokens · k / experts, rounded up.
+    """Maximum assignments per expert: factor · tokens · k / experts, rounded up.
 
     Source: Switch Transformers, equation 3. It holds for the tokens of each rank by itself.
     """

@@ -1,4 +1,4 @@
-"""A small classifier of images whose blocks are mixture-of-experts layers of our own."""
+"""Small image classifier with custom MoE blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpubench_plugin.config import MoeSection, PositiveFloat, PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 from gpubench_plugin.workloads.moe.dispatchers.base import Local
 from gpubench_plugin.workloads.moe.experts import KINDS
-from gpubench_plugin.workloads.moe.experts.base import drawn, drawn_router
+from gpubench_plugin.workloads.moe.experts.base import draw_router, weights
 from gpubench_plugin.workloads.moe.groups import Placement
 from gpubench_plugin.workloads.moe.layer import MoELayer
 from gpubench_plugin.workloads.moe.routing import Router
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class MoEModelSection(ImageSection):
-    """The blocks; every rank has all experts."""
+    """Sizes of the blocks; every rank holds all experts."""
 
     image_size: PositiveInt = Field(8, description="Height and width of an image in pixels")
     classes: PositiveInt = Field(10, description="Classes to tell apart")
@@ -53,7 +53,7 @@ class MoEModelSection(ImageSection):
 
 
 class MoE(ImageClassifier[MoEModelSection]):
-    """Rows of pixels are the tokens of a few residual blocks; their mean is classified.
+    """Pixel rows as tokens of residual MoE blocks, averaged for classification.
 
     The z-loss is a mean over tokens, so that ranks that train together have the gradients of one
     process. With the aux-loss each rank balances its own tokens, which the record then says.
@@ -67,7 +67,7 @@ class MoE(ImageClassifier[MoEModelSection]):
         self.tokens_per_sample = section.image_size
 
     def build(self) -> nn.Module:
-        """The model; experts are drawn by integers from torch's seed, not from its generator."""
+        """The model; experts are initialised by hashing torch's seed, not from its generator."""
         return _Classifier(self.section)
 
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:
@@ -77,7 +77,7 @@ class MoE(ImageClassifier[MoEModelSection]):
         return logits
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The mean cross entropy in fp32, and the blocks' balancing losses."""
+        """Mean cross entropy in fp32 plus the blocks' balancing losses."""
         logits, balancing = module(batch.inputs)
         loss: Tensor = cross_entropy(logits.float(), batch.targets) + balancing
         return loss
@@ -103,7 +103,7 @@ class _Classifier(nn.Module):
         self.head = nn.Linear(section.width, section.classes)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits, and the sum of the balancing losses."""
+        """Logits, and the summed balancing loss."""
         tokens = self.embedding(images.squeeze(1)) + self.position
         balancing = tokens.new_zeros((), dtype=torch.float32)
         for block in self.blocks:
@@ -116,12 +116,12 @@ class _Block(nn.Module):
     def __init__(self, section: MoeSection, kind: str, number: int):
         super().__init__()
         seed = torch.initial_seed()
-        everything = tuple(range(section.experts))
+        all_experts = tuple(range(section.experts))
         self.norm = nn.LayerNorm(section.width)
         self.moe = MoELayer(
-            router=Router(section, drawn_router(section, seed=seed, layer=number)),
-            dispatcher=Local(Placement(everything)),
-            experts=KINDS[kind](*drawn(section, everything, seed=seed, layer=number)),
+            router=Router(section, draw_router(section, seed=seed, layer=number)),
+            dispatcher=Local(Placement(all_experts)),
+            experts=KINDS[kind](*weights(section, all_experts, seed=seed, layer=number)),
         )
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:

@@ -47,7 +47,7 @@ def test_three_ranks_exchange_what_they_must_and_notice_when_they_do_not(
         expected = [
             {
                 "collective": name,
-                "verified_elements": collective.expected().numel(),
+                "verified_elements": collective.expected_output().numel(),
                 "collective_bytes": collective.size_bytes,
                 "bus_factor": collective.bus_factor,
             }
@@ -70,11 +70,11 @@ def test_three_ranks_exchange_what_they_must_and_notice_when_they_do_not(
 def test_message_is_the_largest_buffer_in_whole_aligned_parts(name: str) -> None:
     """On three ranks less than one part of a size is left out, and no buffer is larger."""
     collective = make(name, world_size=3, size_bytes=10_000)
-    buffers = (collective.given(), collective.expected())
+    buffers = (collective.make_input(), collective.expected_output())
     assert name == collective.name
     assert collective.size_bytes == max(buffer.nbytes for buffer in buffers)
     assert 0 <= 10_000 - collective.size_bytes < 16 * collective.parts
-    assert collective.part * collective.given().itemsize % 16 == 0
+    assert collective.part * collective.make_input().itemsize % 16 == 0
     assert all(buffer.is_contiguous() for buffer in buffers)
 
 

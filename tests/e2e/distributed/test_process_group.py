@@ -14,11 +14,11 @@ from torch import distributed as dist
 
 from gpubench_plugin.distributed import (
     ProcessGroup,
-    Ranks,
+    RankSession,
     World,
     backend_for,
-    bound_device,
     process_group,
+    rank_device,
 )
 from gpubench_plugin.errors import UsageProblem
 
@@ -82,11 +82,11 @@ def test_world_of_one_has_collectives_and_talks_to_itself() -> None:
 
 def test_world_of_one_whose_group_a_benchmark_destroyed_gets_another() -> None:
     """What is left of the first is closed without an error."""
-    ranks = Ranks({})
+    ranks = RankSession({})
     first = ranks.process_group("auto", CPU)
-    assert first.is_sound(0.0)
+    assert first.is_healthy(0.0)
     dist.destroy_process_group()
-    assert not first.is_sound(0.0)
+    assert not first.is_healthy(0.0)
 
     second = ranks.process_group("auto", CPU)
 
@@ -98,8 +98,8 @@ def test_world_of_one_whose_group_a_benchmark_destroyed_gets_another() -> None:
 
 def test_group_of_the_projects_own_is_not_replaced() -> None:
     """Neither is one of a library that can hold up the device; there is none: nothing to do."""
-    ranks = Ranks({})
-    assert (ranks.is_sound(0.0), ranks.renew()) == (True, True)
+    ranks = RankSession({})
+    assert (ranks.is_healthy(0.0), ranks.renew()) == (True, True)
     mine = ranks.process_group("auto", CPU)
     assert ranks.renew()
     assert ranks.group is not mine
@@ -185,9 +185,9 @@ def test_ranks_are_bound_by_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 5 of 8, second on its host, takes that host's second device."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     world = World(rank=5, local_rank=1, size=8, local_size=4)
-    assert torch.device("cuda:1") == bound_device(CUDA, world)
-    assert torch.device("cuda:3") == bound_device(torch.device("cuda:3"), World())
-    assert bound_device(CPU, world) == CPU
+    assert torch.device("cuda:1") == rank_device(CUDA, world)
+    assert torch.device("cuda:3") == rank_device(torch.device("cuda:3"), World())
+    assert rank_device(CPU, world) == CPU
 
 
 @pytest.mark.parametrize(
@@ -205,4 +205,4 @@ def test_devices_that_do_not_go_round_are_refused(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.xpu, "device_count", lambda: 2)
     with pytest.raises(UsageProblem, match=message):
-        bound_device(torch.device(device), World(rank=2, local_rank=2, size=3, local_size=3))
+        rank_device(torch.device(device), World(rank=2, local_rank=2, size=3, local_size=3))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpubench_plugin.config import Case, Cases, resolve_case
-from gpubench_plugin.distributed import World, backend_for, bound_device, free_bytes
+from gpubench_plugin.config import Case, CaseFactory, resolve_case
+from gpubench_plugin.distributed import World, backend_for, free_bytes, rank_device
 from gpubench_plugin.environment import devices
 from gpubench_plugin.errors import Unsupported, UsageProblem
 
@@ -54,7 +54,7 @@ def case_of(monkeypatch: pytest.MonkeyPatch) -> Any:
             overrides=(),
         )
         found: Any = item
-        return Cases(settings, Path(__file__).parent, local_rank=1).of(found)
+        return CaseFactory(settings, Path(__file__).parent, local_rank=1).of(found)
 
     return made
 
@@ -68,10 +68,10 @@ def test_ranks_take_the_first_device_where_they_share_one(case_of: Any) -> None:
 
 def test_one_device_is_enough_where_it_is_shared(case_of: Any) -> None:
     """The benchmark is not refused, as it is otherwise, where the key is named."""
-    assert case_of(Item(2, SHARED)).refusal() is None
-    alone = devices.Device(torch_name="cuda:0", model="fake", memory_gib=16, most_ranks=1)
+    assert case_of(Item(2, SHARED)).skip_reason() is None
+    alone = devices.Device(torch_name="cuda:0", model="fake", memory_gib=16, device_count=1)
     case = case_of(Item(2), device="cpu")
-    refusal = Case(**{**vars(case), "device": alone}).refusal()
+    refusal = Case(**{**vars(case), "device": alone}).skip_reason()
     assert isinstance(refusal, Unsupported)
     assert str(refusal) == (
         "2 ranks need a cuda device each, here: 1; --distributed.share_device=true puts them on one"
@@ -80,29 +80,29 @@ def test_one_device_is_enough_where_it_is_shared(case_of: Any) -> None:
 
 def test_ranks_of_a_cpu_need_not_be_told_to_share_it(case_of: Any) -> None:
     """Without need it is unsupported, with what to do; one rank shares with nobody."""
-    refusal = case_of(Item(2, SHARED), device="cpu").refusal()
+    refusal = case_of(Item(2, SHARED), device="cpu").skip_reason()
     assert isinstance(refusal, Unsupported)
     assert str(refusal) == "distributed.share_device: is for cuda and xpu; on cpu leave it out"
     alone = case_of(Item(1, SHARED), device="cpu")
-    assert (alone.shares_device, alone.refusal()) == (False, None)
+    assert (alone.shares_device, alone.skip_reason()) == (False, None)
 
 
 def test_shared_device_is_bound_to_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that is named, else the first, on a host that has only that."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     world = World(rank=1, local_rank=1, size=2, local_size=2)
-    assert bound_device(CUDA, world, shared=True) == torch.device("cuda:0")
-    assert bound_device(torch.device("cuda:0"), world, shared=True) == torch.device("cuda:0")
+    assert rank_device(CUDA, world, shares_device=True) == torch.device("cuda:0")
+    assert rank_device(torch.device("cuda:0"), world, shares_device=True) == torch.device("cuda:0")
     with pytest.raises(UsageProblem, match=r"start at most 1 ranks on it"):
-        bound_device(CUDA, world)
+        rank_device(CUDA, world)
 
 
 def test_ranks_of_one_device_talk_over_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
     """NCCL takes one rank per device: it is neither chosen nor accepted."""
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
-    assert (backend_for(CUDA, shared=True), backend_for(CUDA)) == ("gloo", "nccl")
+    assert (backend_for(CUDA, shares_device=True), backend_for(CUDA)) == ("gloo", "nccl")
     with pytest.raises(UsageProblem, match=r"'nccl': takes one rank per device.*auto, gloo"):
-        backend_for(CUDA, "nccl", shared=True)
+        backend_for(CUDA, "nccl", shares_device=True)
 
 
 def test_ranks_share_the_memory_of_their_device(monkeypatch: pytest.MonkeyPatch) -> None:

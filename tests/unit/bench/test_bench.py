@@ -48,10 +48,10 @@ class Group:
         self.control = self
         self.told = told
 
-    def collect(self, tag: str, record: Json, *, within_s: float | None = None) -> list[Json]:
+    def collect(self, tag: str, record: Json, *, timeout_s: float | None = None) -> list[Json]:
         return [record] if self.world.is_root else []
 
-    def publish(self, tag: str, record: Json, *, within_s: float | None = None) -> Json:
+    def publish(self, tag: str, record: Json, *, timeout_s: float | None = None) -> Json:
         if tag.startswith("check"):
             return record
         if self.world.is_root:
@@ -151,7 +151,7 @@ def test_a_step_that_compiles_at_its_first_call_is_measured() -> None:
 def test_what_others_held_up_is_a_flag_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """The timed blocks are watched for other processes."""
     for contended in (True, False):
-        monkeypatch.setattr(probes.Contention, "contended", contended)
+        monkeypatch.setattr(probes.Contention, "is_contended", contended)
         assert ("contended" in bench(Group())(step).flags) is contended
 
 
@@ -538,7 +538,7 @@ def test_a_model_that_the_test_has_called_has_had_its_first_call(called: bool) -
     """It may have compiled there; while it is timed nothing watches it any more."""
     model, batch = torch.nn.Linear(2, 2), torch.ones(1, 2)
     parts = Parts()
-    parts.watch(FirstForward(model))
+    parts.track(FirstForward(model))
     if called:
         model(batch)
     watching: list[object] = []

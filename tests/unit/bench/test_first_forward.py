@@ -19,17 +19,17 @@ def test_a_call_is_noted_and_leaves_nothing_behind() -> None:
     note = FirstForward(model)
     torch.testing.assert_close(model(BATCH), nn.functional.linear(BATCH, model.weight, model.bias))
     assert model._compiled_call_impl is None
-    assert note.ended()
+    assert note.was_called()
 
 
 def test_whoever_asks_ends_it() -> None:
     """A model that nobody has called is watched no more: what is timed is the model alone."""
     model = nn.Linear(2, 2)
     note = FirstForward(model)
-    assert not note.ended()
+    assert not note.was_called()
     assert model._compiled_call_impl is None
     model(BATCH)
-    assert not note.ended()
+    assert not note.was_called()
 
 
 def test_a_compiled_model_is_watched_from_outside() -> None:
@@ -37,7 +37,7 @@ def test_a_compiled_model_is_watched_from_outside() -> None:
     model = torch.compile(nn.Linear(2, 2), backend="eager")
     note = FirstForward(model)
     model(BATCH)
-    assert note.ended()
+    assert note.was_called()
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
@@ -47,7 +47,7 @@ def test_copies_and_scripts_have_nothing_of_it() -> None:
     note = FirstForward(model)
     copy.deepcopy(model)(BATCH)
     torch.jit.script(model)(BATCH)
-    assert not note.ended()
+    assert not note.was_called()
 
 
 def test_what_was_compiled_in_place_meanwhile_stays_compiled() -> None:
@@ -55,5 +55,5 @@ def test_what_was_compiled_in_place_meanwhile_stays_compiled() -> None:
     model = nn.Linear(2, 2)
     note = FirstForward(model)
     model.compile(backend="eager")
-    note.ended()
+    note.was_called()
     assert model._compiled_call_impl is not None

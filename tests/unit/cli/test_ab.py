@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from gpubench_plugin.cli.commands import Exit, ab
+from gpubench_plugin.cli.commands import ExitCode, ab
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.records import Comparison, Verdict
 
 
 def ended(*verdicts: Verdict, broken: bool = False, judged: bool = True) -> int:
     comparison = Comparison(base="a", head="b", verdicts=verdicts)
-    compared = SimpleNamespace(comparison=comparison, broken=broken, judged=judged)
-    return ab._exit(cast("Any", compared))
+    compared = SimpleNamespace(comparison=comparison, broken=broken, judged_series=judged)
+    return ab._exit_code(cast("Any", compared))
 
 
 def verdict(kind: Any, metric: str = "step_time_s") -> Verdict:
@@ -26,36 +26,37 @@ def verdict(kind: Any, metric: str = "step_time_s") -> Verdict:
 @pytest.mark.parametrize("kind", ["regressed", "not_measured", "errored"])
 def test_what_got_worse_or_nobody_checked_is_no_success(kind: str) -> None:
     """A regression, and a limit on a metric that was not measured or allows no judgement."""
-    assert ended(verdict("unchanged"), verdict(kind)) == Exit.REGRESSION
+    assert ended(verdict("unchanged"), verdict(kind)) == ExitCode.REGRESSION
 
 
 def test_what_broke_is_no_success() -> None:
     """A benchmark that works on the base alone."""
-    assert ended(verdict("errored", metric=""), broken=True) == Exit.REGRESSION
+    assert ended(verdict("errored", metric=""), broken=True) == ExitCode.REGRESSION
 
 
 def test_nothing_judged_is_not_fine() -> None:
     """Where nothing was measured on both sides there is nothing to compare."""
-    assert ended(verdict("not_measured", metric=""), judged=False) == Exit.NOTHING_COMPARABLE
+    assert ended(verdict("not_measured", metric=""), judged=False) == ExitCode.NOTHING_COMPARABLE
 
 
 def test_where_all_is_incomparable_nothing_was_judged(capsys: pytest.CaptureFixture[str]) -> None:
     """A fixed bound that was kept beside it compares nothing; with one that was compared it is."""
     incomparable = verdict("incomparable", metric="")
     bound = replace(verdict("unchanged"), method="absolute")
-    assert ended(incomparable, bound) == Exit.NOTHING_COMPARABLE
+    assert ended(incomparable, bound) == ExitCode.NOTHING_COMPARABLE
     assert "nothing could be compared: all" in capsys.readouterr().err
-    assert ended(incomparable, verdict("unchanged")) == Exit.FINE
+    assert ended(incomparable, verdict("unchanged")) == ExitCode.OK
 
 
 @pytest.mark.parametrize("kind", ["unchanged", "improved", "inconclusive", "new", "removed"])
 def test_all_else_is_fine(kind: str) -> None:
     """What did not get worse, as far as one can see, is said and passes."""
-    assert ended(verdict(kind)) == Exit.FINE
+    assert ended(verdict(kind)) == ExitCode.OK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["3%", "=3%", "step_time_s=", "step_time_s=3", "mfu<=1"])
 def test_a_limit_names_its_metric(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """--limit takes <metric>=<limit>: one benchmark's metrics all have limits of their own."""
-    assert main(["ab", "--base=main", f"--limit={text}"]) == Exit.USAGE
+    assert main(["ab", "--base=main", f"--limit={text}"]) == ExitCode.USAGE
     assert "--limit" in capsys.readouterr().err

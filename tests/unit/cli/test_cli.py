@@ -12,7 +12,7 @@ import pytest
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli import main
-from gpubench_plugin.cli.commands import Exit
+from gpubench_plugin.cli.commands import ExitCode
 from gpubench_plugin.cli.commands.schema import Schema
 from gpubench_plugin.errors import (
     GpubenchError,
@@ -29,15 +29,15 @@ FULL = Path("/dev/full")
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (UsageProblem("said"), Exit.USAGE),
-        (NothingComparable("said"), Exit.NOTHING_COMPARABLE),
-        (RegistryError("said"), Exit.INFRASTRUCTURE),
-        (ResultsError("said"), Exit.INFRASTRUCTURE),
+        (UsageProblem("said"), ExitCode.USAGE),
+        (NothingComparable("said"), ExitCode.NOTHING_COMPARABLE),
+        (RegistryError("said"), ExitCode.INFRASTRUCTURE),
+        (ResultsError("said"), ExitCode.INFRASTRUCTURE),
     ],
 )
 def test_an_error_is_one_line_with_its_exit_code(
     error: GpubenchError,
-    code: Exit,
+    code: ExitCode,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -58,7 +58,7 @@ def test_bad_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixt
         code = main.main(arguments)
     except SystemExit as end:  # argparse's own
         code = int(end.code or 0)
-    assert code == Exit.USAGE
+    assert code == ExitCode.USAGE
     assert "gpubench" in capsys.readouterr().err
 
 
@@ -89,7 +89,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """The published schema of summary.json comes out as it is in the docs."""
-    assert main.main(["schema"]) == Exit.FINE
+    assert main.main(["schema"]) == ExitCode.OK
     published = Path(main.__file__).parents[2] / "docs" / "schemas" / "summary.schema.json"
     assert capsys.readouterr().out == published.read_text()
 
@@ -107,7 +107,7 @@ def test_a_full_disk_behind_the_output_is_one_line() -> None:
             text=True,
             check=False,
         )
-    assert done.returncode == Exit.INFRASTRUCTURE, done.stderr
+    assert done.returncode == ExitCode.INFRASTRUCTURE, done.stderr
     assert done.stderr == "gpubench: the output could not be written: No space left on device\n"
 
 
@@ -118,9 +118,9 @@ def test_a_reader_that_goes_away_keeps_the_exit_code(monkeypatch: pytest.MonkeyP
         def flush(self) -> None:
             raise BrokenPipeError
 
-    monkeypatch.setattr(Schema, "run", lambda self, options: Exit.REGRESSION)
+    monkeypatch.setattr(Schema, "run", lambda self, options: ExitCode.REGRESSION)
     monkeypatch.setattr(sys, "stdout", Gone())
-    assert main.main(["schema"]) == Exit.REGRESSION
+    assert main.main(["schema"]) == ExitCode.REGRESSION
 
 
 def test_arguments_of_pytest_before_the_dashes_are_explained(
@@ -129,7 +129,7 @@ def test_arguments_of_pytest_before_the_dashes_are_explained(
     """``gpubench ab`` says where they belong."""
     with pytest.raises(SystemExit) as end:
         main.main(["ab", "--base=main", "benchmarks", "--k", "resnet"])
-    assert end.value.code == Exit.USAGE
+    assert end.value.code == ExitCode.USAGE
     said = "unrecognized arguments: --k resnet; what pytest is to get stands after --\n"
     assert capsys.readouterr().err.endswith(said)
 
@@ -147,7 +147,7 @@ def test_closed_streams_keep_the_exit_code(tmp_path: Path, closed: str) -> None:
     done = subprocess.run(
         ["sh", "-c", compare], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (Exit.REGRESSION, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (ExitCode.REGRESSION, "", "")
 
 
 def test_a_working_folder_that_is_gone_is_said(
@@ -158,7 +158,7 @@ def test_a_working_folder_that_is_gone_is_said(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert main.main(["runs", "list"]) == Exit.INFRASTRUCTURE
+    assert main.main(["runs", "list"]) == ExitCode.INFRASTRUCTURE
     said = "the working folder is gone (No such file or directory): change into one that is there"
     assert capsys.readouterr().err == f"gpubench: {said}\n"
 
@@ -175,7 +175,7 @@ def test_an_error_nobody_has_foreseen_is_one_line(
     monkeypatch.setattr(Schema, "run", run)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("GPUBENCH_REGISTRY", url)
-    assert main.main(["schema"]) == Exit.INFRASTRUCTURE
+    assert main.main(["schema"]) == ExitCode.INFRASTRUCTURE
     out, err = capsys.readouterr()
     (kept,) = tmp_path.iterdir()
     assert out == ""
@@ -199,6 +199,6 @@ def test_a_traceback_that_cannot_be_kept_is_still_one_line(
 
     monkeypatch.setattr(Schema, "run", run)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    assert main.main(["schema"]) == Exit.INFRASTRUCTURE
+    assert main.main(["schema"]) == ExitCode.INFRASTRUCTURE
     said = "unforeseen RecursionError; its traceback could not be kept: No such file or directory"
     assert capsys.readouterr().err == f"gpubench: {said}\n"

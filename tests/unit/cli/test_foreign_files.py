@@ -14,7 +14,7 @@ import pytest
 from gpubench_plugin.api import load_run
 from gpubench_plugin.cli import main
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results import EarlierRun, RunDirectory
+from gpubench_plugin.results import ResumableRun, RunDirectory
 from tests.support.runs_builder import MLP, RESNET, run_id, write_run
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ def test_a_damaged_run_does_not_go_on(results: Path, name: str, kind: str) -> No
     directory = RunDirectory(path=results / "default" / DAMAGED)
     path = directory.path / name
     put(path, kind)
-    for read in (EarlierRun, lambda run: load_run(run.path)):
-        if kind == "pipe" and name == "metrics.jsonl" and read is not EarlierRun:
+    for read in (ResumableRun, lambda run: load_run(run.path)):
+        if kind == "pipe" and name == "metrics.jsonl" and read is not ResumableRun:
             continue  # a folder without a journal is no run
         with patience(), pytest.raises(ResultsError, match=name.replace(".", r"\.")):
             read(directory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpubench_plugin.cli.commands.compare import LimitOptions
-from gpubench_plugin.compare import gated
+from gpubench_plugin.compare import judged_metrics
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Metric, Result, Run
 
@@ -23,7 +23,7 @@ def run(timer: str) -> Run:
 def test_limits_are_of_one_metric_or_of_all() -> None:
     """The last of two for one metric counts; a bound may contain the sign of equality."""
     options = LimitOptions.parse(["5%", "step_time_s=<=0.25", "mfu=4%", "3%", "mfu = 1.5%"])
-    assert options.general == "3%"
+    assert options.default_limit == "3%"
     assert options.by_metric == {"step_time_s": "<=0.25", "mfu": "1.5%"}
 
 
@@ -48,15 +48,15 @@ def test_what_is_no_limit_is_refused(text: str, message: str) -> None:
 def test_general_limit_is_that_of_every_judged_metric() -> None:
     """It makes nothing else be judged; the total rate follows the step time by itself."""
     options = LimitOptions.parse(["7%"])
-    (host,) = options.applied(run("perf_counter"))
-    (device,) = options.applied(run("cuda_events"))
+    (host,) = options.apply(run("perf_counter"))
+    (device,) = options.apply(run("cuda_events"))
     assert host.results["a"].limits == {"step_time_s": "7%"}
     assert device.results["a"].limits == {"step_time_s": "7%"}
-    assert gated(device.results["a"]) == {"step_time_s": "7%", "samples_per_s": "7%"}
+    assert judged_metrics(device.results["a"]) == {"step_time_s": "7%", "samples_per_s": "7%"}
 
 
 def test_unknown_metric_is_refused_with_the_nearest() -> None:
     """A metric that no benchmark has is a mistake."""
     options = LimitOptions.parse(["step_time=3%"])
     with pytest.raises(UsageProblem, match=r"unknown 'step_time' \(did you mean 'step_time_s'\?\)"):
-        options.applied(run("perf_counter"))
+        options.apply(run("perf_counter"))

@@ -3,18 +3,18 @@ from dataclasses import replace
 import pytest
 
 from gpubench_plugin.compare import (
-    Likeness,
-    in_words,
+    Comparability,
+    differences_text,
     machine_differences,
+    reported_differences,
     settings_differences,
-    told_differences,
 )
 from gpubench_plugin.records import Difference, Metric
 from tests.support.made import result, run
 
 
 def of_settings(base, head, exempt=(), *, partly=False):
-    return [one.key for one in settings_differences(base, head, exempt, partly=partly)]
+    return [one.key for one in settings_differences(base, head, exempt, is_partial=partly)]
 
 
 def test_facts_of_the_machine_that_differ_are_named_with_both_values():
@@ -42,7 +42,7 @@ def test_a_fact_that_earlier_versions_did_not_record_is_no_difference_beside_the
     )
     assert machine_differences(old, now, ()) == machine_differences(unknown, old, ()) == ()
     (difference,) = machine_differences(unknown, now, ())
-    assert in_words([difference]) == "cpu.governor absent in base, performance in head"
+    assert differences_text([difference]) == "cpu.governor absent in base, performance in head"
 
 
 def test_numbers_of_two_measuring_methods_are_incomparable():
@@ -52,7 +52,7 @@ def test_numbers_of_two_measuring_methods_are_incomparable():
         for machine in ({}, {"gpubench.measuring_method": 1}, {"gpubench.measuring_method": 2})
     )
     assert machine_differences(old, first, ()) == ()
-    assert in_words(machine_differences(old, second, ())) == (
+    assert differences_text(machine_differences(old, second, ())) == (
         "gpubench.measuring_method 1 in base, 2 in head"
     )
     assert machine_differences(run("b", foreign=True), second, ()) == ()
@@ -64,7 +64,7 @@ def test_another_version_of_gpubench_is_comparable_while_it_measures_alike():
     facts = {"packages.pytest-gpubench": "1"}, {"packages.pytest-gpubench": "9.9"}
     base, head = (run("a", environment=one) for one in facts)
     assert machine_differences(base, head, ()) == ()
-    assert [one.key for one in told_differences(base, head)] == ["packages.pytest-gpubench"]
+    assert [one.key for one in reported_differences(base, head)] == ["packages.pytest-gpubench"]
 
 
 def test_what_a_comparison_is_about_is_exempt():
@@ -78,7 +78,7 @@ def test_facts_that_are_only_told_are_among_all_differences():
     """After those that count."""
     base = run("a", machine={"x": 1}, environment={"git.commit": "1"})
     head = run("b", machine={"x": 2}, environment={"git.commit": "2"})
-    assert [one.key for one in told_differences(base, head)] == ["x", "git.commit"]
+    assert [one.key for one in reported_differences(base, head)] == ["x", "git.commit"]
 
 
 def test_a_setting_that_only_one_side_states_is_compared_with_the_others_default():
@@ -144,7 +144,7 @@ def test_a_foreign_file_has_no_settings_to_differ_in():
 def test_of_an_entry_that_pytest_benchmark_alone_wrote_less_is_known():
     """Also in a file or a run that is ours otherwise."""
     ours, theirs = result(settings={"a": 1}), replace(result(), foreign=True)
-    likeness = Likeness(exempt=(), allow=False)
+    likeness = Comparability(exempt=(), allow=False)
     runs = run("a", ours), run("b", theirs)
     assert likeness.differences(runs[0], ours, runs[1], theirs) == ""
     assert likeness.differences(runs[1], theirs, runs[0], ours) == ""
@@ -161,7 +161,7 @@ def test_two_clocks_are_not_comparable():
     assert of_settings(events, theirs, partly=True) == ["timer"]
     for other in (wall, theirs, events):
         processor = result(timer="process_time")
-        assert settings_differences(other, processor, (), partly=True) == (
+        assert settings_differences(other, processor, (), is_partial=True) == (
             Difference(key="timer", base=other.timer, head="process_time"),
         )
     assert of_settings(wall, events, ["timer"]) == []
@@ -170,16 +170,18 @@ def test_two_clocks_are_not_comparable():
 def test_a_description_is_short():
     """Four keys, long values cut, the others counted."""
     found = [Difference(key=f"k{number}", base="x" * 99, head=None) for number in range(6)]
-    text = in_words(found)
+    text = differences_text(found)
     assert text.startswith(f"k0 {'x' * 39}… in base, absent in head; k1 ")
     assert text.endswith("; and 2 more")
-    assert in_words([Difference(key="k", base="a\n b", head=1)]) == "k a b in base, 1 in head"
+    assert (
+        differences_text([Difference(key="k", base="a\n b", head=1)]) == "k a b in base, 1 in head"
+    )
 
 
 def test_allowed_differences_become_one_note_for_all_benchmarks():
     """Which says what differs and how many were compared all the same."""
     base, head = (run(v, machine={"cpu.model": v}) for v in "AB")
-    likeness = Likeness(exempt=(), allow=True)
+    likeness = Comparability(exempt=(), allow=True)
     for name in ("test_a", "test_b", "test_b"):
         assert likeness.differences(base, result(name), head, result(name)) == ""
     assert likeness.notes == (
@@ -191,7 +193,7 @@ def test_a_result_measured_beside_a_debugger_is_like_another_such_only():
     """The facts of a run are older than what began later: there the flag counts."""
     plain, flagged = result(), replace(result(), flags=("instrumented",))
     base, head = run("a"), run("b")
-    likeness = Likeness(exempt=(), allow=False)
+    likeness = Comparability(exempt=(), allow=False)
     assert (
         likeness.differences(base, plain, head, flagged)
         == "instrumented absent in base, True in head"
@@ -203,7 +205,7 @@ def test_a_result_measured_beside_a_debugger_is_like_another_such_only():
 
 def of_work(base, head, exempt=(), **metrics):
     sides = [replace(one, metrics=metrics) for one in (base, head)]
-    return Likeness(exempt=exempt, allow=False).differences(
+    return Comparability(exempt=exempt, allow=False).differences(
         run("a", sides[0]), sides[0], run("b", sides[1]), sides[1]
     )
 

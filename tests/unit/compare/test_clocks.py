@@ -28,4 +28,4 @@ def test_clocks_of_one_kind_are_alike_and_no_others(kind):
     """Wall time, the device's, processor time; what is unknown only by its name."""
     for one in kind:
         for other in (name for names in KINDS for name in names):
-            assert comparability.alike(one, other) is (other in kind)
+            assert comparability.same_kind_of_time(one, other) is (other in kind)

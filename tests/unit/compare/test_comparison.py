@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpubench_plugin.compare import compare_history, compare_paired, compare_runs, confirmed
+from gpubench_plugin.compare import compare_history, compare_paired, compare_runs, rejudge
 from gpubench_plugin.errors import NothingComparable
 from tests.support.made import result, run, timed
 
@@ -147,7 +147,7 @@ def test_an_alarm_stands_where_further_launches_cannot_be_judged():
     earlier = [run(f"a{n}", timed(1.0 + n / 2000)) for n in range(12)]
     head = run("b", timed(1.4))
     other = run("c", replace(timed(1.4), settings={"training.batch_size": 2}))
-    comparison = confirmed(compare_history(earlier, head), earlier, head, [other, other])
+    comparison = rejudge(compare_history(earlier, head), earlier, head, [other, other])
     (verdict,) = comparison.verdicts
     assert verdict.kind == "regressed"
     assert "; launched again, it is incomparable: training.batch_size" in verdict.reason

@@ -1,6 +1,6 @@
 import pytest
 
-from gpubench_plugin.compare import device_timed, gated, value_of
+from gpubench_plugin.compare import is_device_timed, judged_metrics, value_of
 from tests.support.made import result
 
 ALL = {
@@ -28,20 +28,20 @@ DEVICE = {"step_time_s": "2%", "samples_per_s": "2%"}
 )
 def test_the_step_time_is_judged_by_several_numbers(timer, step_time):
     """Floor, median and one rate on the host, whose total is noisy; without floor on a device."""
-    assert gated(result(timer=timer, **ALL)) == {**step_time, "peak_memory_bytes": "2%"}
+    assert judged_metrics(result(timer=timer, **ALL)) == {**step_time, "peak_memory_bytes": "2%"}
 
 
 def test_without_stated_work_the_rate_is_the_mean_call():
     """It says the same of all calls."""
     one = result(step_time_s=2.0, step_time_mean_s=2.5)
-    assert gated(one) == {"step_time_s": "2%", "step_time_mean_s": "5%"}
+    assert judged_metrics(one) == {"step_time_s": "2%", "step_time_mean_s": "5%"}
 
 
 @pytest.mark.parametrize(("bounds", "rate"), [(1, "tokens_per_s"), (2, "step_time_mean_s")])
 def test_beside_a_fixed_bound_on_the_rate_another_number_is_the_rate(bounds, rate):
     """Else a head of which every 8th call takes 10 times as long would be unchanged."""
     fixed = dict.fromkeys(("samples_per_s", "tokens_per_s")[:bounds], ">=1")
-    chosen = gated(result(**ALL, step_time_mean_s=2.5, limits=fixed))
+    chosen = judged_metrics(result(**ALL, step_time_mean_s=2.5, limits=fixed))
     assert chosen == {
         "step_time_min_s": "2%",
         "step_time_s": "2%",
@@ -55,7 +55,7 @@ def test_beside_a_fixed_bound_on_the_rate_another_number_is_the_rate(bounds, rat
 @pytest.mark.parametrize("name", ["step_time_s", "step_time_min_s"])
 def test_a_percentage_for_one_step_time_counts_for_both(name, limit, of_rate):
     """The rate is never held to less than what its noise allows, nor to less than they are."""
-    chosen = gated(result(**ALL, limits={name: limit}))
+    chosen = judged_metrics(result(**ALL, limits={name: limit}))
     assert (chosen["step_time_s"], chosen["step_time_min_s"]) == (limit, limit)
     assert chosen["samples_per_s"] == of_rate
 
@@ -63,13 +63,13 @@ def test_a_percentage_for_one_step_time_counts_for_both(name, limit, of_rate):
 def test_floor_and_median_may_each_have_a_limit():
     """Then neither counts for the other."""
     limits = {"step_time_s": "4%", "step_time_min_s": "3%"}
-    assert limits.items() <= gated(result(**ALL, limits=limits)).items()
+    assert limits.items() <= judged_metrics(result(**ALL, limits=limits)).items()
 
 
 def test_stated_limits_add_metrics_and_replace_the_default():
     """Those of the caller override those of the benchmark; unknown metrics are kept."""
     one = result(**ALL, limits={"step_time_s": "3%", "mfu": ">=0.3", "speed": "1%"})
-    assert gated(one, limits={"step_time_s": "4%"}) == {
+    assert judged_metrics(one, limits={"step_time_s": "4%"}) == {
         "step_time_min_s": "4%",
         "step_time_s": "4%",
         "samples_per_s": "5%",
@@ -83,7 +83,7 @@ def test_what_any_launch_gates_is_gated_by_the_latest_limit_that_is_stated():
     """A launch that lacks a metric, or states no limit of it, takes nothing away."""
     memory = result(step_time_s=1.0, peak_memory_bytes=1.0, limits={"step_time_s": "3%"})
     stated = result(step_time_s=1.0, limits={"step_time_s": "4%", "mfu": ">=0.3"})
-    assert gated(memory, stated, result(step_time_s=1.0)) == {
+    assert judged_metrics(memory, stated, result(step_time_s=1.0)) == {
         "step_time_s": "4%",
         "peak_memory_bytes": "2%",
         "mfu": ">=0.3",
@@ -94,7 +94,7 @@ def test_what_any_launch_gates_is_gated_by_the_latest_limit_that_is_stated():
 def test_a_limit_on_one_step_time_takes_the_place_of_the_default_one(name):
     """Who states one says which of them is meant: under its name stands its number."""
     one = result(**ALL, limits={name: "<=1.5"})
-    assert gated(one) == {"peak_memory_bytes": "2%", name: "<=1.5"}
+    assert judged_metrics(one) == {"peak_memory_bytes": "2%", name: "<=1.5"}
     assert value_of(one, name) == ALL[name]
 
 
@@ -107,7 +107,7 @@ def test_a_step_time_is_the_median_whoever_keeps_time(timer):
 
 def test_a_file_without_minima_is_judged_by_its_median():
     """By a clock of the host, too: there is nothing else."""
-    assert list(gated(result(step_time_s=2.0))) == ["step_time_s"]
+    assert list(judged_metrics(result(step_time_s=2.0))) == ["step_time_s"]
 
 
 def test_a_run_of_several_launches_counts_as_their_median():
@@ -127,4 +127,7 @@ def test_a_file_without_launches_or_minima_still_has_a_value():
 
 def test_only_events_of_the_device_are_its_own_time():
     """A wall clock that waits for the device is none."""
-    assert [device_timed(timer) for timer in ("cuda_events", "xpu_synchronised")] == [True, False]
+    assert [is_device_timed(timer) for timer in ("cuda_events", "xpu_synchronised")] == [
+        True,
+        False,
+    ]

@@ -7,14 +7,14 @@ from gpubench_plugin.compare import looks
 
 def test_all_looks_together_cost_one_false_alarm_in_a_hundred():
     """However many follow: the rates of a hundred thousand looks sum up to it, and to no more."""
-    spent = sum(looks.rate_of_look(number) for number in range(1, 100_000))
+    spent = sum(looks.false_discovery_rate(number) for number in range(1, 100_000))
     assert spent == pytest.approx(looks.FALSE_ALARMS, rel=1e-4)
     assert spent < looks.FALSE_ALARMS
 
 
 def test_looks_beyond_the_third_are_ever_stricter():
     """So that who goes on after what was planned pays for it."""
-    rates = [looks.rate_of_look(number) for number in range(1, 9)]
+    rates = [looks.false_discovery_rate(number) for number in range(1, 9)]
     assert rates[3:] == sorted(rates[3:], reverse=True)
     assert rates[3] < min(rates[:3])
 
@@ -22,5 +22,5 @@ def test_looks_beyond_the_third_are_ever_stricter():
 @pytest.mark.parametrize(("pairs", "share"), [(5, 0.45), (10, 0.26), (15, 0.18)])
 def test_what_no_launch_showed_may_still_be_in_so_many(pairs, share):
     """1 − 0.05^(1/n): with that share, n pairs show none of it once in twenty times."""
-    assert looks.unseen(pairs) == pytest.approx(share, abs=0.005)
-    assert (1 - looks.unseen(pairs)) ** pairs == pytest.approx(0.05)
+    assert looks.undetected_share(pairs) == pytest.approx(share, abs=0.005)
+    assert (1 - looks.undetected_share(pairs)) ** pairs == pytest.approx(0.05)

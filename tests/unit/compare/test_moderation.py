@@ -3,22 +3,22 @@
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import Spread, moderated, prior_of
+from gpubench_plugin.compare import Spread, estimate_prior, posterior_spread
 from tests.support import simulation as sim
 
 
 def spreads(noise, pairs=5, series=20, seed=3):
     differences = noise * np.random.default_rng(seed).standard_normal((series, pairs))
-    return Spread(deviation=differences.std(axis=-1, ddof=1), freedom=pairs - 1.0)
+    return Spread(deviation=differences.std(axis=-1, ddof=1), dof=pairs - 1.0)
 
 
 def test_equal_noise_is_known_by_all_series_together():
     """Most spreads come close to the true one, with far more degrees of freedom than their own."""
     own = spreads(0.02)
-    shared = moderated(own, prior_of(own), 10)
+    shared = posterior_spread(own, estimate_prior(own), 10)
     assert (np.abs(np.log(shared.deviation / 0.02)) < 0.15).mean() >= 0.85
     assert (np.abs(np.log(own.deviation / 0.02)) < 0.15).mean() <= 0.5
-    assert np.median(shared.freedom) > 15
+    assert np.median(shared.dof) > 15
 
 
 def test_a_series_that_is_louder_than_the_suite_keeps_its_spread():
@@ -26,16 +26,16 @@ def test_a_series_that_is_louder_than_the_suite_keeps_its_spread():
     noise = np.full((60, 1), 0.01)
     noise[0] = 0.05
     own = spreads(noise, series=60)
-    shared = moderated(own, prior_of(own), 5)
+    shared = posterior_spread(own, estimate_prior(own), 5)
     assert shared.deviation[0] == pytest.approx(own.deviation[0], rel=0.05)
-    assert shared.freedom[0] < 4.1
-    assert shared.freedom.max() > 10
+    assert shared.dof[0] < 4.1
+    assert shared.dof.max() > 10
 
 
 def test_two_series_share_nothing():
     """That they happen to be alike proves nothing."""
     own = spreads(0.02, series=2)
-    shared = moderated(own, prior_of(own), 5)
+    shared = posterior_spread(own, estimate_prior(own), 5)
     assert (shared.deviation == own.deviation).all()
 
 
@@ -43,48 +43,50 @@ def test_the_parameters_are_those_that_the_variances_were_drawn_from():
     """8 degrees of freedom and a variance of 4: of many series, to a few percent."""
     generator = np.random.default_rng(4)
     variances = 4.0 * 8 / generator.chisquare(8, 20_000)
-    own = Spread(deviation=np.sqrt(variances * generator.chisquare(9, 20_000) / 9), freedom=9.0)
-    prior = prior_of(own)
+    own = Spread(deviation=np.sqrt(variances * generator.chisquare(9, 20_000) / 9), dof=9.0)
+    prior = estimate_prior(own)
     assert prior.variance.item() == pytest.approx(4.0, rel=0.05)
-    assert prior.freedom.item() == pytest.approx(8.0, rel=0.08)
+    assert prior.dof.item() == pytest.approx(8.0, rel=0.08)
 
 
 def test_mixed_noise_is_shared_less():
     """What differs by a factor of ten keeps its own spread, nearly."""
     own = spreads(np.geomspace(0.003, 0.03, 20)[:, None])
-    shared = moderated(own, prior_of(own), 10)
-    assert (shared.freedom < 10).all()
+    shared = posterior_spread(own, estimate_prior(own), 10)
+    assert (shared.dof < 10).all()
     assert shared.deviation[-1] > 3 * shared.deviation[0]
 
 
 def test_a_series_alone_keeps_its_spread():
     """A suite of one tells nothing."""
     own = spreads(0.02, series=1)
-    shared = moderated(own, prior_of(own), 5)
-    assert (shared.deviation, shared.freedom) == (own.deviation, own.freedom)
+    shared = posterior_spread(own, estimate_prior(own), 5)
+    assert (shared.deviation, shared.dof) == (own.deviation, own.dof)
 
 
 def test_nothing_is_called_by_a_spread_that_is_far_below_the_others():
     """Five differences that happen to be equal have no spread; more of them may be believed."""
     own = spreads(0.05)
     own.deviation[0] = 1e-9
-    few, many = (moderated(own, prior_of(own), pairs).least.item() for pairs in (5, 45))
+    few, many = (
+        posterior_spread(own, estimate_prior(own), pairs).floor.item() for pairs in (5, 45)
+    )
     assert few == pytest.approx(0.05 * 0.7**0.5, rel=0.3)
     assert many == pytest.approx(few / 3**0.5)
 
 
 def test_series_without_any_variance_share_none():
     """Nothing to divide by, and nothing that fails."""
-    own = Spread(deviation=np.zeros(3), freedom=4.0)
-    assert (moderated(own, prior_of(own), 5).deviation == 0).all()
+    own = Spread(deviation=np.zeros(3), dof=4.0)
+    assert (posterior_spread(own, estimate_prior(own), 5).deviation == 0).all()
 
 
 def test_one_series_that_varies_among_many_that_do_not_keeps_its_spread():
     """Nothing overflows where nearly all variances are zero."""
     deviation = np.zeros(20)
     deviation[:2] = 0.01, 0.02
-    own = Spread(deviation=deviation, freedom=4.0)
-    shared = moderated(own, prior_of(own), 5)
+    own = Spread(deviation=deviation, dof=4.0)
+    shared = posterior_spread(own, estimate_prior(own), 5)
     assert shared.deviation[:2] == pytest.approx([0.01, 0.02], rel=0.1)
 
 

@@ -240,7 +240,7 @@ def test_sides_of_different_length_are_a_mistake_of_the_caller():
 def test_what_was_decided_without_statistics_tells_nothing_of_noise(base, head, limit):
     """Zeros and fixed bounds that an earlier look has decided leave the later looks as they are."""
     going, decided = launches(10, 0.005, 0.05), series(base, head, limit=limit, name="test_b")
-    assert judge_pairs([going], decided=[decided]) == judge_pairs([going])
+    assert judge_pairs([going], decided_series=[decided]) == judge_pairs([going])
 
 
 def test_a_quiet_series_among_loud_ones_says_by_which_noise_it_is_called():

@@ -9,26 +9,26 @@ from gpubench_plugin.compare import (
     level_of,
     noise_about_level,
     noise_of_steps,
-    noise_with,
-    predicted,
+    prediction_estimates,
     variance_of_median,
     variance_within,
+    widened_noise,
 )
-from gpubench_plugin.compare.prediction import without_outliers
+from gpubench_plugin.compare.prediction import inlier_mask
 
 
 def test_the_prediction_of_one_more_value_has_the_spread_of_the_earlier_ones():
     """Several new values count as their median and narrow it as √(s²·v(n) + s²/k) says."""
     earlier = np.random.default_rng(1).normal(size=10)
     level, usual = level_of(earlier), noise_about_level(earlier)
-    one = predicted(level, np.array([4.0]), usual)
-    three = predicted(level, np.array([4.0, 3.0, 9.0]), usual)
+    one = prediction_estimates(level, np.array([4.0]), usual)
+    three = prediction_estimates(level, np.array([4.0, 3.0, 9.0]), usual)
     spread = earlier.std(ddof=1)
     assert float(one.mean) == pytest.approx(4.0 - earlier.mean())
     assert float(one.error) == pytest.approx(spread * math.sqrt(1.1))
     assert float(three.mean) == float(one.mean)
     assert float(three.error) == pytest.approx(spread * math.sqrt(variance_of_median(3) + 0.1))
-    assert float(one.freedom) == 9
+    assert float(one.dof) == 9
 
 
 @pytest.mark.parametrize("count", [10, 20])
@@ -36,8 +36,8 @@ def test_the_spread_about_a_level_keeps_its_promise(count):
     """Without outliers it is a little too small, which the factor and the freedom make up for."""
     generator = np.random.default_rng(1)
     earlier, head = generator.normal(size=(200_000, count)), generator.normal(size=(200_000, 1))
-    seen = predicted(level_of(earlier), head, noise_about_level(earlier))
-    p = stats.t.sf(np.abs(seen.mean) / seen.error, seen.freedom)
+    seen = prediction_estimates(level_of(earlier), head, noise_about_level(earlier))
+    p = stats.t.sf(np.abs(seen.mean) / seen.error, seen.dof)
     for level in (0.01, 0.001):
         assert (p < level).mean() < 2 * 1.3 * level
     assert (p < 0.01 / 60).mean() < 2 * 1.5 * 0.01 / 60
@@ -49,15 +49,15 @@ def test_one_bad_pin_of_ten_does_not_blind(wrong):
     earlier = 0.005 * np.random.default_rng(2).normal(size=(5_000, 10))
     head = math.log(1.1) + 0.005 * np.random.default_rng(3).normal(size=(5_000, 1))
     earlier[:, 3] += wrong
-    seen = predicted(level_of(earlier), head, noise_about_level(earlier))
-    p = stats.t.sf(seen.mean / seen.error, seen.freedom)
+    seen = prediction_estimates(level_of(earlier), head, noise_about_level(earlier))
+    p = stats.t.sf(seen.mean / seen.error, seen.dof)
     assert (p < 0.01 / 60).mean() >= 0.9
 
 
 def test_a_value_is_no_outlier_of_others_that_are_all_equal():
     """It is all that tells of noise."""
-    assert without_outliers(np.array([1.0] * 9 + [2.0]), 1).all()
-    far = without_outliers(np.array([1.0, 1.1, 1.2, 0.9, 0.8, 1.0, 1.1, 0.9, 1.05, 9.0]), 1)
+    assert inlier_mask(np.array([1.0] * 9 + [2.0]), 1).all()
+    far = inlier_mask(np.array([1.0, 1.1, 1.2, 0.9, 0.8, 1.0, 1.1, 0.9, 1.05, 9.0]), 1)
     assert far.tolist() == [True] * 9 + [False]
 
 
@@ -67,8 +67,8 @@ def test_the_noise_of_steps_keeps_its_promise(count, pinned):
     """With it the prediction t of values of one level exceeds its quantiles no more than it may."""
     generator = np.random.default_rng(1)
     earlier, head = generator.normal(size=(100_000, count)), generator.normal(size=(100_000, 1))
-    seen = predicted(level_of(earlier[:, :pinned]), head, noise_of_steps(earlier))
-    p = stats.t.sf(seen.mean / seen.error, seen.freedom)
+    seen = prediction_estimates(level_of(earlier[:, :pinned]), head, noise_of_steps(earlier))
+    p = stats.t.sf(seen.mean / seen.error, seen.dof)
     for level in (0.01, 0.001):
         assert 0.25 * level < (p < level).mean() < 1.15 * level
 
@@ -95,9 +95,9 @@ def test_two_launches_of_three_outvote_one_unless_an_earlier_run_was_out_as_well
     level, quiet = level_of(values), noise_about_level(values)
     warned = replace(quiet, outliers=np.asarray(True))
     for spread, least in ((quiet, alone), (warned, beside_an_outlier)):
-        seen = noise_with(spread, level, np.array(head, dtype=float))
+        seen = widened_noise(spread, level, np.array(head, dtype=float))
         assert float(seen.deviation) == pytest.approx(max(least, float(quiet.deviation)))
-    assert noise_with(warned, level, np.array([0.0, 40.0])) == warned
+    assert widened_noise(warned, level, np.array([0.0, 40.0])) == warned
 
 
 def test_the_variance_of_a_median_and_that_within_runs_are_those_of_normal_values():

@@ -1,6 +1,6 @@
 import pytest
 
-from gpubench_plugin.compare import change, judge_pairs, percent, too_loud, within
+from gpubench_plugin.compare import effect_text, interval_text, judge_pairs, percent, variation_text
 from tests.support.made import series
 
 
@@ -29,25 +29,25 @@ def test_an_effect_is_told_in_the_words_of_its_metric():
     """Times are slower or faster, others higher or lower as the value itself went."""
     time, memory = series([1], [1]), series([1], [1], metric="peak_memory_bytes")
     rate = series([1], [1], metric="samples_per_s")
-    assert [change(one, 0.05) for one in (time, memory, rate)] == [
+    assert [effect_text(one, 0.05) for one in (time, memory, rate)] == [
         "5.0 % slower",
         "5.0 % higher",
         "5.0 % lower",
     ]
-    assert [change(one, -0.05) for one in (time, memory, rate)] == [
+    assert [effect_text(one, -0.05) for one in (time, memory, rate)] == [
         "5.0 % faster",
         "5.0 % lower",
         "5.0 % higher",
     ]
-    assert change(time, 0) == "no change"
+    assert effect_text(time, 0) == "no change"
 
 
 def test_an_interval_names_both_directions_only_where_it_holds_both():
     """Otherwise it is in the direction of the effect."""
     time = series([1], [1])
-    assert within(time, (0.037, 0.06)) == "99 % interval 3.7 to 6.0 %"
-    assert within(time, (-0.06, -0.037)) == "99 % interval 3.7 to 6.0 %"
-    assert within(time, (-0.004, 0.012)) == "99 % interval 0.40 % faster to 1.2 % slower"
+    assert interval_text(time, (0.037, 0.06)) == "99 % interval 3.7 to 6.0 %"
+    assert interval_text(time, (-0.06, -0.037)) == "99 % interval 3.7 to 6.0 %"
+    assert interval_text(time, (-0.004, 0.012)) == "99 % interval 0.40 % faster to 1.2 % slower"
 
 
 def test_launches_that_vary_too_much_have_no_interval():
@@ -55,12 +55,12 @@ def test_launches_that_vary_too_much_have_no_interval():
     time = series([1.0, 2.7, 1.5], [1.3, 1.4, 1.5])
     rate = series([1.0, 1.5], [1.0, 2.0], metric="samples_per_s")
     loud = "launches vary by {}×: quiet the machine"  # noqa: RUF001 # a factor
-    assert too_loud(time, (-0.4, 1.2)) == loud.format("2.7")
-    assert too_loud(time, (-0.99, 0.3)) == loud.format("2.7")
-    assert too_loud(rate, (-1.2, 0.1)) == loud.format("2.0")
-    assert too_loud(rate, (-0.1, 0.6)) == loud.format("2.0")
+    assert variation_text(time, (-0.4, 1.2)) == loud.format("2.7")
+    assert variation_text(time, (-0.99, 0.3)) == loud.format("2.7")
+    assert variation_text(rate, (-1.2, 0.1)) == loud.format("2.0")
+    assert variation_text(rate, (-0.1, 0.6)) == loud.format("2.0")
     for one, interval in ((time, (-0.4, 0.9)), (time, (0.5, 3.0)), (rate, (-0.9, 0.4))):
-        assert too_loud(one, interval) == ""
+        assert variation_text(one, interval) == ""
 
 
 def test_a_reason_says_that_launches_vary():

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import history, plain, whole
+from gpubench_plugin.compare import history, merge_parts, plain
 from gpubench_plugin.compare.pairs import judge_pairs
 from tests.support import simulation as sim
 from tests.support.made import series
@@ -44,7 +44,7 @@ def test_the_simulated_paired_gate_is_the_one_that_judges(noise, effect):
                 series(np.exp(base[suite, i, :look]), np.exp(head[suite, i, :look]), name=str(i))
                 for i in undecided
             ]
-            verdicts = judge_pairs(launches, m=sim.BENCHMARKS, decided=decided)
+            verdicts = judge_pairs(launches, m=sim.BENCHMARKS, decided_series=decided)
             for i, one, verdict in zip(undecided, launches, verdicts, strict=True):
                 kinds[i] = verdict.kind
                 decided += [one] if verdict.kind != "inconclusive" else []
@@ -67,14 +67,14 @@ def test_the_simulated_gate_of_step_times_is_the_one_that_judges():
                     series([1.0] * look, np.exp(values[suite, i, :look]), name=str(i), metric=part),
                     part=part,
                     limit=limits[part],
-                    loose=part == "rate",
+                    is_lenient=part == "rate",
                 )
                 for part, values in differences.items()
                 for i, kind in enumerate(kinds)
                 if kind == "inconclusive"
             ]
-            verdicts = judge_pairs(parts, m=3 * sim.BENCHMARKS, decided=decided)
-            for (name, _), verdict in whole(parts, verdicts).items():
+            verdicts = judge_pairs(parts, m=3 * sim.BENCHMARKS, decided_series=decided)
+            for (name, _), verdict in merge_parts(parts, verdicts).items():
                 kinds[int(name)] = verdict.kind
             decided += [one for one in parts if kinds[int(one.id)] != "inconclusive"]
         assert kinds == simulated[suite].tolist()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpubench_plugin.compare import Estimates, benjamini_hochberg, find, statistics
+from gpubench_plugin.compare import Estimates, benjamini_hochberg, judge_all_series, statistics
 
 WORSE, BETTER = np.asarray(math.log1p(0.02)), np.asarray(math.log1p(-0.02))
 
@@ -13,8 +13,8 @@ def test_the_paired_test_is_that_of_scipy():
     """Effect, standard error and degrees of freedom give the p value of ``ttest_rel``."""
     generator = np.random.default_rng(1)
     base, head = generator.normal(size=(2, 10))
-    seen = statistics.paired(head - base)
-    p = stats.t.sf(seen.mean / seen.error, seen.freedom)
+    seen = statistics.paired_estimates(head - base)
+    p = stats.t.sf(seen.mean / seen.error, seen.dof)
     assert p == pytest.approx(stats.ttest_rel(head, base, alternative="greater").pvalue)
 
 
@@ -36,9 +36,11 @@ def test_decided_series_are_not_decided_again():
     sure = Estimates(
         mean=np.array([0.1, 0.1, -0.1, 0.0]),
         error=np.full(4, 0.001),
-        freedom=np.asarray(9.0),
+        dof=np.asarray(9.0),
     )
-    found = find(sure, WORSE, BETTER, m=4, undecided=np.array([True, False, True, True]))
+    found = judge_all_series(
+        sure, WORSE, BETTER, m=4, undecided=np.array([True, False, True, True])
+    )
     assert found.regressed.tolist() == [True, False, False, False]
     assert found.improved.tolist() == [False, False, True, False]
     assert found.unchanged.tolist() == [False, False, False, True]
@@ -46,16 +48,16 @@ def test_decided_series_are_not_decided_again():
 
 def test_an_effect_without_any_spread_is_sure_and_none_is_none():
     """A standard error of zero divides nothing by nothing."""
-    exact = Estimates(mean=np.array([0.05, 0.0]), error=np.zeros(2), freedom=np.asarray(4.0))
-    found = find(exact, WORSE, BETTER, m=2)
+    exact = Estimates(mean=np.array([0.05, 0.0]), error=np.zeros(2), dof=np.asarray(4.0))
+    found = judge_all_series(exact, WORSE, BETTER, m=2)
     assert found.regressed.tolist() == [True, False]
     assert found.unchanged.tolist() == [False, True]
 
 
 def test_a_sure_effect_below_the_limit_is_no_regression():
     """One percent at a limit of two is unchanged, however sure."""
-    small = Estimates(mean=np.array([0.01]), error=np.array([1e-4]), freedom=np.asarray(14.0))
-    found = find(small, WORSE, BETTER, m=1)
+    small = Estimates(mean=np.array([0.01]), error=np.array([1e-4]), dof=np.asarray(14.0))
+    found = judge_all_series(small, WORSE, BETTER, m=1)
     assert (found.rejected[0], found.regressed[0], found.unchanged[0]) == (True, False, True)
 
 
@@ -65,23 +67,23 @@ def test_the_smallest_visible_effect_is_called_four_times_of_five():
     level = statistics.Q / 20
     noise = 0.02 * math.sqrt(2)
     known = Estimates(
-        mean=np.zeros(1), error=np.array([noise / math.sqrt(15)]), freedom=np.array([14.0])
+        mean=np.zeros(1), error=np.array([noise / math.sqrt(15)]), dof=np.array([14.0])
     )
-    least = float(statistics.visible(known, WORSE, np.array([level]))[0])
-    seen = statistics.paired(least + noise * generator.standard_normal((20_000, 15)))
+    least = float(statistics.detectable_effect(known, WORSE, np.array([level]))[0])
+    seen = statistics.paired_estimates(least + noise * generator.standard_normal((20_000, 15)))
     called = (stats.t.sf(seen.mean / seen.error, 14) <= level).mean()
     assert called == pytest.approx(0.8, abs=0.06)
 
 
 def test_nothing_below_the_limit_is_visible():
     """Without noise the limit itself is the smallest effect that can be called."""
-    still = Estimates(mean=np.zeros(1), error=np.zeros(1), freedom=np.array([4.0]))
-    assert statistics.visible(still, WORSE, np.array([1e-4]))[0] == WORSE
+    still = Estimates(mean=np.zeros(1), error=np.zeros(1), dof=np.array([4.0]))
+    assert statistics.detectable_effect(still, WORSE, np.array([1e-4]))[0] == WORSE
 
 
 def test_the_level_of_a_series_rises_with_the_others_that_are_rejected():
     """As Benjamini and Hochberg have it: q·(k + 1)/m beside k others."""
-    levels = statistics.level(np.array([True, False, False]), 10)
+    levels = statistics.rejection_thresholds(np.array([True, False, False]), 10)
     assert levels == pytest.approx(np.array([1, 2, 2]) * statistics.Q / 10)
 
 
@@ -111,12 +113,12 @@ def test_what_never_varies_is_judged_beside_what_does(pairs):
     """Without any warning, and it could see whatever reaches the limit, once it may be alone."""
     differences = np.stack([np.full(pairs, 0.05), np.resize([-0.1, 0.1], pairs)])
     spread = statistics.Spread(
-        deviation=differences.std(axis=-1), freedom=np.full(2, pairs - 1.0), least=0.2
+        deviation=differences.std(axis=-1), dof=np.full(2, pairs - 1.0), floor=0.2
     )
-    estimates = statistics.paired(differences, spread)
-    findings = statistics.find(estimates, WORSE, np.asarray(-0.03), m=20)
+    estimates = statistics.paired_estimates(differences, spread)
+    findings = statistics.judge_all_series(estimates, WORSE, np.asarray(-0.03), m=20)
     assert findings.regressed.tolist() == [pairs > 5, False]
-    seen = statistics.visible(estimates, WORSE, np.full(2, 2e-4))
+    seen = statistics.detectable_effect(estimates, WORSE, np.full(2, 2e-4))
     assert (seen[0] == pytest.approx(float(WORSE))) == (pairs > 5)
 
 
@@ -124,4 +126,4 @@ def test_what_never_varies_is_judged_beside_what_does(pairs):
 def test_a_clear_effect_on_a_quiet_series_needs_ten_pairs_in_the_loudest_suite(own, pairs):
     """And fewer than by the suite where it is louder; at five all may be in two modes by chance."""
     options = {"worse": float(WORSE), "at": 1e-4, "unchanged_from": 10, "least": 9.0}
-    assert statistics.pairs_needed(0.05, own, 5, own=own, **options) == pairs
+    assert statistics.pairs_needed(0.05, own, 5, own_error=own, **options) == pairs

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import compare_history, compare_paired, compare_runs, whole
+from gpubench_plugin.compare import compare_history, compare_paired, compare_runs, merge_parts
 from gpubench_plugin.records import Verdict
 from tests.support.made import result, run, series
 
@@ -54,7 +54,7 @@ def test_nothing_moved_is_one_verdict_with_three_parts():
 def test_what_moved_while_the_rest_stood_has_regressed_and_is_named(head, moved):
     """A tripled median at an equal floor; calls that take long now and then; the floor alone."""
     verdict = compared(**head)
-    assert (verdict.kind, verdict.moved, verdict.metric) == ("regressed", moved, moved[0])
+    assert (verdict.kind, verdict.changed_metrics, verdict.metric) == ("regressed", moved, moved[0])
     named = f"{' and '.join(moved)}: " * (len(moved) > 1)
     assert re.match(rf"{named}\d+ % (slower|higher)", verdict.reason)
 
@@ -89,14 +89,17 @@ def test_a_median_that_is_too_noisy_makes_the_verdict_inconclusive():
 def test_better_parts_beside_unchanged_ones_have_improved():
     """Also before anything may be called unchanged, where floor and median agree."""
     verdict = compared(floor=0.8, median=0.88)
-    assert (verdict.kind, verdict.moved) == ("improved", ("step_time_min_s", "step_time_s"))
+    assert (verdict.kind, verdict.changed_metrics) == (
+        "improved",
+        ("step_time_min_s", "step_time_s"),
+    )
     assert compared(pairs=5, floor=0.8, median=0.88, mean=0.96).kind == "improved"
 
 
 def test_a_worse_part_outweighs_a_better_one():
     """A floor that fell does not pay for a median that rose."""
     verdict = compared(floor=0.8, median=1.4)
-    assert (verdict.kind, verdict.moved) == ("regressed", ("step_time_s",))
+    assert (verdict.kind, verdict.changed_metrics) == ("regressed", ("step_time_s",))
 
 
 def test_minima_of_uneven_numbers_of_rounds_are_not_compared():
@@ -119,7 +122,7 @@ def test_one_earlier_run_of_ten_may_have_taken_other_rounds(others):
     head = run("b", launch(generator, rounds=40.0, floor=1.2, median=1.3))
     (verdict,) = compare_history(pinned, head).verdicts
     assert verdict.kind == "regressed"
-    assert ("step_time_min_s" in verdict.moved) is (others == 1)
+    assert ("step_time_min_s" in verdict.changed_metrics) is (others == 1)
     assert ("of 17 rounds in base (2 of 10), 40 in head" in verdict.reason) is (others == 2)
 
 
@@ -150,7 +153,7 @@ def test_what_is_decided_needs_no_more_pairs():
         Verdict(**about, kind="regressed"),
         Verdict(**about, kind="inconclusive", pairs_needed=30),
     ]
-    (verdict,) = whole(parts, verdicts).values()
+    (verdict,) = merge_parts(parts, verdicts).values()
     assert (verdict.kind, verdict.pairs_needed) == ("regressed", None)
 
 
@@ -195,5 +198,5 @@ def test_what_is_open_speaks_by_the_number_that_needs_most_pairs(needed, told):
         Verdict(id=one.id, metric=one.metric, kind="inconclusive", reason="", pairs_needed=pairs)
         for one, pairs in zip(parts, needed, strict=True)
     ]
-    (verdict,) = whole(parts, verdicts).values()
+    (verdict,) = merge_parts(parts, verdicts).values()
     assert (verdict.metric, verdict.pairs_needed) == ("step_time_s", told)

@@ -40,7 +40,7 @@ def test_a_file_without_presets_offers_all(
     tmp_path: Path, presets: str, expected: tuple[str, ...]
 ) -> None:
     """A file that names presets offers those; one that names none serves with any."""
-    assert load(tmp_path, f"presets: {presets}").offered() == expected
+    assert load(tmp_path, f"presets: {presets}").presets_offered() == expected
 
 
 def test_the_memory_a_preset_needs_is_no_section(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def resolved(root: Path, *overrides: str, overlays: Sequence[str] = ()) -> Confi
         preset="tiny",
         overlays=paths,
         overrides=overrides,
-        chosen={},
+        fixed_values={},
         rootdir=root,
         model_section=lambda _: ModelSection,
     )
@@ -58,7 +58,7 @@ def test_override_of_the_course_ends_the_limit(tmp_path: Path, override: str) ->
     """A loss_drop of a preset does not hold for another course, and the reason names the key."""
     training = resolved(tmp_path, override).training
     assert training.loss_drop is None
-    assert training.loss_drop_lapsed == (
+    assert training.loss_drop_ignored == (
         "training.loss_drop=0.5 of configs/mlp.yaml preset tiny lapses: "
         f"{override.partition('=')[0]} (--{override}) overrides what it was set for"
     )
@@ -78,7 +78,7 @@ def test_limit_holds_for_the_course_it_was_set_for(
 ) -> None:
     """The same value again, another key, or a loss_drop of one's own leave it in force."""
     training = resolved(tmp_path, *overrides).training
-    assert (training.loss_drop, training.loss_drop_lapsed) == (0.5, None)
+    assert (training.loss_drop, training.loss_drop_ignored) == (0.5, None)
 
 
 def test_overlay_of_another_course_ends_the_limit_below_it(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_overlay_of_another_course_ends_the_limit_below_it(tmp_path: Path) -> No
     overlay = "presets: {tiny: {training: {batch_size: 2}}}"
     training = resolved(tmp_path, overlays=[overlay]).training
     assert training.loss_drop is None
-    assert "training.batch_size (--config=" in str(training.loss_drop_lapsed)
+    assert "training.batch_size (--config=" in str(training.loss_drop_ignored)
 
 
 def test_limit_of_an_overlay_is_tuned_for_what_stands_there(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_limit_of_an_overlay_is_tuned_for_what_stands_there(tmp_path: Path) -> N
 def test_override_of_null_is_no_lapse(tmp_path: Path) -> None:
     """Who leaves the check out is not told that it lapsed."""
     training = resolved(tmp_path, "training.loss_drop=null", "training.steps=3").training
-    assert (training.loss_drop, training.loss_drop_lapsed) == (None, None)
+    assert (training.loss_drop, training.loss_drop_ignored) == (None, None)
 
 
 def test_reason_is_no_key(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_reason_is_no_key(tmp_path: Path) -> None:
         resolved(tmp_path, "training.loss_drop_lapsed=mine")
     (tmp_path / "again").mkdir()
     training = resolved(tmp_path / "again", "training.steps=3").training
-    assert training.loss_drop_lapsed is not None
+    assert training.loss_drop_ignored is not None
     assert "loss_drop_lapsed" not in training.model_dump()
 
 

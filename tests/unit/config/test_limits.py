@@ -20,7 +20,7 @@ def resolved(folder: Path, *overrides: str, yaml: str = "") -> Configuration[Any
         preset="tiny",
         overlays=[],
         overrides=overrides,
-        chosen={},
+        fixed_values={},
         rootdir=folder,
         model_section=lambda _: ModelSection,
     )

@@ -32,7 +32,7 @@ def resolved(
         preset="tiny",
         overlays=[folder / "more.yaml"],
         overrides=overrides,
-        chosen={},
+        fixed_values={},
         rootdir=folder,
         model_section=lambda _: ModelSection,
     )
@@ -135,7 +135,7 @@ def test_fewer_rounds_at_most_than_at_least_are_refused(tmp_path: Path) -> None:
     """Both were stated; a default gives way to the one that was."""
     with pytest.raises(UsageProblem, match=r"measure\.min_rounds=50 .* measure\.max_rounds=5"):
         resolved(tmp_path, "measure.min_rounds=50", "measure.max_rounds=5")
-    assert resolved(tmp_path, "measure.max_rounds=5").measure.fewest_rounds == 5
+    assert resolved(tmp_path, "measure.max_rounds=5").measure.required_rounds == 5
 
 
 def test_a_level_that_no_interval_can_have_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from pydantic import model_validator
 
 from gpubench_plugin.config import Configuration, ModelSection, needs_memory_gib, resolve
-from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.errors import UsageProblem, invalid_choice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class Mlp(ModelSection):
 
 def model_section(workload: str) -> type[ModelSection]:
     if workload != "mlp":
-        raise not_one_of("workload", workload, ["mlp", "resnet18"])
+        raise invalid_choice("workload", workload, ["mlp", "resnet18"])
     return Mlp
 
 
@@ -68,7 +68,7 @@ class Resolver:
             preset=preset,
             overlays=overlays,
             overrides=overrides,
-            chosen=chosen or {},
+            fixed_values=chosen or {},
             rootdir=self.root,
             model_section=model_section,
         )

@@ -17,7 +17,7 @@ def resolved(*overrides: str, file: Path | None = None, ranks: int = 2) -> Confi
         preset="tiny",
         overlays=[] if file is None else [file],
         overrides=overrides,
-        chosen={"distributed.world_size": ranks},
+        fixed_values={"distributed.world_size": ranks},
         rootdir=Path.cwd(),
         model_section=lambda _: ModelSection,
     )

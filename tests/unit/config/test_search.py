@@ -21,8 +21,8 @@ def folder(path: Path, *names: str) -> Path:
 def test_given_directories_come_first_and_ours_last(tmp_path: Path) -> None:
     """A directory given as ``--config`` precedes the root's; a file given is not searched."""
     given = folder(tmp_path / "given", "mlp.yaml")
-    order = files.directories([given, given / "mlp.yaml"], tmp_path)
-    assert order == (given, tmp_path / "configs", files.shipped())
+    order = files.search_path([given, given / "mlp.yaml"], tmp_path)
+    assert order == (given, tmp_path / "configs", files.bundled_configs())
 
 
 def test_the_first_directory_with_the_name_wins(tmp_path: Path) -> None:
@@ -64,4 +64,4 @@ def test_an_overlay_that_is_not_there_names_the_one_like_it(tmp_path: Path) -> N
 
 def test_our_configurations_are_there() -> None:
     """The directory shipped with the package holds configurations."""
-    assert sorted(files.shipped().glob("*.yaml")) != []
+    assert sorted(files.bundled_configs().glob("*.yaml")) != []

@@ -29,7 +29,7 @@ from gpubench_plugin.config.marks import (
     FSDP2,
     Variant,
     convolutional_training_variants,
-    over,
+    param_variants,
     training_variants,
 )
 
@@ -48,7 +48,7 @@ def test_image_train(gpubench, trainer, variant):
 
 @pytest.mark.gpubench(config="own", ranks=1)
 class TestMarked:
-    @over(Variant(name="large", assignments=("training.batch_size=64",)), FSDP2)
+    @param_variants(Variant(name="large", assignments=("training.batch_size=64",)), FSDP2)
     @pytest.mark.gpubench_set("training.batch_size=4")
     def test_marked_train(self, gpubench, trainer, variant):
         gpubench(trainer.step)

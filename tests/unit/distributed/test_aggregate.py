@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.distributed import Aggregate, RankReport
+from gpubench_plugin.distributed import RankAggregate, RankReport
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.records import Samples, Work
 
@@ -47,8 +47,8 @@ def report(
     return RankReport.of(samples, work or Work(), facts or {}, rank=rank, host="here")
 
 
-def aggregate(reports: Iterable[RankReport]) -> Aggregate:
-    result = Aggregate()
+def aggregate(reports: Iterable[RankReport]) -> RankAggregate:
+    result = RankAggregate()
     for each in reports:
         result.add(each)
     return result
@@ -104,20 +104,20 @@ def test_ranks_that_ran_different_calls_are_refused(change: dict[str, Any], mess
     told = aggregate([report(0), report(1, SLOW), report(2, replace(SLOW, **change))])
     with pytest.raises(MeasurementError, match=message):
         _ = told.samples
-    assert told.problem
+    assert told.error
 
 
 def test_condensed_ranks_that_ran_different_calls_are_refused() -> None:
     """What is compared was counted before anything was left out."""
     long = [replace(FAST, durations_s=(1.0,) * count) for count in (100_000, 100_002)]
     told = aggregate(report(rank, samples) for rank, samples in enumerate(long))
-    assert told.problem.endswith("the number of durations: rank 0 has 100000, rank 1 has 100002")
+    assert told.error.endswith("the number of durations: rank 0 has 100000, rank 1 has 100002")
 
 
 def test_without_any_report_there_is_no_result() -> None:
     """Nothing is not zero."""
     with pytest.raises(MeasurementError, match="no rank has told anything"):
-        _ = Aggregate().samples
+        _ = RankAggregate().samples
 
 
 def test_work_is_summed_where_every_rank_knows_it() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import fsum
 from statistics import median
 
-from gpubench_plugin.distributed import BLOCKS, DURATIONS, WARMUPS, condensed
+from gpubench_plugin.distributed import BLOCKS, DURATIONS, WARMUPS, condense
 from gpubench_plugin.measure import Sketcher
 from gpubench_plugin.records import Samples, Timing
 
@@ -26,13 +26,13 @@ FEW = Samples(
 
 def test_few_enough_are_kept_as_they_are() -> None:
     """Up to the limits nothing changes, and no flag is added."""
-    assert condensed(FEW) == FEW
+    assert condense(FEW) == FEW
 
 
 def test_too_many_durations_become_the_medians_of_their_rounds() -> None:
     """Each median stands for all calls of its round; a last round that is not whole is left out."""
     durations_s = (0.1, 0.4, 0.2) * (DURATIONS // 2) + (9.0,)
-    kept = condensed(replace(FEW, durations_s=durations_s, durations_per_round=3))
+    kept = condense(replace(FEW, durations_s=durations_s, durations_per_round=3))
     expected = replace(
         FEW,
         durations_s=(0.2,) * (DURATIONS // 2),
@@ -50,12 +50,12 @@ def test_too_many_durations_become_the_medians_of_their_rounds() -> None:
 def test_too_many_rounds_are_thinned_out_evenly() -> None:
     """Which are kept depends on the position alone: so it is the same for all ranks."""
     rounds = tuple(float(number) for number in range(4 * DURATIONS))
-    kept = condensed(replace(FEW, durations_s=rounds, durations_per_round=1))
+    kept = condense(replace(FEW, durations_s=rounds, durations_per_round=1))
     assert kept.durations_s == rounds[::4]
-    other = condensed(replace(FEW, durations_s=rounds[::-1], durations_per_round=1))
+    other = condense(replace(FEW, durations_s=rounds[::-1], durations_per_round=1))
     assert other.durations_s == rounds[::-1][::4]
     assert kept.rounds == len(rounds)
-    wide = condensed(replace(FEW, durations_s=rounds, durations_per_round=len(rounds) + 1))
+    wide = condense(replace(FEW, durations_s=rounds, durations_per_round=len(rounds) + 1))
     assert wide.durations_s == kept.durations_s
     assert wide.timing.durations_per_round == len(rounds) + 1
     assert median(kept.durations_s) - median(rounds) < 4
@@ -63,7 +63,7 @@ def test_too_many_rounds_are_thinned_out_evenly() -> None:
 
 def test_long_warmup_alone_is_merged_without_a_flag() -> None:
     """No metric looks at single groups of the warm-up: nothing is to be distrusted."""
-    kept = condensed(replace(FEW, warmup_s=(0.1,) * (WARMUPS + 1)))
+    kept = condense(replace(FEW, warmup_s=(0.1,) * (WARMUPS + 1)))
 
     assert (kept.flags, len(kept.warmup_s)) == (FEW.flags, WARMUPS)
 
@@ -77,7 +77,7 @@ def test_neighbouring_blocks_are_merged() -> None:
         block_calls=tuple(range(1, count + 1)),
         warmup_s=(0.1,) * (2 * WARMUPS + 1),
     )
-    kept = condensed(samples)
+    kept = condense(samples)
     assert (len(kept.block_s), len(kept.block_calls), len(kept.warmup_s)) == (
         BLOCKS,
         BLOCKS,
@@ -96,5 +96,5 @@ def test_a_sketch_is_left_out() -> None:
     sketcher = Sketcher(0.01)
     sketcher.update([0.1, 0.2, 0.3])
     timed = Timing(durations=3_000_000, calls_per_duration=5, durations_per_round=2)
-    kept = condensed(replace(FEW, reduced_from=timed, sketch=sketcher.sketch))
+    kept = condense(replace(FEW, reduced_from=timed, sketch=sketcher.sketch))
     assert kept == replace(FEW, reduced_from=timed, flags=("unsteady", "condensed"))

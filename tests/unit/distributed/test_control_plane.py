@@ -201,7 +201,7 @@ def test_a_long_record_is_seen_when_all_its_parts_are_there() -> None:
 def test_whoever_writes_first_decides() -> None:
     """A rank zero that comes too late obeys what the others have settled on; else it decides."""
     zero, one = Ranks(2).planes
-    assert one.decide("go", otherwise={"go": False}, within_s=0.0) == {"go": False}
-    assert zero.decide("go", {"go": True}, otherwise={}, within_s=0.0) == {"go": False}
-    assert zero.decide("go", {"go": True}, otherwise={}, within_s=0.0) == {"go": True}
-    assert one.decide("go", otherwise={"go": False}, within_s=0.0) == {"go": True}
+    assert one.decide("go", fallback={"go": False}, timeout_s=0.0) == {"go": False}
+    assert zero.decide("go", {"go": True}, fallback={}, timeout_s=0.0) == {"go": False}
+    assert zero.decide("go", {"go": True}, fallback={}, timeout_s=0.0) == {"go": True}
+    assert one.decide("go", fallback={"go": False}, timeout_s=0.0) == {"go": True}

@@ -19,7 +19,7 @@ class Told:
     """A group of two in which the other rank has said how much memory it has."""
 
     backend = "gloo"
-    shared = False
+    shares_device = False
     agreement = RankAgreement()
 
     def __init__(self, *, free: int | None = None, size: int = 2):

@@ -70,8 +70,8 @@ def test_rank_zero_sees_what_all_saw() -> None:
 
     def part(reduction: Reduction, rank: int) -> Observation:
         samples = replace(SEEN.samples, durations_s=(1.0 + rank, 2.0 - rank / 2))
-        seen = reduction.over_ranks(replace(SEEN, samples=samples))
-        reduction.concluded(None)
+        seen = reduction.merge(replace(SEEN, samples=samples))
+        reduction.raise_conclusion(None)
         return seen
 
     root, other = on_ranks(2, part)
@@ -86,11 +86,11 @@ def test_a_world_of_one_sends_nothing_and_leaves_nothing_out() -> None:
     million = replace(SEEN, samples=replace(SEEN.samples, durations_s=(1.0,) * 10**6))
     group = Group(dist.HashStore(), World())
     alone = Reduction(cast("ProcessGroup", group), "a test")
-    alone.checked(None)
-    assert alone.over_ranks(million) is million
-    alone.concluded(None)
+    alone.raise_check_failures(None)
+    assert alone.merge(million) is million
+    alone.raise_conclusion(None)
     with pytest.raises(KeyError):
-        alone.concluded(KeyError())
+        alone.raise_conclusion(KeyError())
 
 
 def test_what_is_wrong_at_rank_zero_fails_every_rank() -> None:
@@ -100,10 +100,10 @@ def test_what_is_wrong_at_rank_zero_fails_every_rank() -> None:
         samples = replace(SEEN.samples, block_calls=(2 + rank,))
         failure: Exception | None = None
         try:
-            reduction.over_ranks(replace(SEEN, samples=samples))
+            reduction.merge(replace(SEEN, samples=samples))
         except MeasurementError as error:
             failure = error
-        reduction.concluded(failure)
+        reduction.raise_conclusion(failure)
 
     message = "the ranks differ in calls per block: rank 0 has (2,), rank 1 has (3,)"
     for error in on_ranks(3, part):
@@ -116,7 +116,7 @@ def test_every_rank_raises_its_own_failure_and_the_others_are_told() -> None:
     failures = {1: MemoryError("of 4 GiB"), 2: pytest.fail.Exception("a nan")}
 
     def part(reduction: Reduction, rank: int) -> None:
-        reduction.checked(failures.get(rank))
+        reduction.raise_check_failures(failures.get(rank))
 
     first, *failed, last = on_ranks(4, part)
     assert failed == [failures[1], failures[2]]
@@ -130,9 +130,9 @@ def test_the_own_failure_is_raised_though_nobody_can_be_told() -> None:
 
     def part(reduction: Reduction, rank: int) -> None:
         if rank == 0:
-            reduction.checked(MemoryError("of 4 GiB"))
+            reduction.raise_check_failures(MemoryError("of 4 GiB"))
         else:
-            reduction.concluded(None)
+            reduction.raise_conclusion(None)
 
     root, _ = on_ranks(2, part)
     assert isinstance(root, MemoryError)
@@ -147,7 +147,7 @@ def test_a_rank_that_failed_does_not_wait_for_one_that_waits_for_it(failed: int)
         if rank != failed:
             return ended.wait(20)
         try:
-            reduction.checked(MemoryError("of 4 GiB"))
+            reduction.raise_check_failures(MemoryError("of 4 GiB"))
         finally:
             ended.set()
         return False
@@ -161,7 +161,7 @@ def test_of_many_failures_all_hear_the_first() -> None:
     """What every rank has to read does not grow with the number of ranks."""
 
     def part(reduction: Reduction, rank: int) -> None:
-        reduction.checked(ValueError("x" * 10_000) if rank else None)
+        reduction.raise_check_failures(ValueError("x" * 10_000) if rank else None)
 
     root, *_ = on_ranks(7, part)
     assert str(root).endswith("; and 2 more")

@@ -200,14 +200,14 @@ def test_code_is_all_of_the_repository(tmp_path: Path, monkeypatch: pytest.Monke
 def test_arrivals_are_what_is_loaded_from_now_on(rootdir: Path) -> None:
     """Each look tells of what has come since the last one, and of the project alone."""
     importlib.import_module("plain")
-    arrivals = code.Arrivals(rootdir)
-    assert not arrivals.look()
+    arrivals = code.LoadedFiles(rootdir)
+    assert not arrivals.newly_loaded()
     for name in ("by_name", "installed", "inside"):
         importlib.import_module(name)
-    assert arrivals.look() == {"by_name.py": code.digests(rootdir, IDS)["by_name.py"]}
+    assert arrivals.newly_loaded() == {"by_name.py": code.digests(rootdir, IDS)["by_name.py"]}
     importlib.import_module("unused")
-    assert set(arrivals.look()) == {"unused.py"}
-    assert not arrivals.look()
+    assert set(arrivals.newly_loaded()) == {"unused.py"}
+    assert not arrivals.newly_loaded()
 
 
 def test_look_at_nothing_new_looks_at_no_module(
@@ -223,15 +223,15 @@ def test_look_at_nothing_new_looks_at_no_module(
 
         __iter__ = values = items = keys
 
-    arrivals = code.Arrivals(rootdir)
+    arrivals = code.LoadedFiles(rootdir)
     monkeypatch.setattr(code, "sys", SimpleNamespace(modules=Counted(sys.modules)))
-    assert arrivals.look() == {}
+    assert arrivals.newly_loaded() == {}
 
 
 def test_file_that_changed_during_the_run_is_a_change(rootdir: Path) -> None:
     """Of two ranks or launches that loaded it differently, no file is like both."""
     before = code.digests(rootdir, IDS)
-    united = code.united(
+    united = code.merge_digests(
         [before, {"plain.py": "0123456789abcdef"}, {"rooted.py": before["rooted.py"]}]
     )
     assert code.changes(rootdir, IDS, united) == ["plain.py (changed)"]

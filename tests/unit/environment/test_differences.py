@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubench_plugin.environment import described, differences, flat
+from gpubench_plugin.environment import change_text, differences, flat
 
 
 def test_nested_facts_are_flat() -> None:
@@ -15,7 +15,7 @@ def test_only_what_differs_is_told() -> None:
     """A value that changed, one that is new and one that is gone, with both their values."""
     before = {"same": 1, "changed": "a", "gone": None}
     now = {"same": 1, "changed": "b", "new": 2}
-    assert {key: described(pair) for key, pair in differences(before, now).items()} == {
+    assert {key: change_text(pair) for key, pair in differences(before, now).items()} == {
         "changed": '"a" in the run, "b" now',
         "gone": "null in the run, absent now",
         "new": "absent in the run, 2 now",

@@ -56,7 +56,7 @@ def test_secrets_are_not_recorded(tmp_path: Path) -> None:
 
 def test_other_plugins_add_facts(tmp_path: Path) -> None:
     """Facts of others are added, as JSON values."""
-    facts = collect(tmp_path, more={"rack": (1, "b"), "hostname": "anonymous"})
+    facts = collect(tmp_path, extra_facts={"rack": (1, "b"), "hostname": "anonymous"})
     assert (facts["rack"], facts["hostname"]) == ([1, "b"], "anonymous")
 
 

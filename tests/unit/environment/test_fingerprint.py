@@ -11,8 +11,8 @@ from gpubench_plugin.environment import (
     collect,
     fingerprint,
     fingerprint_of,
+    informative_facts,
     machine_facts,
-    told_facts,
 )
 
 FACTS: dict[str, Any] = {
@@ -106,7 +106,7 @@ def test_variables_of_threads_precision_and_memory_are_facts_of_the_machine(name
     of_starts = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "SLURM_JOB_ID")
     facts = {"environment_variables": {name: "1", **others, **dict.fromkeys(of_starts, "2")}}
     assert machine_facts(facts) == {f"environment_variables.{name}": "1"}
-    assert told_facts(facts) == {f"environment_variables.{n}": v for n, v in others.items()}
+    assert informative_facts(facts) == {f"environment_variables.{n}": v for n, v in others.items()}
 
 
 def test_an_empty_variable_and_the_place_of_a_library_are_no_facts_of_the_machine() -> None:

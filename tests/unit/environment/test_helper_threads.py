@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.environment import (
     HelperThread,
+    helper_idents,
     helper_threads,
-    idents_here,
-    idents_noted,
-    note_in,
+    record_in,
+    recorded_idents,
     without_helpers,
 )
 
@@ -35,7 +35,7 @@ def test_a_helper_is_left_out_and_the_same_function_of_a_user_is_shown(
     early = HelperThread("early", wait_in_user_code, arrival, release)
     early.start()
     with (tmp_path / "stacks").open("a+") as file:
-        note_in(file.fileno())
+        record_in(file.fileno())
         late = HelperThread("late", wait_in_user_code, arrival, release)
         users = threading.Thread(target=wait_in_user_code, args=(arrival, release))
         late.start()
@@ -47,7 +47,7 @@ def test_a_helper_is_left_out_and_the_same_function_of_a_user_is_shown(
             thread.join()
         text = (tmp_path / "stacks").read_text()
     at_the_dump = text[: text.index("ends")].rpartition("\n")[0] + "\n"
-    idents = idents_noted(at_the_dump)
+    idents = recorded_idents(at_the_dump)
     assert idents == {early.ident, late.ident}
     shown = without_helpers(at_the_dump, idents)
     assert shown.count("in wait_in_user_code") == 1
@@ -61,12 +61,12 @@ def test_the_number_of_a_helper_that_is_over_may_be_a_users(
     """Once it has ended, a thread with its number is shown again."""
     monkeypatch.setattr(helper_threads, "_descriptors", [])
     with (tmp_path / "stacks").open("a+") as file:
-        note_in(file.fileno())
+        record_in(file.fileno())
         thread = HelperThread("short", lambda: None)
         thread.start()
         thread.join()
-    assert thread.ident not in idents_here()
-    assert thread.ident not in idents_noted((tmp_path / "stacks").read_text())
+    assert thread.ident not in helper_idents()
+    assert thread.ident not in recorded_idents((tmp_path / "stacks").read_text())
     assert f"{thread.ident:#x} begins" in (tmp_path / "stacks").read_text()
 
 

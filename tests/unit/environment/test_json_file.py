@@ -33,7 +33,7 @@ def nested(depth: int, opened: str = "[", closed: str = "]", core: str = "") -> 
 )
 def test_what_is_within_the_depth_is_read(data: bytes) -> None:
     """Brackets in texts open nothing, and neighbours are no levels; byte order marks are fine."""
-    assert json_files.parsed(data, "it") == json.loads(data.removeprefix(b"\xef\xbb\xbf"))
+    assert json_files.parse(data, "it") == json.loads(data.removeprefix(b"\xef\xbb\xbf"))
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_what_is_within_the_depth_is_read(data: bytes) -> None:
 def test_what_is_nested_deeper_is_refused(data: bytes) -> None:
     """Before any parser descends into it, whatever the encoding, whole or cut off."""
     with pytest.raises(BrokenFile, match="it is nested too deeply, more than 100 levels"):
-        json_files.parsed(data, "it")
+        json_files.parse(data, "it")
 
 
 @pytest.mark.parametrize("digits", ["9" * 400, "-" + "9" * 400, "9" * 5000, "1e999"])
 def test_numbers_beyond_every_float_are_infinite(digits: str) -> None:
     """So that nobody who calculates with them meets another error than with ``1e999``."""
-    value: Any = json_files.parsed(f"[{digits}, 12]".encode(), "it")
+    value: Any = json_files.parse(f"[{digits}, 12]".encode(), "it")
     assert math.isinf(value[0])
     assert value[1] == 12
     assert isinstance(value[1], int)
@@ -67,7 +67,7 @@ def test_numbers_beyond_every_float_are_infinite(digits: str) -> None:
 def test_what_is_no_text_is_refused(data: bytes) -> None:
     """One message, and no UnicodeError."""
     with pytest.raises(BrokenFile, match="it is not JSON"):
-        json_files.parsed(data, "it")
+        json_files.parse(data, "it")
 
 
 def test_a_missing_file_is_the_users(tmp_path: Path) -> None:

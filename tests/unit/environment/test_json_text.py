@@ -27,13 +27,13 @@ from gpubench_plugin.environment import json_files
 )
 def test_values_become_json(value: object, expected: object) -> None:
     """Values of other types become the nearest JSON value, what is not a number becomes null."""
-    assert json_files.plain(value) == expected
+    assert json_files.jsonable(value) == expected
 
 
 def test_lost_numbers_are_named() -> None:
     """Numbers that JSON cannot hold are reported by JSON pointer."""
     lost: dict[str, str] = {}
-    json_files.plain({"a/b": [1.0, float("-inf")], "c~": float("nan")}, lost=lost)
+    json_files.jsonable({"a/b": [1.0, float("-inf")], "c~": float("nan")}, dropped=lost)
     assert lost == {"/a~1b/1": "-inf", "/c~0": "nan"}
 
 

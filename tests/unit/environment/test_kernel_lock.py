@@ -75,14 +75,14 @@ def small_files(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def comparison(folder: Path) -> Iterator[Path]:
-    with State(folder=folder, asked={}, identity={}, seed=1).held():
+    with State(folder=folder, asked={}, identity={}, seed=1).locked():
         yield folder
 
 
 @contextmanager
 def registry(folder: Path) -> Iterator[Path]:
     lock = FileLock(folder / "registry.lock")
-    lock.take(1.0, location("", folder))
+    lock.acquire(1.0, location("", folder))
     yield folder / "registry.lock"
     lock.close()
 
@@ -108,7 +108,7 @@ def test_no_lock_of_ours_is_held_by_a_forked_child(
                 os._exit(0)
             assert os.read(here, 4) == b"free"
             with KernelLock(path, os.O_RDONLY) as another, pytest.raises(BlockingIOError):
-                another.take(shared=True)  # the child has not let go of its parent's
+                another.acquire(shared=True)  # the child has not let go of its parent's
     finally:
         if child:
             os.waitpid(child, 0)

@@ -18,7 +18,7 @@ TELL = """
 import json, sys
 from dataclasses import asdict
 from gpubench_plugin.environment.process_identity import ProcessIdentity
-print(json.dumps(asdict(ProcessIdentity.of_this_process())), flush=True)
+print(json.dumps(asdict(ProcessIdentity.current())), flush=True)
 sys.stdin.read()
 """
 
@@ -33,7 +33,7 @@ def dead() -> ProcessIdentity:
 
 
 def myself() -> ProcessIdentity:
-    identity = ProcessIdentity.of_this_process()
+    identity = ProcessIdentity.current()
     assert identity is not None
     return identity
 
@@ -113,10 +113,10 @@ def test_a_system_that_does_not_tell_leaves_everything(
 ) -> None:
     """Without procfs, as on macOS, or with that of another namespace, nothing is known."""
     monkeypatch.setattr(process_identity, "_SELF", Path("/nowhere"))
-    assert ProcessIdentity.of_this_process() is None
+    assert ProcessIdentity.current() is None
     assert not dead.is_gone()
     monkeypatch.setattr(process_identity, "_SELF", Path("/proc/1"))
-    assert ProcessIdentity.of_this_process() is None
+    assert ProcessIdentity.current() is None
 
 
 def test_a_start_that_cannot_be_read_is_not_another_one(
@@ -124,7 +124,7 @@ def test_a_start_that_cannot_be_read_is_not_another_one(
 ) -> None:
     """A process with that number is there; whether it is the one is not known."""
     other = replace(myself(), started=1)
-    monkeypatch.setattr(ProcessIdentity, "of_this_process", classmethod(lambda cls: dead))
+    monkeypatch.setattr(ProcessIdentity, "current", classmethod(lambda cls: dead))
     monkeypatch.setattr(process_identity, "stat_fields", lambda pid: None)
     assert not other.is_gone()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpubench_plugin.environment import (
-    names_a_secret,
+    is_secret_name,
     recorded_variables,
-    redacted,
+    redact,
     redacted_command,
 )
 
@@ -42,13 +42,13 @@ def test_other_variables_are_not(name: str, value: str) -> None:
 )
 def test_names_of_secrets(name: str) -> None:
     """Names that a secret usually has are known, however they are written."""
-    assert names_a_secret(name)
+    assert is_secret_name(name)
 
 
 @pytest.mark.parametrize("name", ["training.batch_size", "max_tokens", "keyboard", "author"])
 def test_harmless_names(name: str) -> None:
     """Names that only resemble one are harmless."""
-    assert not names_a_secret(name)
+    assert not is_secret_name(name)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_harmless_names(name: str) -> None:
 )
 def test_text_is_redacted(text: str, expected: str) -> None:
     """Credentials in URLs and tokens of well-known form are replaced, all else stays."""
-    assert redacted(text) == expected
+    assert redact(text) == expected
 
 
 @pytest.mark.parametrize(

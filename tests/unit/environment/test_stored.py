@@ -17,7 +17,7 @@ from gpubench_plugin.config import rounds_file
 from gpubench_plugin.environment import stored
 from gpubench_plugin.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.launchers import scratch
-from gpubench_plugin.results import RunDirectory, journal, read_run, tags, verdicts
+from gpubench_plugin.results import RunDirectory, journal, load_run, tags, verdicts
 from gpubench_plugin.training import Manifest
 
 DATA: Final = Path(__file__).parents[2] / "support" / "data" / "stored"
@@ -25,7 +25,7 @@ RUN: Final = RunDirectory(path=DATA / "kept" / "20261123T180949Z_run_03dd66")
 
 
 def read_file(path: Path) -> object:
-    return read_run(str(path), results_dir=path.parent, here=path.parent)
+    return load_run(str(path), results_dir=path.parent, cwd=path.parent)
 
 
 def read_token(path: Path) -> object:

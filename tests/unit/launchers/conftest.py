@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.launchers import Ending, private_folder, report_payload
-from gpubench_plugin.launchers.gang import Invitation, Launcher
+from gpubench_plugin.launchers import RankOutcome, private_folder, report_payload
+from gpubench_plugin.launchers.gang import GangLauncher, JoinInfo
 
-Launch = Callable[..., Launcher]
+Launch = Callable[..., GangLauncher]
 
 
 def report(when: str = "call", outcome: str = "passed", **changes: Any) -> pytest.TestReport:
@@ -28,9 +28,9 @@ def report(when: str = "call", outcome: str = "passed", **changes: Any) -> pytes
     return made
 
 
-def ended(rank: int, *reports: pytest.TestReport, **changes: Any) -> Ending:
+def ended(rank: int, *reports: pytest.TestReport, **changes: Any) -> RankOutcome:
     """A rank that came to the end of a benchmark, by default with a pass."""
-    return Ending(rank=rank, state="ended", reports=reports or (report(),), **changes)
+    return RankOutcome(rank=rank, state="ended", reports=reports or (report(),), **changes)
 
 
 @pytest.fixture
@@ -40,29 +40,29 @@ def reported() -> Callable[..., pytest.TestReport]:
 
 
 @pytest.fixture
-def came_to_end() -> Callable[..., Ending]:
+def came_to_end() -> Callable[..., RankOutcome]:
     """Makes endings of ranks that came to the end."""
     return ended
 
 
 @pytest.fixture
-def invitation() -> Iterator[Invitation]:
+def invitation() -> Iterator[JoinInfo]:
     """The invitation to a gang, in a folder of its own."""
     folder = private_folder()
-    yield Invitation(folder=folder.path, token="the token")
+    yield JoinInfo(folder=folder.path, token="the token")
     folder.remove()
 
 
 @pytest.fixture
-def launch(tmp_path: Path, invitation: Invitation) -> Iterator[Launch]:
+def launch(tmp_path: Path, invitation: JoinInfo) -> Iterator[Launch]:
     """Launches ranks that run a piece of Python instead of pytest, and kills them at the end."""
     launched = []
 
-    def start(source: str, size: int = 1) -> Launcher:
-        launcher = Launcher(
+    def start(source: str, size: int = 1) -> GangLauncher:
+        launcher = GangLauncher(
             size,
             command=[sys.executable, "-c", textwrap.dedent(source)],
-            invitation=invitation,
+            join_info=invitation,
             logs=tmp_path / "ranks",
             folder=tmp_path,
         )

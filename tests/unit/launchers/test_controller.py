@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpubench_plugin.launchers import Ending
+    from gpubench_plugin.launchers import RankOutcome
 
-    EndedMaker = Callable[..., Ending]
+    EndedMaker = Callable[..., RankOutcome]
 
 
 class Gang:
     """Runs nothing; notes what it is asked for, and what it is told is next."""
 
-    is_whole = True
+    is_idle = True
 
-    def __init__(self, noted: list[Any], ending: Ending, size: int, **_: Any):
+    def __init__(self, noted: list[Any], ending: RankOutcome, size: int, **_: Any):
         self.size = size
         self.collected: dict[int, Any] = {}
         self._noted = noted
@@ -35,14 +35,14 @@ class Gang:
 
     def run(
         self, test: str, following: str | None, patience: object, rounds: object
-    ) -> list[Ending]:
+    ) -> list[RankOutcome]:
         self._noted.append((self.size, test, following))
         return [self._ending]
 
-    def lost(self) -> str:
+    def lost_ranks(self) -> str:
         return ""
 
-    def is_sound(self, grace_s: float) -> bool:
+    def is_healthy(self, grace_s: float) -> bool:
         return True
 
     def close(self) -> None: ...

@@ -17,7 +17,7 @@ import pytest
 
 from gpubench_plugin.environment import waking_clock
 from gpubench_plugin.errors import GangError
-from gpubench_plugin.launchers import Output, Patience
+from gpubench_plugin.launchers import LogForwarder, Timeouts
 from gpubench_plugin.launchers.gang import Gang
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-LONG = Patience(timeout_s=60.0, failure_grace_s=60.0, divergence_s=60.0)
-PATIENCE = Patience(timeout_s=60.0, failure_grace_s=0.2, divergence_s=0.2)
+LONG = Timeouts(timeout_s=60.0, failure_grace_s=60.0, divergence_s=60.0)
+PATIENCE = Timeouts(timeout_s=60.0, failure_grace_s=0.2, divergence_s=0.2)
 
 RANK = r"""
 import os, signal, sys, time
 from socket import AF_UNIX, socket
 from gpubench_plugin.launchers import signals, stacks
-from gpubench_plugin.launchers.gang.protocol import Wire
-from gpubench_plugin.launchers.gang.protocol import Invitation
+from gpubench_plugin.launchers.gang.protocol import Link
+from gpubench_plugin.launchers.gang.protocol import JoinInfo
 
 signals.die_with_parent()
 rank = int(os.environ["RANK"])
@@ -106,14 +106,14 @@ def test_gang_runs_order_after_order_and_leaves_nothing(start: Start) -> None:
     for test in ("first", "second"):
         endings = gang.run(test, None, LONG)
         assert [(e.rank, e.state) for e in endings] == [(0, "ended"), (1, "ended")]
-        assert gang.lost() == ""
+        assert gang.lost_ranks() == ""
 
     folder = gang._private.path
     assert oct(folder.stat().st_mode)[-3:] == "700"
     gang.close()
     gang.close()
     assert not folder.exists()
-    assert not gang.is_whole
+    assert not gang.is_idle
     assert os.listdir("/proc/self/fd") == before  # noqa: PTH208 # names are wanted
 
 
@@ -139,9 +139,9 @@ def test_rank_that_does_not_come_to_the_end_ends_the_gang(
     zero, one = gang.run(test, None, patience)
 
     assert zero.rank == 0
-    assert (one.state, one.told[: len(told)]) == (state, told)
+    assert (one.state, one.details[: len(told)]) == (state, told)
     assert ("in act" in one.stack) == (test not in {"leaves", "forgets"})
-    assert not gang.is_whole
+    assert not gang.is_idle
 
 
 @pytest.mark.parametrize(("continued", "state"), [(True, "ended"), (False, "stuck")])
@@ -150,7 +150,7 @@ def test_rank_that_is_stopped_is_not_hung(
 ) -> None:
     """It is waited for beyond the limit; for an hour, after which it is named."""
     gang = start()
-    rank = gang._launcher.living[1]
+    rank = gang._launcher.running_pids[1]
     if continued:
         threading.Timer(1.2, os.kill, (rank, signal.SIGCONT)).start()
     else:
@@ -160,7 +160,7 @@ def test_rank_that_is_stopped_is_not_hung(
 
     assert (zero.state, one.state) == ("ended", state)
     if not continued:
-        assert one.told.endswith("; stopped by a signal or a debugger: rank 1")
+        assert one.details.endswith("; stopped by a signal or a debugger: rank 1")
 
 
 CONTROLLER = """
@@ -211,7 +211,7 @@ def test_gang_is_sound_if_every_rank_says_so(
     """One that cannot answer any more has ended the gang; the others run on."""
     gang = start()
     gang.run(after, None, LONG)
-    assert (gang.is_sound(60.0), gang.is_whole) == (sound, whole)
+    assert (gang.is_healthy(60.0), gang.is_idle) == (sound, whole)
 
 
 @pytest.mark.parametrize("before", ["", "os.fork() or time.sleep(600)"])
@@ -219,11 +219,11 @@ def test_rank_that_ends_between_two_orders_is_lost(start: Start, before: str) ->
     """It is noticed before the next order, also where a child holds its connection open."""
     gang = start(f"wire = reach(); join(wire)\n{before}\nserve(wire)")
     gang.run("first", None, LONG)
-    os.kill(gang._launcher.living[1], signal.SIGTERM)
-    assert gang._launcher.ended(1, 30) == "was killed by SIGTERM"
+    os.kill(gang._launcher.running_pids[1], signal.SIGTERM)
+    assert gang._launcher.exit_text(1, 30) == "was killed by SIGTERM"
 
-    assert gang.lost() == "rank 1 was killed by SIGTERM"
-    assert not gang.is_whole
+    assert gang.lost_ranks() == "rank 1 was killed by SIGTERM"
+    assert not gang.is_idle
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_rank_that_ends_too_early_is_named(
         start(source)
 
     assert str(caught.value) == said
-    assert (caught.value.output, caught.value.killed) == (output, killed)
+    assert (caught.value.output, caught.value.was_killed) == (output, killed)
     assert os.listdir("/proc/self/fd") == before  # noqa: PTH208 # names are wanted
 
 
@@ -308,7 +308,7 @@ def test_output_is_passed_on_while_ranks_run_and_at_their_end(start: Start) -> N
         serve(wire)
         print("bye", end="", flush=True)
         """,
-        output=Output(written.append),
+        output=LogForwarder(written.append),
     )
     gang.run("first", None, LONG)
     gang.close()

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpubench_plugin.launchers import Interruption
+from gpubench_plugin.launchers import SignalInterrupt
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.fixture
-def interruption() -> Iterator[Interruption]:
+def interruption() -> Iterator[SignalInterrupt]:
     """A session's, where nobody else has set a handler."""
     defaults = (signal.default_int_handler, signal.SIG_DFL, signal.SIG_DFL)
     before = [signal.signal(n, d) for n, d in zip(NUMBERS, defaults, strict=True)]
-    made = Interruption()
+    made = SignalInterrupt()
     made.handle_signals()
     yield made
     made.pytest_unconfigure()
@@ -50,7 +50,7 @@ def test_every_signal_ends_the_session_like_ctrl_c(number: signal.Signals) -> No
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_who_asks_again_while_pytest_says_why_is_not_heard(
-    interruption: Interruption, number: signal.Signals
+    interruption: SignalInterrupt, number: signal.Signals
 ) -> None:
     """Else it would cost pytest its exit code, and the run its status."""
     assert asked(number) is not None
@@ -58,7 +58,7 @@ def test_who_asks_again_while_pytest_says_why_is_not_heard(
     assert asked(number) is None
 
 
-def test_ctrl_c_ends_what_is_torn_down_at_the_end(interruption: Interruption) -> None:
+def test_ctrl_c_ends_what_is_torn_down_at_the_end(interruption: SignalInterrupt) -> None:
     """Fixtures may hang there: however often somebody asks, it is heard."""
     assert asked(signal.SIGINT) is not None
     interruption.pytest_keyboard_interrupt()

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpubench_plugin.launchers.gang import Invitation, Launcher
+    from gpubench_plugin.launchers.gang import GangLauncher, JoinInfo
 
-    Launch = Callable[..., Launcher]
+    Launch = Callable[..., GangLauncher]
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ os.write(2, b"err")
 
 
 def test_each_rank_learns_its_place_and_nothing_of_another_launcher(
-    launch: Launch, invitation: Invitation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launch: Launch, invitation: JoinInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As torchrun would set it up; what is not torchrun's is left alone."""
     for name in ("TORCHELASTIC_RUN_ID", "PET_NNODES", "ROLE_RANK", "GROUP_RANK", "RANK"):
@@ -106,8 +106,8 @@ def test_store_of_rank_zero_is_handed_over_and_listens_on_loopback_only(
 def test_end_of_a_process_is_named(launch: Launch, last: str, said: str) -> None:
     """By its exit code, or by the signal's name where it has one."""
     launcher = launch(f"import os, signal; {last}")
-    assert launcher.ended(0, 30) == said
-    assert launcher.living == {}
+    assert launcher.exit_text(0, 30) == said
+    assert launcher.running_pids == {}
 
 
 def test_kill_ends_what_the_ranks_have_started(launch: Launch, tmp_path: Path) -> None:
@@ -126,13 +126,13 @@ def test_kill_ends_what_the_ranks_have_started(launch: Launch, tmp_path: Path) -
     )
     files = [tmp_path / f"child-{rank}" for rank in range(2)]
     wait_until(lambda: all(file.exists() for file in files))
-    assert launcher.ended(0, 30) == "exited with 0"
-    assert list(launcher.living) == [1]
+    assert launcher.exit_text(0, 30) == "exited with 0"
+    assert list(launcher.running_pids) == [1]
 
     launcher.kill()
     launcher.kill()
 
-    assert launcher.living == {}
+    assert launcher.running_pids == {}
     children = [int(file.read_text()) for file in files]
     wait_until(lambda: not any(is_running(child) for child in children))
 

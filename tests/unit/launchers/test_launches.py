@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.launchers.gang import over_launches
+from gpubench_plugin.launchers.gang import merge_launches
 from gpubench_plugin.records import Launch, Measurement, Metric, Samples
 
 
@@ -43,12 +43,12 @@ def measured(
 def test_one_launch_is_itself() -> None:
     """Nothing is added to a single launch."""
     only = measured(1.0)
-    assert over_launches([only]) is only
+    assert merge_launches([only]) is only
 
 
 def test_what_stays_in_memory_has_the_samples_of_no_launch() -> None:
     """The metrics of each launch are kept: they are what comparisons read."""
-    kept = over_launches([measured(1.0), measured(2.0)]).without_samples()
+    kept = merge_launches([measured(1.0), measured(2.0)]).without_samples()
     assert [kept.samples, *(launch.samples for launch in kept.per_launch)] == [None] * 3
     assert [launch.metrics["step_time_s"].value for launch in kept.per_launch] == [1.0, 2.0]
 
@@ -61,7 +61,7 @@ def test_metric_is_the_median_of_the_launches_and_each_is_kept() -> None:
         measured(2.0, flags=("unsteady", "contended")),
     ]
 
-    merged = over_launches(launches)
+    merged = merge_launches(launches)
 
     assert merged.launches == 3
     assert merged.metrics["step_time_s"].value == 2.0
@@ -92,7 +92,7 @@ def test_the_interval_is_over_the_launches() -> None:
         measured(math.exp(log), more={**tight, "samples_per_s": 8 / math.exp(log)})
         for log in (0.0, 0.1, -0.1)
     ]
-    merged = over_launches(launches)
+    merged = merge_launches(launches)
     reach = 4.302652729911275 * 0.1 / math.sqrt(3)
     assert ends(merged, *STEP) == pytest.approx([math.exp(-reach), 1.0, math.exp(reach)])
     assert ends(merged, *RATE) == pytest.approx([8 * math.exp(-reach), 8.0, 8 * math.exp(reach)])
@@ -100,14 +100,14 @@ def test_the_interval_is_over_the_launches() -> None:
 
 def test_two_launches_know_little() -> None:
     """They differ by 1 %, each sure to 0.1 %: the truth may be 6 % off."""
-    low, middle, high = ends(over_launches([measured(1.0), measured(1.01)]), *STEP)
+    low, middle, high = ends(merge_launches([measured(1.0), measured(1.01)]), *STEP)
     assert (low, middle, high) == pytest.approx((0.943, 1.005, 1.071), abs=1e-3)
 
 
 @pytest.mark.parametrize("slower", [1.5, 3.0, 1000.0])
 def test_the_interval_over_launches_never_reaches_zero(slower: float) -> None:
     """Around the mean of two launches Student's interval would be negative from 1.18 times on."""
-    low, middle, high = ends(over_launches([measured(1.0), measured(slower)]), *STEP)
+    low, middle, high = ends(merge_launches([measured(1.0), measured(slower)]), *STEP)
     assert 0 < low < 1.0 < middle < slower < high
     assert low * high == pytest.approx(slower)
 
@@ -120,7 +120,7 @@ def test_the_interval_over_launches_holds_their_median_and_is_of_the_level_that_
     widths = []
     for confidence in (0.9, 0.99):
         asked = {"configuration": {"measure": {"confidence": confidence}}}
-        low, middle, high = ends(over_launches([measured(s, **asked) for s in far]), *STEP)
+        low, middle, high = ends(merge_launches([measured(s, **asked) for s in far]), *STEP)
         assert low <= middle == 1.0 <= high
         widths.append(high - low)
     assert widths[0] < widths[1]
@@ -128,7 +128,7 @@ def test_the_interval_over_launches_holds_their_median_and_is_of_the_level_that_
 
 def test_a_rate_of_nothing_has_no_interval() -> None:
     """One of a benchmark's own: it has no logarithm, and is no reason to lose the others."""
-    merged = over_launches([measured(1.0, more={"errors_per_s": n}) for n in (0.0, 2.0)])
+    merged = merge_launches([measured(1.0, more={"errors_per_s": n}) for n in (0.0, 2.0)])
     assert merged.metrics["errors_per_s"].value == 1.0
     assert "errors_ci_low_per_s" not in merged.metrics
 
@@ -139,6 +139,6 @@ def test_the_interval_over_launches_covers_the_true_step(count: int) -> None:
     chance, covered, trials = random.Random(5), 0, 1000
     for _ in range(trials):
         values = [math.exp(chance.gauss(0, 0.03)) for _ in range(count)]
-        low, _, high = ends(over_launches([measured(value) for value in values]), *STEP)
+        low, _, high = ends(merge_launches([measured(value) for value in values]), *STEP)
         covered += low <= 1.0 <= high
     assert covered >= 0.93 * trials

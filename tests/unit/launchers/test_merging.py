@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.errors import GangError, Unsupported
-from gpubench_plugin.launchers import Ending, judge, report_payload
+from gpubench_plugin.launchers import RankOutcome, judge, report_payload
 from gpubench_plugin.launchers import reports as merging
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    EndedMaker = Callable[..., Ending]
+    EndedMaker = Callable[..., RankOutcome]
     ReportMaker = Callable[..., pytest.TestReport]
 
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def merge(request: pytest.FixtureRequest) -> Callable[..., list[pytest.TestReport]]:
     """Merges endings as reports of this very test."""
 
-    def merged(*endings: Ending) -> list[pytest.TestReport]:
-        return merging.merged(request.node, endings, judge(endings))
+    def merged(*endings: RankOutcome) -> list[pytest.TestReport]:
+        return merging.merge_reports(request.node, endings, judge(endings))
 
     return merged
 
@@ -83,7 +83,9 @@ def test_verdict_outranks_what_the_ranks_say(
     )
     reports = merge(
         came_to_end(0, bad),
-        Ending(rank=1, state="stuck", told="did not end", stack="in all_reduce", output="bye"),
+        RankOutcome(
+            rank=1, state="stuck", details="did not end", stack="in all_reduce", output="bye"
+        ),
     )
 
     assert [(r.when, r.outcome) for r in reports] == [
@@ -104,8 +106,8 @@ def test_verdict_outranks_what_the_ranks_say(
 def test_refused_benchmark_is_skipped_with_the_reason(request: pytest.FixtureRequest) -> None:
     """Pytest's terminal finds the place of the skip, the record its kind."""
     item = request.node
-    skipped = merging.refused(item, pytest.skip.Exception("not on 2"))
-    unsupported = merging.refused(item, Unsupported("no fp8 here"))
+    skipped = merging.skip_reports(item, pytest.skip.Exception("not on 2"))
+    unsupported = merging.skip_reports(item, Unsupported("no fp8 here"))
 
     assert [(r.when, r.outcome) for r in skipped] == [("setup", "skipped"), ("teardown", "passed")]
     path, line, _ = item.location
@@ -118,7 +120,9 @@ def test_gang_that_did_not_start_is_a_crash_with_its_last_words(
     request: pytest.FixtureRequest,
 ) -> None:
     """The reason is a line, what the rank wrote a section."""
-    _, call, _ = merging.unstarted(request.node, GangError("rank 1 exited with 4", "ImportError"))
+    _, call, _ = merging.start_error_reports(
+        request.node, GangError("rank 1 exited with 4", "ImportError")
+    )
 
     assert (call.outcome, call.longrepr) == ("failed", "rank 1 exited with 4")
     assert report_payload.read(call)["outcome"] == "crashed"

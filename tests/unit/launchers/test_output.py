@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.launchers import Output
+from gpubench_plugin.launchers import LogForwarder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +15,7 @@ def test_whole_lines_are_passed_on_with_their_rank(tmp_path: Path) -> None:
     logs = {0: tmp_path / "0", 1: tmp_path / "1"}
     logs[0].write_bytes(b"of an earlier gang\n")
     written: list[str] = []
-    output = Output(written.append)
+    output = LogForwarder(written.append)
     output.follow(logs, {0: 19, 1: 0})
 
     with logs[0].open("ab") as log:
@@ -42,5 +42,5 @@ def test_whole_lines_are_passed_on_with_their_rank(tmp_path: Path) -> None:
 def test_without_a_gang_there_is_nothing_to_pass_on() -> None:
     """It may be asked before any gang has started, and tells when to ask again."""
     written: list[str] = []
-    assert Output(written.append)() > 0
+    assert LogForwarder(written.append)() > 0
     assert written == []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.launchers import Deadline, Patience
+from gpubench_plugin.launchers import Deadline, Timeouts
 
-PATIENCE = Patience(timeout_s=100.0, failure_grace_s=5.0, divergence_s=60.0)
+PATIENCE = Timeouts(timeout_s=100.0, failure_grace_s=5.0, divergence_s=60.0)
 
 
 def test_first_deadline_is_the_timeout_of_the_benchmark() -> None:
@@ -14,7 +14,7 @@ def test_first_deadline_is_the_timeout_of_the_benchmark() -> None:
     deadline = Deadline(PATIENCE, 1000.0)
 
     assert deadline.at == 1100.0
-    assert deadline.why == "did not end within 100 s (measure.timeout_s)"
+    assert deadline.message == "did not end within 100 s (measure.timeout_s)"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_rank_that_ended_leaves_the_others_a_grace(
     deadline.rank_ended(1010.0, **ending)
 
     assert deadline.at == at
-    assert deadline.why.endswith(why)
+    assert deadline.message.endswith(why)
 
 
 def test_deadline_is_never_put_off() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers import private_folder
-from gpubench_plugin.launchers.gang import Invitation
+from gpubench_plugin.launchers.gang import JoinInfo
 
 ABANDON = """
 import os, signal
@@ -84,7 +84,7 @@ def test_socket_fits_where_the_folder_for_temporary_files_has_a_long_path(
 
     assert folder.path.parent == Path("/tmp")
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(Invitation(folder=folder.path, token="").socket))
+        listener.bind(str(JoinInfo(folder=folder.path, token="").socket))
     folder.remove()
 
 

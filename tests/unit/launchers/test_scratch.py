@@ -15,7 +15,7 @@ import pytest
 
 from gpubench_plugin.environment import ProcessIdentity, json_files
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.launchers import TOKEN, ScratchFolder, abandoned
+from gpubench_plugin.launchers import TOKEN, ScratchFolder, leftovers
 
 PREFIX = "gpubench-x-"
 ABANDON = """
@@ -64,14 +64,14 @@ def test_a_folder_is_its_owners_alone_and_has_a_token(parent: Path) -> None:
     assert (folder.path.parent, folder.path.stat().st_mode & 0o777) == (parent, 0o700)
     token = json.loads((folder.path / TOKEN).read_text())
     assert token["folder"] == str(folder.path)
-    assert ProcessIdentity.from_json(token["owner"]) == ProcessIdentity.of_this_process()
+    assert ProcessIdentity.from_json(token["owner"]) == ProcessIdentity.current()
     assert token["facts"] == {"colour": "red"}
 
 
 @pytest.mark.slow
 def test_what_a_killed_process_left_is_abandoned(left: Path) -> None:
     """It is found with what its maker wrote down, and removed with all that is in it."""
-    (folder,) = abandoned(left.parent, PREFIX)
+    (folder,) = leftovers(left.parent, PREFIX)
     assert (folder.path, folder.facts) == (left, {"colour": "red"})
     assert folder.remove()
     assert not left.exists()
@@ -82,7 +82,7 @@ def test_what_a_living_process_has_is_not_abandoned(parent: Path) -> None:
     """However old it is."""
     folder = ScratchFolder.make(parent, PREFIX)
     os.utime(folder.path, (0, 0))
-    assert abandoned(parent, PREFIX) == []
+    assert leftovers(parent, PREFIX) == []
 
 
 def without_token(path: Path) -> None:
@@ -152,7 +152,7 @@ def of(**changes: Any) -> Callable[[Path], None]:
 
 def of_a_living_process(path: Path) -> None:
     """Its number and start; the parent of all tests."""
-    me = ProcessIdentity.of_this_process()
+    me = ProcessIdentity.current()
     assert me is not None
     of(pid=me.pid, started=me.started)(path)
 
@@ -189,13 +189,13 @@ def a_file_of_that_name(path: Path) -> None:
 def test_all_else_is_left_alone(left: Path, spoil: Callable[[Path], None]) -> None:
     """One thing that is not as ours has it, and nobody takes the folder for abandoned."""
     spoil(left)
-    assert abandoned(left.parent, PREFIX) == []
+    assert leftovers(left.parent, PREFIX) == []
 
 
 def test_a_number_that_was_given_again_does_not_keep_a_folder(left: Path) -> None:
     """A process with its maker's number and another start is not its maker."""
     of(pid=os.getpid(), started=1)(left)
-    assert [folder.path for folder in abandoned(left.parent, PREFIX)] == [left]
+    assert [folder.path for folder in leftovers(left.parent, PREFIX)] == [left]
 
 
 def test_a_folder_of_another_user_is_left_alone(left: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_folder_of_another_user_is_left_alone(left: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give a folder away")
     os.chown(left, 12345, -1)
-    assert abandoned(left.parent, PREFIX) == []
+    assert leftovers(left.parent, PREFIX) == []
 
 
 def test_a_folder_below_another_one_is_left_alone(left: Path) -> None:
@@ -212,23 +212,23 @@ def test_a_folder_below_another_one_is_left_alone(left: Path) -> None:
     deeper.mkdir(mode=0o700)
     left.rename(deeper / left.name)
     rewrite(deeper / left.name, folder=str(deeper / left.name))
-    assert abandoned(left.parent, PREFIX) == []
+    assert leftovers(left.parent, PREFIX) == []
 
 
 @pytest.mark.slow
 def test_a_folder_in_which_a_process_works_is_left_alone(left: Path) -> None:
     """Somebody who looks at what is left, or a launch that has not ended yet."""
     with subprocess.Popen(["sleep", "60"], cwd=left / "sub") as process:
-        assert abandoned(left.parent, PREFIX) == []
+        assert leftovers(left.parent, PREFIX) == []
         process.kill()
-    assert abandoned(left.parent, PREFIX) != []
+    assert leftovers(left.parent, PREFIX) != []
 
 
 def test_a_temporary_folder_that_is_a_link_is_its_target(left: Path, tmp_path: Path) -> None:
     """The token has the real path."""
     link = tmp_path / "link"
     link.symlink_to(left.parent)
-    assert [folder.path for folder in abandoned(link, PREFIX)] == [left]
+    assert [folder.path for folder in leftovers(link, PREFIX)] == [left]
     made = ScratchFolder.make(link, PREFIX)
     assert made.path.parent == left.parent
 
@@ -240,7 +240,7 @@ def test_links_in_it_are_not_followed(left: Path, tmp_path: Path) -> None:
     (outside / "data").write_text("mine")
     (left / "link").symlink_to(outside)
     (left / "sub/link").symlink_to(outside / "data")
-    (folder,) = abandoned(left.parent, PREFIX)
+    (folder,) = leftovers(left.parent, PREFIX)
     assert folder.remove()
     assert (outside / "data").read_text() == "mine"
 
@@ -249,12 +249,12 @@ def test_a_removal_that_is_cut_off_goes_on_later(
     left: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The token goes last, so what is left is still known to be ours."""
-    (folder,) = abandoned(left.parent, PREFIX)
+    (folder,) = leftovers(left.parent, PREFIX)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)
         assert not folder.remove()
     assert (left / "sub").exists()
-    (again,) = abandoned(left.parent, PREFIX)
+    (again,) = leftovers(left.parent, PREFIX)
     assert again.remove()
 
 

@@ -12,7 +12,7 @@ from gpubench_plugin.launchers import stacks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.launchers.gang import Invitation, Launcher
+    from gpubench_plugin.launchers.gang import GangLauncher, JoinInfo
 
 pytestmark = pytest.mark.slow
 
@@ -23,14 +23,14 @@ from pathlib import Path
 from socket import socketpair
 from gpubench_plugin.environment.helper_threads import HelperThread
 from gpubench_plugin.launchers import stacks
-from gpubench_plugin.launchers.gang.protocol import Wire
+from gpubench_plugin.launchers.gang.protocol import Link
 rank = int(os.environ["RANK"])
 def count_for_ever():
     while True: pass
 def sleep_for_ever():
     time.sleep(600)
 ends = socketpair()
-HelperThread("orders", Wire(ends[0]).receive).start()
+HelperThread("orders", Link(ends[0]).receive).start()
 if rank < 2:
     stacks.offer(Path(os.environ["GPUBENCH_GANG"], f"stack-{rank}"))
 Path(f"ready-{rank}").touch()
@@ -43,7 +43,7 @@ Path(f"ready-{rank}").touch()
 
 
 def test_every_rank_tells_where_it_is(
-    launch: Callable[..., Launcher], invitation: Invitation
+    launch: Callable[..., GangLauncher], invitation: JoinInfo
 ) -> None:
     """Computing or waiting; twice; without the thread that listens; who is silent is left out."""
     launcher = launch(BUSY, size=3)
@@ -52,12 +52,12 @@ def test_every_rank_tells_where_it_is(
     while len(list(folder.glob("ready-*"))) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    processes = launcher.living
+    processes = launcher.running_pids
     files = {rank: invitation.stack(rank) for rank in processes}
     asked = {rank: pid for rank, pid in processes.items() if rank < 2}
 
-    first = stacks.ask(asked, files)
-    second = stacks.ask(processes, files)
+    first = stacks.request(asked, files)
+    second = stacks.request(processes, files)
 
     assert list(first) == list(second) == [0, 1]
     for found in (first, second):

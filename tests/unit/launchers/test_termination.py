@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.launchers import Notice, Termination
+from gpubench_plugin.launchers import ExitRequest, ExitWatcher
 
 
 @pytest.fixture
-def notices() -> queue.Queue[Notice]:
+def notices() -> queue.Queue[ExitRequest]:
     """What a termination told."""
     return queue.Queue()
 
 
 @pytest.fixture
-def termination(notices: queue.Queue[Notice]) -> Iterator[Termination]:
+def termination(notices: queue.Queue[ExitRequest]) -> Iterator[ExitWatcher]:
     """Listens to Ctrl-C; SIGTERM would stop this thread for good."""
-    made = Termination(notices.put, signals=(signal.SIGINT,))
+    made = ExitWatcher(notices.put, signals=(signal.SIGINT,))
     yield made
     made.close()
 
@@ -34,7 +34,7 @@ def termination(notices: queue.Queue[Notice]) -> Iterator[Termination]:
 )
 @pytest.mark.parametrize("reaped", [False, True])
 def test_death_is_told_with_its_status(
-    termination: Termination, notices: queue.Queue[Notice], end: str, status: int, reaped: bool
+    termination: ExitWatcher, notices: queue.Queue[ExitRequest], end: str, status: int, reaped: bool
 ) -> None:
     """Also of a process that somebody else has reaped, where the kernel still tells it then."""
     code = f"import os; input(); {end}"
@@ -58,20 +58,20 @@ def test_death_is_told_with_its_status(
 
 @pytest.mark.slow
 def test_call_through_the_pipe_is_told(
-    termination: Termination, notices: queue.Queue[Notice], tmp_path: Path
+    termination: ExitWatcher, notices: queue.Queue[ExitRequest], tmp_path: Path
 ) -> None:
     """Another process can have this one find out what is wrong."""
     pipe = tmp_path / "bell"
     os.mkfifo(pipe)
-    termination.answer(pipe)
+    termination.accept_alerts(pipe)
 
     for _ in range(2):  # whom the first call finds with nothing to end hears the next one
         pipe.write_bytes(b"!")
-        assert notices.get(timeout=30) == Notice(called=True)
+        assert notices.get(timeout=30) == ExitRequest(alerted=True)
 
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         termination.watch({7: process.pid})
-        assert not notices.get(timeout=30).called
+        assert not notices.get(timeout=30).alerted
 
 
 @pytest.mark.slow
@@ -79,8 +79,8 @@ def test_error_while_ending_ends_the_process_loudly() -> None:
     """SIGTERM stops the main thread for good, so nobody else would end it."""
     code = """
 import signal
-from gpubench_plugin.launchers.signals import Termination
-Termination(lambda notice: 1 / 0)
+from gpubench_plugin.launchers.signals import ExitWatcher
+ExitWatcher(lambda notice: 1 / 0)
 signal.raise_signal(signal.SIGTERM)
 """
     command = [sys.executable, "-c", code]
@@ -91,14 +91,14 @@ signal.raise_signal(signal.SIGTERM)
 
 
 def test_only_who_is_asked_to_end_has_to_finish_in_time(
-    notices: queue.Queue[Notice], monkeypatch: pytest.MonkeyPatch
+    notices: queue.Queue[ExitRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any other signal that Python handles does not limit how long results may be written."""
-    monkeypatch.setattr("gpubench_plugin.launchers.signals.FAREWELL_S", 0.0)
+    monkeypatch.setattr("gpubench_plugin.launchers.signals.EXIT_GRACE_S", 0.0)
     ended = threading.Event()
     monkeypatch.setattr("gpubench_plugin.launchers.signals.os._exit", lambda code: ended.set())
     before = signal.signal(signal.SIGUSR2, lambda *_: None)
-    termination = Termination(notices.put, signals=(signal.SIGINT,))
+    termination = ExitWatcher(notices.put, signals=(signal.SIGINT,))
     termination.finish()
     try:
         signal.raise_signal(signal.SIGUSR2)
@@ -112,7 +112,7 @@ def test_only_who_is_asked_to_end_has_to_finish_in_time(
 
 
 def test_ctrl_c_that_python_notices_is_pythons(
-    termination: Termination, notices: queue.Queue[Notice]
+    termination: ExitWatcher, notices: queue.Queue[ExitRequest]
 ) -> None:
     """The main thread raises KeyboardInterrupt as ever, and nobody else acts."""
     with pytest.raises(KeyboardInterrupt):
@@ -121,12 +121,12 @@ def test_ctrl_c_that_python_notices_is_pythons(
     assert notices.empty()
 
 
-def test_everything_is_as_before_once_closed(notices: queue.Queue[Notice]) -> None:
+def test_everything_is_as_before_once_closed(notices: queue.Queue[ExitRequest]) -> None:
     """Signal handlers, the wakeup descriptor and the number of threads are put back."""
     numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     handlers, threads = [signal.getsignal(n) for n in numbers], threading.active_count()
 
-    termination = Termination(notices.put)
+    termination = ExitWatcher(notices.put)
     assert signal.getsignal(signal.SIGTERM) != handlers[0]
     termination.close()
     termination.close()
@@ -136,11 +136,11 @@ def test_everything_is_as_before_once_closed(notices: queue.Queue[Notice]) -> No
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_nohup_is_respected(notices: queue.Queue[Notice]) -> None:
+def test_nohup_is_respected(notices: queue.Queue[ExitRequest]) -> None:
     """A signal that is ignored when this begins stays so."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        termination = Termination(notices.put, signals=(signal.SIGHUP,))
+        termination = ExitWatcher(notices.put, signals=(signal.SIGHUP,))
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         termination.close()
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -153,11 +153,11 @@ def test_sigterm_and_ctrl_c_deep_in_c_are_told_from_outside() -> None:
     """A main thread that never comes back to Python does not keep its process from ending."""
     code = """
 import ctypes, os, threading
-from gpubench_plugin.launchers.signals import Termination
+from gpubench_plugin.launchers.signals import ExitWatcher
 def end(notice):
     os.write(1, f"{notice.signal.name} {notice.orphaned}".encode())
     os._exit(5)
-Termination(end)
+ExitWatcher(end)
 lock, acquire = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
 acquire(lock)
 threading.Timer(0.3, os.write, (1, b"ready ")).start()

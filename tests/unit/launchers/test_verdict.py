@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.launchers import Ending, Verdict, judge, named
+from gpubench_plugin.launchers import JointVerdict, RankOutcome, judge, ranks_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    EndedMaker = Callable[..., Ending]
+    EndedMaker = Callable[..., RankOutcome]
     ReportMaker = Callable[..., pytest.TestReport]
 
 
 @pytest.fixture
-def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., list[Ending]]:
+def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., list[RankOutcome]]:
     """Makes the endings of ranks 0, 1, … from a word each."""
     made = {
         "passed": came_to_end,
@@ -30,9 +30,11 @@ def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., lis
         "oom": lambda rank: came_to_end(
             rank, reported(outcome="failed", kind="oom", reason="no memory")
         ),
-        "died": lambda rank: Ending(rank=rank, state="died", told="was killed by SIGKILL"),
-        "stuck": lambda rank: Ending(rank=rank, state="stuck", told="did not end within 5 s"),
-        "absent": lambda rank: Ending(rank=rank, state="absent", told="SyntaxError"),
+        "died": lambda rank: RankOutcome(rank=rank, state="died", details="was killed by SIGKILL"),
+        "stuck": lambda rank: RankOutcome(
+            rank=rank, state="stuck", details="did not end within 5 s"
+        ),
+        "absent": lambda rank: RankOutcome(rank=rank, state="absent", details="SyntaxError"),
     }
     return lambda words: [made[word](rank) for rank, word in enumerate(words.split())]
 
@@ -77,7 +79,7 @@ def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., lis
     ],
 )
 def test_first_cause_is_the_outcome(
-    endings: Callable[[str], list[Ending]], words: str, outcome: str, reason: str
+    endings: Callable[[str], list[RankOutcome]], words: str, outcome: str, reason: str
 ) -> None:
     """Of several things that went wrong the cause of the others is told, and on which ranks."""
     verdict = judge(endings(words))
@@ -88,9 +90,11 @@ def test_first_cause_is_the_outcome(
 @pytest.mark.parametrize(
     "words", ["passed passed", "failed failed", "skipped skipped", "oom oom", "failed"]
 )
-def test_ranks_that_ended_alike_agree(endings: Callable[[str], list[Ending]], words: str) -> None:
+def test_ranks_that_ended_alike_agree(
+    endings: Callable[[str], list[RankOutcome]], words: str
+) -> None:
     """Nothing is added to what all ranks say."""
-    assert judge(endings(words)) == Verdict()
+    assert judge(endings(words)) == JointVerdict()
 
 
 def test_rank_that_asked_to_leave_has_not_passed(came_to_end: EndedMaker) -> None:
@@ -101,5 +105,5 @@ def test_rank_that_asked_to_leave_has_not_passed(came_to_end: EndedMaker) -> Non
 
 def test_ranks_are_named_in_runs() -> None:
     """The ranks of a big gang take a short line."""
-    assert named([3]) == "rank 3"
-    assert named([7, 0, 1, 2, 5]) == "ranks 0-2, 5, 7"
+    assert ranks_text([3]) == "rank 3"
+    assert ranks_text([7, 0, 1, 2, 5]) == "ranks 0-2, 5, 7"

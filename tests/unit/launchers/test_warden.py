@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.launchers.gang import Warden, wait_and_kill
+from gpubench_plugin.launchers.gang import OrphanReaper, wait_and_kill
 
 pytestmark = pytest.mark.slow
 
 
 CONTROLLER = """
 import pathlib, subprocess, sys, time
-from gpubench_plugin.launchers.gang.warden import Warden
-warden = Warden()
+from gpubench_plugin.launchers.gang.warden import OrphanReaper
+warden = OrphanReaper()
 leader = subprocess.Popen(["sh", "-c", "sleep 600 & echo $! > pid; exit"], start_new_session=True)
 warden.guard(leader.pid)
 leader.wait()
@@ -70,7 +70,7 @@ def test_groups_that_are_gone_are_passed_over() -> None:
 
 def test_warden_that_was_killed_itself_disturbs_nobody() -> None:
     """Guarding and dismissing go on without it."""
-    warden = Warden()
+    warden = OrphanReaper()
     warden._process.kill()
     warden._process.wait()
     warden.guard(999999999)

@@ -61,7 +61,7 @@ def test_debugger_has_all_the_time() -> None:
     dog = Watchdog(barked.set)
 
     with dog.guarding(1):  # of which a loaded machine may take half before the next line
-        dog.leave_alone()
+        dog.cancel()
         assert not barked.wait(1.2)
 
 

@@ -53,7 +53,7 @@ def test_neighbours_on_the_same_processor_are_flagged() -> None:
         for neighbour in neighbours:
             neighbour.kill()
             neighbour.wait()
-    assert contention.contended
+    assert contention.is_contended
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_sleeping_is_no_contention(tmp_path: Path, asleep: int) -> None:
     contention = Contention(tmp_path)
     with contention:
         time.sleep(0.5)
-    assert not contention.contended
+    assert not contention.is_contended
     assert state(asleep) == "S"
 
 
@@ -121,7 +121,7 @@ def test_only_timed_blocks_count(tmp_path: Path) -> None:
         with contention:
             machine.spend(10, ran={0: 9.7}, waited={0: 0.3})
     machine.spend(100, waited={0: 100})
-    assert not contention.contended
+    assert not contention.is_contended
 
 
 def test_a_wait_in_the_blocks_counts(tmp_path: Path) -> None:
@@ -130,10 +130,10 @@ def test_a_wait_in_the_blocks_counts(tmp_path: Path) -> None:
     contention = machine.watch()
     with contention:
         machine.spend(10, ran={0: 9}, waited={0: 1})
-    assert contention.contended
+    assert contention.is_contended
     with contention:
         machine.spend(11, ran={0: 11})
-    assert not contention.contended
+    assert not contention.is_contended
 
 
 def test_idle_threads_do_not_count(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_idle_threads_do_not_count(tmp_path: Path) -> None:
     contention = machine.watch()
     with contention:
         machine.spend(1000, ran={0: 990} | dict.fromkeys(idle, 1), waited=dict.fromkeys(idle, 1))
-    assert not contention.contended
+    assert not contention.is_contended
 
 
 def test_an_idle_thread_may_wait_for_long(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_an_idle_thread_may_wait_for_long(tmp_path: Path) -> None:
     contention = machine.watch()
     with contention:
         machine.spend(1000, ran={0: 990, 1: 5}, waited={1: 900})
-    assert not contention.contended
+    assert not contention.is_contended
 
 
 def test_the_thread_that_waits_longest_counts(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_the_thread_that_waits_longest_counts(tmp_path: Path) -> None:
     for late in range(4):
         with contention:
             machine.spend(10, ran=dict.fromkeys(range(4), 9), waited={late: 1})
-    assert contention.contended
+    assert contention.is_contended
 
 
 def test_threads_that_wait_together_delay_the_step_once(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_threads_that_wait_together_delay_the_step_once(tmp_path: Path) -> None:
     contention = machine.watch()
     with contention:
         machine.spend(1000, ran=dict.fromkeys(range(16), 990), waited=dict.fromkeys(range(16), 5))
-    assert not contention.contended
+    assert not contention.is_contended
 
 
 def test_unknown_account_flags_nothing(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_unknown_account_flags_nothing(tmp_path: Path) -> None:
         contention = Contention(tasks)
         with contention:
             pass
-        assert not contention.contended
+        assert not contention.is_contended
 
 
 @pytest.mark.parametrize("blocks", [40, None])

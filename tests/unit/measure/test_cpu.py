@@ -60,13 +60,13 @@ def test_setup_and_teardown_are_not_timed(host: FakeHost) -> None:
 def test_only_short_calls_are_grouped() -> None:
     """From 5 µs on a call is timed alone; below, groups of about 50 µs are formed."""
     clock = CpuClock()
-    assert [clock.grouped(s) for s in (1e-3, 5e-6, 4.9e-6, 30e-9)] == [1, 1, 11, 1667]
+    assert [clock.group_size(s) for s in (1e-3, 5e-6, 4.9e-6, 30e-9)] == [1, 1, 11, 1667]
 
 
 def test_the_first_call_is_timed_without_setup_and_teardown(host: FakeHost) -> None:
     """The first call's seconds are those of the step alone."""
     task = Task(step=spending(host, 3_000), setup=spending(host, 10), teardown=spending(host, 10))
-    assert pytest.approx(3e-6) == CpuClock(host.now).first(task)
+    assert pytest.approx(3e-6) == CpuClock(host.now).time_first_call(task)
 
 
 def flags(
@@ -75,7 +75,7 @@ def flags(
     """The flags of one block of ten calls that lasts 1 ms and used the processor like this."""
     host = FakeHost()
     readings = iter([Usage(0, 0, 0), Usage(cpu_ns, voluntary, involuntary)])
-    clock = CpuClock(host.now, one_thread=one_thread, used=lambda: next(readings))
+    clock = CpuClock(host.now, one_thread=one_thread, read_usage=lambda: next(readings))
     block = clock.block(Task(step=lambda: host.spend(100_000)), durations=10)
     return clock.flags(block.evidence)
 

@@ -34,7 +34,7 @@ def device() -> TorchCuda:
 
 def test_a_reported_wait_is_heard(device: TorchCuda, modes: list[str | int]) -> None:
     """A step of which torch warns that it waited is one that waits; the mode is put back."""
-    assert device.reported_wait(lambda: warnings.warn(WAIT, stacklevel=1))
+    assert device.synchronizes(lambda: warnings.warn(WAIT, stacklevel=1))
     assert modes == ["warn", 0]
 
 
@@ -42,14 +42,14 @@ def test_torchs_announcement_of_the_mode_is_no_wait(
     device: TorchCuda, modes: list[str | int]
 ) -> None:
     """A step of which torch says nothing does not wait."""
-    assert not device.reported_wait(lambda: None)
+    assert not device.synchronizes(lambda: None)
 
 
 @pytest.mark.usefixtures("modes")
 def test_other_warnings_of_the_step_are_passed_on(device: TorchCuda) -> None:
     """What else the step warns of reaches the user."""
     with pytest.warns(UserWarning, match="something else"):
-        assert not device.reported_wait(lambda: warnings.warn("something else", stacklevel=1))
+        assert not device.synchronizes(lambda: warnings.warn("something else", stacklevel=1))
 
 
 def test_a_step_that_raises_leaves_the_mode_as_it_was(
@@ -61,5 +61,5 @@ def test_a_step_that_raises_leaves_the_mode_as_it_was(
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        device.reported_wait(raising)
+        device.synchronizes(raising)
     assert modes == ["warn", 0]

@@ -74,8 +74,8 @@ def test_hot_kernels_do_not(device: FakeCuda) -> None:
 def test_only_short_hot_kernels_are_grouped(device: FakeCuda) -> None:
     """Below 20 µs several launches share a duration, at most 32; a cold one is always alone."""
     hot, cold = CudaKernelClock(device), CudaKernelClock(device, cache="cold")
-    assert [hot.grouped(s) for s in (20e-6, 19e-6, 5e-6, 1e-7)] == [1, 3, 10, 32]
-    assert [cold.grouped(s) for s in (20e-6, 19e-6, 5e-6, 1e-7)] == [1, 1, 1, 1]
+    assert [hot.group_size(s) for s in (20e-6, 19e-6, 5e-6, 1e-7)] == [1, 3, 10, 32]
+    assert [cold.group_size(s) for s in (20e-6, 19e-6, 5e-6, 1e-7)] == [1, 1, 1, 1]
 
 
 def test_a_spin_grows_with_the_launches(device: FakeCuda) -> None:

@@ -87,7 +87,7 @@ def test_grouped_calls_share_a_duration(device: FakeCuda, clock: CudaStepClock) 
     block = clock.block(Task(step=step), durations=3, calls_per_duration=10)
     assert pytest.approx([5e-6] * 3, rel=1e-2) == list(block.durations_s)
     assert block.calls == 30
-    assert [clock.grouped(s) for s in (20e-6, 19e-6, 5e-6)] == [1, 3, 10]
+    assert [clock.group_size(s) for s in (20e-6, 19e-6, 5e-6)] == [1, 3, 10]
 
 
 def test_setup_and_teardown_are_not_timed(device: FakeCuda, clock: CudaStepClock) -> None:
@@ -104,7 +104,7 @@ def test_setup_and_teardown_are_not_timed(device: FakeCuda, clock: CudaStepClock
 def test_the_first_call_includes_the_device(device: FakeCuda, clock: CudaStepClock) -> None:
     """The first call lasts until the device is done with it."""
     step = launching(device, enqueue_ns=US, device_ns=30 * MS)
-    assert pytest.approx(30.001e-3) == clock.first(Task(step=step))
+    assert pytest.approx(30.001e-3) == clock.time_first_call(Task(step=step))
 
 
 def test_a_starving_device_is_flagged(device: FakeCuda, clock: CudaStepClock) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import FrozenRounds, MeasureSection, rounds_file
-from gpubench_plugin.distributed import RankAgreement, condensed
+from gpubench_plugin.config import FixedRounds, MeasureSection, rounds_file
+from gpubench_plugin.distributed import RankAgreement, condense
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.measure import measure
 from gpubench_plugin.measure.clocks import CpuClock
@@ -23,12 +23,12 @@ from tests.support.fake_cuda import FakeHost
 
 MS = 1_000_000
 ENTRY = {"rounds": 40, "durations_per_round": 4, "calls_per_duration": 2}
-ROUNDS = FrozenRounds(**ENTRY)
+ROUNDS = FixedRounds(**ENTRY)
 
 
 def measured(
     *times_ns: int,
-    rounds: FrozenRounds | None = ROUNDS,
+    rounds: FixedRounds | None = ROUNDS,
     agreement: RankAgreement | None = None,
     setup: bool = False,
     rounds_file: str | None = "rounds.json",
@@ -41,7 +41,7 @@ def measured(
         clock=CpuClock(host.now),
         section=MeasureSection(rounds_file=rounds_file, **keys),
         agreement=agreement or RankAgreement(),
-        frozen=rounds,
+        fixed_rounds=rounds,
         setup=(lambda: None) if setup else None,
     )
 
@@ -51,7 +51,7 @@ def measured(
 def test_exactly_the_frozen_rounds_are_timed(times_ns: tuple[int, ...], by: str) -> None:
     """Neither a narrow interval nor a limit of time or rounds changes plan and number."""
     samples = measured(*times_ns, by=by, max_rounds=20, max_time_s=0.01, time_s=0.01, steps=7)
-    assert FrozenRounds.of(samples) == ROUNDS
+    assert FixedRounds.of(samples) == ROUNDS
     assert (len(samples.durations_s), samples.calls) == (160, 320)
     assert "not_converged" not in samples.flags
 
@@ -60,36 +60,36 @@ def test_exactly_the_frozen_rounds_are_timed(times_ns: tuple[int, ...], by: str)
 def test_rounds_of_a_baseline_end_with_the_limit_of_time(by: str, most_s: float) -> None:
     """A step that is slower by far ends ten times later than it may without a baseline."""
     keys = {"max_time_s": 1.0, "time_s": 0.5, "by": by, "rounds_file": None}
-    samples = measured(100 * MS, rounds=FrozenRounds(**{**ENTRY, "rounds": 1000}), **keys)
+    samples = measured(100 * MS, rounds=FixedRounds(**{**ENTRY, "rounds": 1000}), **keys)
     assert sum(samples.block_s) == pytest.approx(most_s, abs=1.0)
     assert "not_converged" in samples.flags
     in_time = measured(MS, **keys)
-    assert FrozenRounds.of(in_time) == ROUNDS
+    assert FixedRounds.of(in_time) == ROUNDS
     assert "not_converged" not in in_time.flags
 
 
 def test_what_was_measured_can_be_frozen() -> None:
     """The rounds of one measurement make the next one take as many, whatever noise it has."""
     first = measured(130, 150, rounds=None)
-    again = measured(130, 150, 400, rounds=FrozenRounds.of(first))
-    assert FrozenRounds.of(again) == FrozenRounds.of(first)
+    again = measured(130, 150, 400, rounds=FixedRounds.of(first))
+    assert FixedRounds.of(again) == FixedRounds.of(first)
     assert len(again.durations_s) == len(first.durations_s)
 
 
 def test_reduced_samples_know_their_rounds() -> None:
     """Condensed or sketched samples are frozen as they were timed, not as they are kept."""
-    many = measured(130, rounds=FrozenRounds(rounds=5000, **_sizes(3, 2)))
-    assert len(condensed(many).durations_s) == 4096
-    assert FrozenRounds.of(condensed(many)) == FrozenRounds(rounds=5000, **_sizes(3, 2))
-    sketched = measured(130, rounds=FrozenRounds(rounds=50, **_sizes(3, 2)), keep_durations=10)
+    many = measured(130, rounds=FixedRounds(rounds=5000, **_sizes(3, 2)))
+    assert len(condense(many).durations_s) == 4096
+    assert FixedRounds.of(condense(many)) == FixedRounds(rounds=5000, **_sizes(3, 2))
+    sketched = measured(130, rounds=FixedRounds(rounds=50, **_sizes(3, 2)), keep_durations=10)
     assert "sketched" in sketched.flags
-    assert FrozenRounds.of(sketched) == FrozenRounds(rounds=50, **_sizes(3, 2))
+    assert FixedRounds.of(sketched) == FixedRounds(rounds=50, **_sizes(3, 2))
 
 
 def test_durations_that_fill_no_round_are_frozen_as_one() -> None:
     """A measurement too short for a round still gives a plan that can be run."""
     short = replace(measured(130), durations_s=(0.1, 0.2), durations_per_round=5)
-    assert FrozenRounds.of(short) == FrozenRounds(rounds=1, **_sizes(2, 2))
+    assert FixedRounds.of(short) == FixedRounds(rounds=1, **_sizes(2, 2))
 
 
 def _sizes(durations: int, calls: int) -> dict[str, int]:
@@ -116,8 +116,8 @@ class Follower(RankAgreement):
         self._barrier.wait()
 
 
-@pytest.mark.parametrize("others", [None, FrozenRounds(rounds=7, **_sizes(1, 1))])
-def test_rank_zeros_rounds_are_every_ranks(others: FrozenRounds | None) -> None:
+@pytest.mark.parametrize("others", [None, FixedRounds(rounds=7, **_sizes(1, 1))])
+def test_rank_zeros_rounds_are_every_ranks(others: FixedRounds | None) -> None:
     """A rank whose file is missing or stale still runs what rank zero runs."""
     barrier, board = Barrier(2, timeout=20), list[int]()
 
@@ -127,14 +127,14 @@ def test_rank_zeros_rounds_are_every_ranks(others: FrozenRounds | None) -> None:
 
     with ThreadPoolExecutor(2) as threads:
         both = list(threads.map(rank, range(2)))
-    assert [FrozenRounds.of(samples) for samples in both] == [ROUNDS, ROUNDS]
+    assert [FixedRounds.of(samples) for samples in both] == [ROUNDS, ROUNDS]
 
 
 def test_rounds_of_another_kind_of_step_are_refused() -> None:
     """Calls with a setup between them cannot be grouped, and a clock has a longest block."""
     with pytest.raises(UsageProblem, match=r"rounds\.json: calls_per_duration=2, but a setup"):
         measured(MS, setup=True)
-    huge = FrozenRounds(rounds=1, **_sizes(1001, 1000))
+    huge = FixedRounds(rounds=1, **_sizes(1001, 1000))
     with pytest.raises(UsageProblem, match="a round of 1001000 calls; the clock perf_counter_ns"):
         measured(MS, rounds=huge)
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from gpubench_plugin.measure import Dependence, interval_ranks, median_interval
+from gpubench_plugin.measure import Autocorrelation, interval_ranks, median_interval
 
 
 def coverage(count: int, low: int) -> float:
@@ -125,14 +125,14 @@ def test_fewer_than_twenty_values_are_taken_as_independent() -> None:
 
 def test_strong_dependence_is_told() -> None:
     """Two values in five hundred, but not five in ten, are enough to hide the median."""
-    assert Dependence(noise(200, phi=0.98)).strong
-    assert not Dependence(noise(500, phi=0.3)).strong
+    assert Autocorrelation(noise(200, phi=0.98)).is_strong
+    assert not Autocorrelation(noise(500, phi=0.3)).is_strong
 
 
 def test_independent_values_are_not_called_dependent() -> None:
     """In two of a hundred cases at most."""
     for count in (20, 50, 100):
-        assert sum(Dependence(noise(count, seed=seed)).strong for seed in range(100)) <= 2
+        assert sum(Autocorrelation(noise(count, seed=seed)).is_strong for seed in range(100)) <= 2
 
 
 @pytest.mark.parametrize(
@@ -146,13 +146,15 @@ def test_independent_values_are_not_called_dependent() -> None:
 )
 def test_few_values_of_two_modes_may_hide_how_they_depend(values: list[float], hide: bool) -> None:
     """A hundred can be judged, and single slow values are no mode."""
-    assert Dependence(values).may_hide(0.01) is hide
+    assert Autocorrelation(values).may_hide(0.01) is hide
 
 
 def test_noise_whose_median_is_known_hides_nothing() -> None:
     """Clean noise is measured no longer than its interval takes."""
     for count in (20, 80):
-        assert not any(Dependence(noise(count, seed=seed)).may_hide(0.01) for seed in range(100))
+        assert not any(
+            Autocorrelation(noise(count, seed=seed)).may_hide(0.01) for seed in range(100)
+        )
 
 
 def test_equal_values_do_not_depend() -> None:
@@ -160,14 +162,14 @@ def test_equal_values_do_not_depend() -> None:
     interval = median_interval([0.5] * 200)
     assert interval is not None
     assert (interval.low, interval.high, interval.effective_count) == (0.5, 0.5, 200)
-    assert not Dependence([0.5] * 200).strong
+    assert not Autocorrelation([0.5] * 200).is_strong
 
 
 def test_alternating_values_do_not_depend() -> None:
     """Neighbours that differ more than others make no interval narrower, or wider."""
     values = [*islice(cycle([1.0, 2.0]), 200)]
     assert half_width(values) == half_width(Random(1).sample(values, 200))
-    assert not Dependence(values).strong
+    assert not Autocorrelation(values).is_strong
 
 
 def test_many_values_are_judged_alike() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.measure.measurement import measurement_of
+from gpubench_plugin.measure.measurement import build_measurement
 from gpubench_plugin.records import Check, Measurement, Observation, Samples, Work
 
 
@@ -37,8 +37,8 @@ def recorded(block_s: float) -> Measurement:
     )
     item: Any = SimpleNamespace(ihook=hook, nodeid="test_it.py::test_it")
     made = Measurement(id="x", name="x", params={}, world_size=1, outcome="measured")
-    case: Any = SimpleNamespace(record=lambda outcome: made)
-    return measurement_of(item, case, seen, Check())
+    case: Any = SimpleNamespace(unmeasured=lambda outcome: made)
+    return build_measurement(item, case, seen, Check())
 
 
 @pytest.mark.parametrize(

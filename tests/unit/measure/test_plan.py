@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import FrozenRounds, MeasureSection
-from gpubench_plugin.measure import Pace, Plan, Planner, fitting_rounds
+from gpubench_plugin.config import FixedRounds, MeasureSection
+from gpubench_plugin.measure import Pace, Plan, Planner, remaining_rounds
 from gpubench_plugin.measure.clocks import Clock, CpuClock, CudaKernelClock, CudaStepClock
 from tests.support.fake_cuda import FakeCuda, FakeHost
 
@@ -27,10 +27,10 @@ def plan(
     **keys: Any,
 ) -> tuple[int, int, int]:
     """Calls per duration, durations per round, rounds per block."""
-    planner = Planner(clock=clock, section=MeasureSection(**keys), world_size=world_size, bare=bare)
-    made = planner.plan(
-        Pace(timed_s=per_call_s, wall_s=wall_s or per_call_s), most_calls=most_calls
+    planner = Planner(
+        clock=clock, section=MeasureSection(**keys), world_size=world_size, is_bare=bare
     )
+    made = planner.plan(Pace(timed_s=per_call_s, wall_s=wall_s or per_call_s), max_calls=most_calls)
     return made.calls_per_duration, made.durations_per_round, made.rounds_per_block
 
 
@@ -69,11 +69,11 @@ def test_the_queue_of_a_device_is_bounded() -> None:
 
 def test_frozen_rounds_are_queued_only_as_far_as_the_clock_allows() -> None:
     """A block of short steps holds as many of them as the clock queues; one fits in any case."""
-    planner = Planner(clock=STEP, section=MeasureSection(), world_size=1, bare=True)
+    planner = Planner(clock=STEP, section=MeasureSection(), world_size=1, is_bare=True)
     pace = Pace(timed_s=1e-6, wall_s=1e-6)
     for width, rounds in ((40, STEP.queued_calls // 40), (STEP.queued_calls, 1)):
-        frozen = FrozenRounds(rounds=10_000, durations_per_round=width, calls_per_duration=1)
-        assert planner.frozen(frozen, pace).rounds_per_block == rounds
+        frozen = FixedRounds(rounds=10_000, durations_per_round=width, calls_per_duration=1)
+        assert planner.fixed_plan(frozen, pace).rounds_per_block == rounds
 
 
 def test_short_kernels_are_grouped() -> None:
@@ -131,7 +131,7 @@ def test_rank_zeros_plan_is_taken() -> None:
         def barrier(self) -> None: ...
 
     own = Plan(calls_per_duration=1, durations_per_round=2, rounds_per_block=3)
-    assert own.agreed(Rank1()) == Plan(
+    assert own.broadcast(Rank1()) == Plan(
         calls_per_duration=7, durations_per_round=8, rounds_per_block=9
     )
 
@@ -141,4 +141,4 @@ def test_rank_zeros_plan_is_taken() -> None:
 )
 def test_at_least_one_round_fits(left_s: float, round_s: float, rounds: int) -> None:
     """What is left of the time holds whole rounds, and one in any case."""
-    assert rounds == fitting_rounds(left_s, round_s)
+    assert rounds == remaining_rounds(left_s, round_s)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.measure.probes import Census, take_census
+from gpubench_plugin.measure.probes import DtypeCensus, take_census
 
 HALF = torch.bfloat16
 MATRIX = torch.ones(4, 4)
@@ -94,4 +94,4 @@ def test_products_bear_a_claim_out_and_without_any_all_operations(
     products, others, claim, borne_out
 ):
     """Where torch did nothing, nothing bears it out."""
-    assert Census(products=products, others=frozenset(others)).bears_out(claim) is borne_out
+    assert DtypeCensus(products=products, dtypes=frozenset(others)).confirms(claim) is borne_out

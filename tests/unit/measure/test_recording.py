@@ -54,10 +54,10 @@ def test_the_half_width_is_unknown_before_a_look() -> None:
     seen = recording()
     assert seen.half_width == math.inf
     seen.add(block(1.0, 2.0))
-    seen.look(0.95)
+    seen.update_interval(0.95)
     assert seen.half_width == math.inf
     seen.add(block(3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0))
-    seen.look(0.95)
+    seen.update_interval(0.95)
     assert seen.half_width == (9 - 2) / 2 / 5.5
     assert not seen.dependent
 

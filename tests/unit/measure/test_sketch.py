@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.distributed import LIMIT_BYTES, Aggregate, RankAgreement, RankReport
+from gpubench_plugin.distributed import LIMIT_BYTES, RankAggregate, RankAgreement, RankReport
 from gpubench_plugin.environment import stored
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.measure import (
@@ -105,7 +105,7 @@ def test_sketches_of_parts_are_one_of_the_whole() -> None:
 
 def test_typical_values_are_distributed_as_all() -> None:
     """In ascending order, evenly by rank."""
-    typical = sketched(np.linspace(0.0, 1.0, COUNT)).typical(100)
+    typical = sketched(np.linspace(0.0, 1.0, COUNT)).representative_values(100)
     assert typical == pytest.approx([(n + 0.5) / 100 for n in range(100)], abs=0.002)
 
 
@@ -221,7 +221,7 @@ def test_rounds_of_one_duration_are_all_kept() -> None:
 
 def test_ranks_with_sketches_become_one_in_bounds() -> None:
     """Each rank's row is exact or its sketch's; what is sent is small, and flagged."""
-    aggregate = Aggregate()
+    aggregate = RankAggregate()
     for rank in range(3):
         times_ns = [time + 1000 * rank for time in TIMES_NS]
         samples = measured(*times_ns, by="steps", steps=20_000, keep_durations=1000)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubench_plugin.measure import preserved
+from gpubench_plugin.measure import state_restored
 
 CPU = torch.device("cpu")
 
@@ -26,7 +26,7 @@ class BodyError(Exception):
 
 def raising(device: torch.device, *changes: Callable[[], object]) -> None:
     """Make these changes in a body that then raises."""
-    with preserved(device):
+    with state_restored(device):
         for change in changes:
             change()
         raise BodyError
@@ -114,12 +114,12 @@ def test_tf32_switches_are_put_back(first: str, second: str) -> None:
 
 def test_old_switches_that_cannot_be_read_are_left_alone() -> None:
     """Where the new switches were set before, nothing is read or written by the old names."""
-    with preserved(CPU):
+    with state_restored(CPU):
         set_precision("cuda.matmul", "tf32")
         set_precision("cudnn.conv", "ieee")
         before = precisions()
         assert before["old matmul"] == "unreadable"
-        with preserved(CPU):
+        with state_restored(CPU):
             set_precision("", "ieee")
         assert before == precisions()
 
@@ -192,11 +192,11 @@ def test_folder_that_is_gone_and_variables_of_libraries_are_left_alone(
     folder.mkdir()
     monkeypatch.chdir(folder)
 
-    with preserved(CPU):
+    with state_restored(CPU):
         os.environ["GPUBENCH_TEST_ADDED"] = "by a library"
         folder.rmdir()
         os.chdir(tmp_path)
-    with preserved(CPU):
+    with state_restored(CPU):
         os.chdir("/")
 
     assert Path.cwd() == tmp_path
@@ -210,7 +210,7 @@ def test_folder_that_is_gone_and_variables_of_libraries_are_left_alone(
 )
 def test_random_generators_are_put_back(draw: Callable[[], float]) -> None:
     """After the body the generator gives what it would have given without it."""
-    with preserved(CPU):
+    with state_restored(CPU):
         expected = draw()
     with pytest.raises(BodyError):
         raising(
@@ -227,7 +227,7 @@ def test_a_default_device_of_the_user_is_put_back() -> None:
     """A default device other than the CPU that was set before is set again."""
     try:
         torch.set_default_device("meta")
-        with preserved(CPU):
+        with state_restored(CPU):
             torch.set_default_device("cpu")
         assert torch.get_default_device().type == "meta"
     finally:
@@ -280,7 +280,7 @@ def test_garbage_of_the_body_is_collected() -> None:
         def __del__(self) -> None:
             Node.alive -= 1
 
-    with preserved(CPU):
+    with state_restored(CPU):
         gc.disable()
         Node()
         assert Node.alive == 1

@@ -10,7 +10,7 @@ import pytest
 
 from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.flags import NOT_CONVERGED
-from gpubench_plugin.measure import Looks, Plan, Recording, rule_for
+from gpubench_plugin.measure import CheckSchedule, Plan, Recording, make_rule
 from gpubench_plugin.measure.clocks import Block
 from tests.support.virtual_steps import independent, measured
 
@@ -32,32 +32,32 @@ def recorded(
 
 def wanted(recording: Recording, elapsed_s: float = 0.0, **keys: Any) -> int:
     """The durations that the rule of these keys wants next."""
-    return rule_for(MeasureSection(**keys)).durations(recording, elapsed_s)
+    return make_rule(MeasureSection(**keys)).durations(recording, elapsed_s)
 
 
 def test_looks_double() -> None:
     """The interval is looked at when 10, 20, 40 … rounds are reached, each once."""
-    looks = Looks(MeasureSection())
+    looks = CheckSchedule(MeasureSection())
     seen = [rounds for rounds in range(1, 201) if looks.due(rounds, 0.0)]
     assert seen == [10, 20, 40, 80, 160]
 
 
 def test_the_least_time_is_a_look() -> None:
     """When it is over, the interval is looked at once, whatever the rounds."""
-    looks = Looks(MeasureSection(min_time_s=0.2))
+    looks = CheckSchedule(MeasureSection(min_time_s=0.2))
     times = [(7, 0.1), (15, 0.19), (16, 0.2), (17, 0.3), (19, 0.4), (20, 0.5)]
     assert [rounds for rounds, s in times if looks.due(rounds, s)] == [15, 16, 20]
 
 
 def test_all_looks_together_err_as_one() -> None:
     """Each is stricter than the interval that is reported: there are six at most."""
-    assert pytest.approx(0.99375) == Looks(MeasureSection()).confidence
-    assert pytest.approx(0.9875) == Looks(MeasureSection(confidence=0.9)).confidence
+    assert pytest.approx(0.99375) == CheckSchedule(MeasureSection()).confidence
+    assert pytest.approx(0.9875) == CheckSchedule(MeasureSection(confidence=0.9)).confidence
 
 
 def test_looks_that_were_passed_are_one() -> None:
     """A long block that passes several looks is looked at once."""
-    looks = Looks(MeasureSection())
+    looks = CheckSchedule(MeasureSection())
     assert [looks.due(rounds, 0.0) for rounds in (50, 70, 100)] == [True, False, True]
 
 
@@ -84,7 +84,7 @@ def test_dependent_rounds_go_on() -> None:
 def test_rounds_too_few_to_judge_that_are_widely_spread_go_on() -> None:
     """By interval, a narrow one of what may be modes stops nothing, but the limits do."""
     recording = recorded(80, half_width=0.0099)
-    recording.hidden = True
+    recording.is_unreliable = True
     assert wanted(recording, elapsed_s=0.2) == 1
     assert wanted(recording, elapsed_s=3.0) == 0
 
@@ -137,7 +137,7 @@ def test_by_steps_exactly_these_are_run() -> None:
 def test_only_the_interval_can_be_missed() -> None:
     """A rule without an aim has always reached it."""
     wide = recorded(10, half_width=0.5)
-    assert [rule_for(MeasureSection(by=by)).converged(wide) for by in ("ci", "time", "steps")] == [
+    assert [make_rule(MeasureSection(by=by)).converged(wide) for by in ("ci", "time", "steps")] == [
         False,
         True,
         True,

@@ -45,4 +45,4 @@ def test_setup_and_teardown_are_not_timed(device: FakeCuda, clock: SynchronisedC
 
 def test_calls_are_grouped_until_the_wait_is_small(clock: SynchronisedClock) -> None:
     """Calls shorter than 50 ms share a wait."""
-    assert [clock.grouped(s) for s in (0.05, 0.049, 0.001)] == [1, 2, 50]
+    assert [clock.group_size(s) for s in (0.05, 0.049, 0.001)] == [1, 2, 50]

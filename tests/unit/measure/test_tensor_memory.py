@@ -96,7 +96,7 @@ def test_older_tensors_count_where_the_step_works_on_them() -> None:
     assert before == (8 + 33) * KIB
     census = take_census(call)
     assert census is not None
-    memory.add_older(census.inputs)
+    memory.add_inputs(census.inputs)
     assert memory.peak_bytes == before + (64 + 32) * KIB
 
 
@@ -130,7 +130,7 @@ def test_older_tensors_count_where_they_are_left_out_of_collections() -> None:
     assert peak > (32 + 128) * KIB
     census = take_census(call)
     assert census is not None
-    memory.add_older(census.inputs)
+    memory.add_inputs(census.inputs)
     assert memory.peak_bytes == peak + 64 * KIB
 
 
@@ -139,7 +139,7 @@ def test_what_nobody_could_look_at_has_no_peak() -> None:
     older = tensor(64)
     memory = TensorMemory()
     peak_of(memory, older.clone)
-    memory.add_older(None)
+    memory.add_inputs(None)
     assert memory.facts == {}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.flags import doubts
+from gpubench_plugin.flags import doubtful_flags
 from tests.support import virtual_steps as steps
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def covered(course: Any, **keys: Any) -> float:
 def right(samples: Samples, truth_s: float) -> bool:
     """Whether the median is within 2 % of the truth, or in doubt."""
     off = abs(median(samples.rounds_s) / truth_s - 1)
-    return off <= 0.02 or bool(doubts(samples.flags))
+    return off <= 0.02 or bool(doubtful_flags(samples.flags))
 
 
 def test_independent_rounds_are_covered() -> None:

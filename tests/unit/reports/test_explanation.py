@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from gpubench_plugin.records import Difference, Part, Verdict
+from gpubench_plugin.records import Difference, Verdict, VerdictPart
 from gpubench_plugin.reports import (
     ASCII,
     UNICODE,
-    Advice,
     Explanation,
     Glyphs,
-    Look,
-    Point,
+    LookVerdicts,
+    PlotPoint,
+    Recommendation,
     explanation_as_json,
     explanation_lines,
     painted,
@@ -43,18 +43,20 @@ WHOLE = Explanation(
     subject="comparison 20260101T000000Z_ab_abcdef: base main, head the working tree, as it is now",
     noun="launch",
     points=(
-        Point(label="001-base", role="base", values={"step_time_s": 1e-3}, flags=("contended",)),
-        Point(label="002-head", role="head", values={"step_time_s": 1.1e-3}),
+        PlotPoint(
+            label="001-base", role="base", values={"step_time_s": 1e-3}, flags=("contended",)
+        ),
+        PlotPoint(label="002-head", role="head", values={"step_time_s": 1.1e-3}),
     ),
     units={"step_time_s": "s"},
     verdicts=(VERDICT,),
     limits={"step_time_s": "the default"},
-    looks=(Look(pairs=5, verdicts=(VERDICT,)),),
+    looks=(LookVerdicts(pairs=5, verdicts=(VERDICT,)),),
     facts=("a fact " * 20,),
     unused=("003-head (pair 2): was killed by SIGKILL",),
     environment_differences=(Difference(key="git.branch", base="main", head=None),),
     notes=("a note " * 20,),
-    advice=(Advice(text="about 45 pairs in all:", command=COMMAND),),
+    advice=(Recommendation(text="about 45 pairs in all:", command=COMMAND),),
 )
 
 
@@ -113,7 +115,7 @@ def test_json_has_the_same_in_types_of_its_own() -> None:
 def test_of_a_step_time_all_that_was_judged_is_shown() -> None:
     """Floor, median and rate have a limit, a row in each look and an entry in JSON of their own."""
     parts = tuple(
-        Part(
+        VerdictPart(
             metric=metric,
             unit="s",
             better="lower",
@@ -132,7 +134,10 @@ def test_of_a_step_time_all_that_was_judged_is_shown() -> None:
     verdict = replace(VERDICT, parts=parts)
     origins = {"step_time_min_s": "the default", "step_time_s": "given with --limit"}
     about = replace(
-        WHOLE, verdicts=(verdict,), looks=(Look(pairs=5, verdicts=(verdict,)),), limits=origins
+        WHOLE,
+        verdicts=(verdict,),
+        looks=(LookVerdicts(pairs=5, verdicts=(verdict,)),),
+        limits=origins,
     )
 
     text = "\n".join(page(about, 200))

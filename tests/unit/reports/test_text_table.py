@@ -37,7 +37,7 @@ def test_what_is_copied_and_numbers_are_never_cut() -> None:
     assert lines(columns, 10, ASCII)[1] == "r" * 30
     narrow = lines(columns, 54, ASCII)[1]
     assert narrow == f"{'r' * 30}  1234567890  {'b' * 9}~"
-    assert "b" * 30 in lines(columns, 60, ASCII, whole=3)[1]
+    assert "b" * 30 in lines(columns, 60, ASCII, uncut_columns=3)[1]
     assert header.startswith("run")
 
 

@@ -251,7 +251,7 @@ def test_verdicts_are_read_back(tmp_path: Path) -> None:
         "bench/test_x.py::test_slow",
         "bench/test_x.py::test_slower",
     }
-    assert json_files.plain(stored.dumped(read)) == verdict_document.document([SUITE])
+    assert json_files.jsonable(stored.dumped(read)) == verdict_document.document([SUITE])
 
 
 def test_verdicts_that_are_no_file_are_not_waited_for(tmp_path: Path) -> None:
@@ -315,9 +315,11 @@ def test_a_row_of_csv_names_all_metrics_that_moved_and_what_would_decide() -> No
     }
 
 
-def _part(metric: str, kind: VerdictKind) -> records.Part:
+def _part(metric: str, kind: VerdictKind) -> records.VerdictPart:
     unknown = dict.fromkeys(("base", "head", "effect", "interval"))
-    return records.Part(metric=metric, unit="s", better="lower", kind=kind, limit="2%", **unknown)
+    return records.VerdictPart(
+        metric=metric, unit="s", better="lower", kind=kind, limit="2%", **unknown
+    )
 
 
 def _cells(row: str) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import Metric
-from gpubench_plugin.results import EarlierRun, Recorder, RunDirectory
+from gpubench_plugin.results import Recorder, ResumableRun, RunDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ def test_run_is_what_its_files_tell(tmp_path: Path, measured: Callable[..., Meas
         before.record(record)
     before.close()
 
-    run = EarlierRun(before.directory)
+    run = ResumableRun(before.directory)
 
     never = run.measurements[IDS[3]]
     run.journal.close()
@@ -75,7 +75,7 @@ def test_metric_that_is_not_finite_is_what_it_was(
     metric = Metric(name="a/b~c", value=float("-inf"), unit="s", better="lower")
     before.record(measured(id=IDS[0], metrics={"a/b~c": metric}))
     before.close()
-    run = EarlierRun(before.directory)
+    run = ResumableRun(before.directory)
     run.journal.close()
     assert run.measurements[IDS[0]].metrics == {"a/b~c": metric}
 
@@ -87,7 +87,7 @@ def test_opening_changes_nothing(tmp_path: Path) -> None:
     with before.directory.journal.open("a") as lines:
         lines.write('{"schema_version": 1, "ev')
     found = contents(before.directory)
-    EarlierRun(before.directory).journal.close()
+    ResumableRun(before.directory).journal.close()
     assert contents(before.directory) == found
 
 
@@ -95,9 +95,9 @@ def test_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
     """A run whose session lives cannot be opened a second time."""
     before = begun(tmp_path)
     with pytest.raises(ResultsError, match=r"metrics\.jsonl is being written by another process"):
-        EarlierRun(before.directory)
+        ResumableRun(before.directory)
     before.close()
-    EarlierRun(before.directory).journal.close()
+    ResumableRun(before.directory).journal.close()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_broken_run_is_refused(tmp_path: Path, name: str, text: str | None, said
         file.write_text(text)
     for _ in range(2):  # a second time, too: the first has closed the journal
         with pytest.raises(ResultsError, match=said):
-            EarlierRun(before.directory)
+            ResumableRun(before.directory)
 
 
 def test_resumed_run_is_one_run(tmp_path: Path, measured: Callable[..., Measurement]) -> None:
@@ -135,13 +135,13 @@ def test_resumed_run_is_one_run(tmp_path: Path, measured: Callable[..., Measurem
     kept = {p: p.read_bytes() for p in (first.directory.system, first.directory.config_resolved)}
 
     second = Recorder.resume(
-        EarlierRun(first.directory), command=["--resume=x", "--token=hunter2"], kept=1
+        ResumableRun(first.directory), command=["--resume=x", "--token=hunter2"], carried_over=1
     )
     assert not first.directory.summary.exists()
     second.record(measured(id=IDS[1]))
     record = second.finish("complete", [measured(id=IDS[0]), measured(id=IDS[1])], None)
 
-    again = EarlierRun(first.directory)
+    again = ResumableRun(first.directory)
     again.journal.close()
     assert (record.started, record.command) == (ended.started, ended.command)
     assert (record.run_id, record.experiment) == (ended.run_id, "resnet")

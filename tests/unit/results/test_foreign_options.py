@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.compare import compare_runs
-from gpubench_plugin.results import read_run
+from gpubench_plugin.results import load_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ def file(folder: Path, options: object) -> Run:
     entry = {"fullname": "test_a", "options": options, "stats": {"median": 0.5, "min": 0.5}}
     path = folder / "some.json"
     path.write_text(json.dumps({"machine_info": {}, "benchmarks": [entry]}))
-    return read_run(str(path), results_dir=folder, here=folder)
+    return load_run(str(path), results_dir=folder, cwd=folder)
 
 
 def reasons(base: Run, head: Run) -> set[str]:

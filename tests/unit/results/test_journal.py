@@ -208,5 +208,5 @@ def test_numbers_that_are_not_finite_are_restored(tmp_path: Path) -> None:
     with at_noon(tmp_path / "metrics.jsonl") as lines:
         lines.append(event)
     (read,) = journal.read(lines.path)
-    restored = journal.restored(read)
+    restored = journal.restore_non_finite(read)
     assert {name: restored[name] for name in event} == event

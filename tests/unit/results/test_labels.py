@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.results import TagChange, change_tags, from_text, tags_in, tags_of, to_text
+from gpubench_plugin.results import (
+    TagChange,
+    change_tags,
+    current_tags,
+    from_text,
+    tags_of,
+    to_text,
+)
 from tests.support.runs_builder import write_run
 
 if TYPE_CHECKING:
@@ -47,7 +54,7 @@ def test_changes_of_two_copies_are_merged_in_any_order() -> None:
     one = [change("1", "a"), change("3", "b", "remove"), change("4", "c")]
     other = [change("2", "b"), change("2", "a", "remove"), change("4", "c", "remove")]
     for changes in permutations([*one, *other]):
-        assert tags_in(changes) == ("c",)
+        assert current_tags(changes) == ("c",)
     assert from_text(to_text([*one, *other]), "here") == {*one, *other}
 
 

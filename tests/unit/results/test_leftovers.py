@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.results import RunDirectory, leftovers, remove_leftover, runs_in, under_removal
+from gpubench_plugin.results import RunDirectory, leftovers, removal_name, remove_leftover, runs_in
 from tests.support.runs_builder import run_id, write_run
 
 TEMPORARY = ".summary.json.gpubench-0123abcd.tmp"
@@ -36,7 +36,7 @@ def never_begun(results: Path, number: int = 9, *more: str) -> Path:
 def test_what_killed_processes_left_is_found_and_goes(tmp_path: Path) -> None:
     """Half a removal, a run without a journal, and temporary files wherever files are written."""
     run, gone = write_run(tmp_path, 0), write_run(tmp_path, 1)
-    removed = gone.path.rename(under_removal(gone.path))
+    removed = gone.path.rename(removal_name(gone.path))
     begun = never_begun(tmp_path)
     folders = (tmp_path / "baselines", tmp_path / ".spool", run.path, run.checkpoints / "a")
     temporary = []
@@ -81,7 +81,7 @@ def test_what_is_behind_a_link_stays(tmp_path: Path) -> None:
     results, other = tmp_path / "results", tmp_path / "other"
     begun = never_begun(other)
     run = write_run(other, 0)
-    removed = run.path.rename(under_removal(run.path))
+    removed = run.path.rename(removal_name(run.path))
     (results / "default").mkdir(parents=True)
     (results / "linked").symlink_to(other / "default")
     for folder in (begun, removed):
@@ -101,6 +101,6 @@ def test_somebody_elses_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_run_under_removal_cannot_be_named(tmp_path: Path) -> None:
     """Its new name is none that an id begins with, and it is in no list."""
     run = write_run(tmp_path, 0)
-    left = RunDirectory(path=run.path.rename(under_removal(run.path)))
+    left = RunDirectory(path=run.path.rename(removal_name(run.path)))
     assert left.journal.exists()
     assert runs_in(tmp_path) == []

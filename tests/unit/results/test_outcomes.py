@@ -42,7 +42,7 @@ def caught(step: Callable[[], object]) -> BaseException:
 )
 def test_failed_allocation_is_oom_and_says_how_much(error: BaseException, requested: str) -> None:
     """Of every library the requested amount stands in the reason, beside the peak."""
-    kind, reason = outcomes.kind_of(error)
+    kind, reason = outcomes.outcome_of(error)
 
     assert kind == "oom"
     assert reason.startswith(f"out of memory, requested {requested}, peak ")
@@ -51,7 +51,7 @@ def test_failed_allocation_is_oom_and_says_how_much(error: BaseException, reques
 
 def test_oom_without_an_amount_says_the_peak_alone() -> None:
     """Python's own MemoryError has no text."""
-    kind, reason = outcomes.kind_of(MemoryError())
+    kind, reason = outcomes.outcome_of(MemoryError())
 
     assert kind == "oom"
     assert reason.startswith("out of memory, peak ")
@@ -63,7 +63,7 @@ def test_peak_on_cuda_is_the_allocators(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 2**30)
 
-    _, reason = outcomes.kind_of(torch.OutOfMemoryError("Tried to allocate 2.00 GiB"))
+    _, reason = outcomes.outcome_of(torch.OutOfMemoryError("Tried to allocate 2.00 GiB"))
 
     assert reason.startswith("out of memory, requested 2.00 GiB, peak 3.00 GiB: ")
 
@@ -81,7 +81,7 @@ def test_other_endings_keep_their_kind(
     error: BaseException, skipped: bool, expected: tuple[str, str]
 ) -> None:
     """What is no failed allocation is not taken for one."""
-    assert expected == outcomes.kind_of(error, skipped=skipped)
+    assert expected == outcomes.outcome_of(error, skipped=skipped)
 
 
 class Raises(ValueError):
@@ -104,10 +104,10 @@ class NoText(RuntimeError):
 @pytest.mark.parametrize("kind", [Raises, ExitsPytest, NoText])
 def test_exception_that_cannot_be_shown_is_an_ordinary_failure(kind: type[BaseException]) -> None:
     """Its reason has the words that pytest has for it; also as the text of other kinds."""
-    assert outcomes.kind_of(kind()) == ("failed", f"{kind.__name__}: <exception str() failed>")
-    assert outcomes.kind_of(kind(), skipped=True) == ("skipped", "<exception str() failed>")
+    assert outcomes.outcome_of(kind()) == ("failed", f"{kind.__name__}: <exception str() failed>")
+    assert outcomes.outcome_of(kind(), skipped=True) == ("skipped", "<exception str() failed>")
     group = BaseExceptionGroup("several", [kind(), kind()])
-    assert outcomes.kind_of(group)[1].endswith("Group: several (2 sub-exceptions)")
+    assert outcomes.outcome_of(group)[1].endswith("Group: several (2 sub-exceptions)")
 
 
 def test_freeing_an_error_lets_go_of_all_frames_it_went_through(
@@ -138,7 +138,7 @@ def test_freeing_an_error_lets_go_of_all_frames_it_went_through(
     sys.last_value = error  # as pytest does
     assert all(reference() is not None for reference in held)
 
-    outcomes.free([error])
+    outcomes.release_frames([error])
 
     assert [reference() for reference in held] == [None, None]
     assert not hasattr(sys, "last_value")
@@ -156,7 +156,7 @@ def test_freeing_an_error_empties_the_frames_that_others_hold() -> None:
 
     error = caught(hold)
     traceback = error.__traceback__
-    outcomes.free([error])
+    outcomes.release_frames([error])
     assert traceback is not None
     assert held[0]() is None
 
@@ -173,7 +173,7 @@ def test_freeing_an_error_looks_through_what_was_left_out() -> None:
     gc.freeze()
     try:
         del model
-        outcomes.free([MemoryError()])
+        outcomes.release_frames([MemoryError()])
         assert gone() is None
     finally:
         gc.unfreeze()

@@ -28,7 +28,7 @@ def test_a_run_that_ended_is_told_from_its_summary(tmp_path: Path) -> None:
     assert found.regressed
     assert found.tags == ("good",)
     assert found.command == ("benchmarks", "-k", "mlp")
-    assert found.problem == ""
+    assert found.error == ""
 
 
 def test_a_killed_run_is_interrupted_and_a_living_one_running(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_run_with_a_broken_file_is_broken_and_says_why(
     (run.path / name).write_text(text)
     found = StoredRun(run).overview()
     assert found.state == "broken"
-    assert found.problem
+    assert found.error
     assert found.run_id == run.run_id
 
 
@@ -76,7 +76,7 @@ def test_a_run_killed_before_its_first_line_is_interrupted(tmp_path: Path, journ
     run = write_run(tmp_path, 0, status=None)
     run.journal.write_bytes(journal)
     found = StoredRun(run).overview()
-    assert (found.state, found.problem, found.benchmarks) == ("interrupted", "", 0)
+    assert (found.state, found.error, found.benchmarks) == ("interrupted", "", 0)
     assert (found.started, found.commit) == ("2026-01-01T00:00:00Z", f"{0:040x}")
     with Journal(run.journal):
         assert StoredRun(run).overview().state == "running"

@@ -24,7 +24,7 @@ def test_runs_are_chosen_by_number_and_age(tmp_path: Path) -> None:
     runs, now = runs_in(tmp_path), started(6)
 
     def chosen(keep_last: int | None, days: float | None) -> list[str]:
-        found = prune.older(runs, keep_last=keep_last, days=days, now=now)
+        found = prune.select_old(runs, keep_last=keep_last, days=days, now=now)
         return [run.run_id for run in found]
 
     assert chosen(None, None) == []
@@ -51,7 +51,7 @@ def test_a_run_is_as_old_as_what_was_written_last(tmp_path: Path) -> None:
     (run.path / "link").symlink_to(tmp_path)
 
     def is_old() -> bool:
-        return prune.older([run], keep_last=None, days=1, now=now) == [run]
+        return prune.select_old([run], keep_last=None, days=1, now=now) == [run]
 
     assert is_old()
     yesterday = started(25).timestamp()
@@ -63,13 +63,13 @@ def test_files_older_than_their_run_do_not_make_it_older(tmp_path: Path) -> None
     """As a copy may leave them; then its id says when it began."""
     run = write_run(tmp_path, 30)
     write_at(run, started(-1000))
-    assert prune.older([run], keep_last=None, days=1, now=started(48)) == []
+    assert prune.select_old([run], keep_last=None, days=1, now=started(48)) == []
 
 
 def test_a_run_that_cannot_be_listed_is_not_old(tmp_path: Path) -> None:
     """It has gone meanwhile, or is closed."""
     gone = RunDirectory(path=tmp_path / "default" / run_id(0))
-    assert prune.older([gone], keep_last=None, days=1, now=started(480)) == []
+    assert prune.select_old([gone], keep_last=None, days=1, now=started(480)) == []
 
 
 @pytest.mark.parametrize("name", ["notes.md", "traces.txt", "data", "link", "summary.csv", "ranks"])
@@ -86,9 +86,9 @@ def test_a_run_with_something_that_is_not_of_it_stays_whole(tmp_path: Path, name
     else:
         foreign.write_text("mine")
     before = sorted(run.path.rglob("*"))
-    assert prune.foreign_files(run) == [name]
+    assert prune.unknown_files(run) == [name]
     with pytest.raises(ResultsError, match=f"was not removed: it also holds {name}"):
-        prune.remove(prune.whole(run))
+        prune.remove(prune.whole_run_removal(run))
     assert sorted(run.path.rglob("*")) == before
 
 
@@ -97,9 +97,9 @@ def test_the_age_of_a_run_with_a_strange_name_is_its_journals(tmp_path: Path) ->
     run = write_run(tmp_path, 0)
     strange = RunDirectory(path=run.path.rename(run.path.with_name("mine")))
     now = datetime.now(UTC)
-    assert prune.older([strange], keep_last=None, days=1, now=now) == []
+    assert prune.select_old([strange], keep_last=None, days=1, now=now) == []
     later = now + timedelta(days=2)
-    assert prune.older([strange], keep_last=None, days=1, now=later) == [strange]
+    assert prune.select_old([strange], keep_last=None, days=1, now=later) == [strange]
     assert later > FIRST
 
 
@@ -115,7 +115,7 @@ def test_traces_go_and_links_stay(tmp_path: Path) -> None:
     (traces / "link").symlink_to(outside)
     (run.path / "checkpoints").symlink_to(outside)
 
-    (removal,) = prune.removals(run, prune.HEAVY)
+    (removal,) = prune.part_removals(run, prune.HEAVY)
     assert (removal.path, removal.bytes) == (traces, 100)
     prune.remove(removal)
     assert not traces.exists()
@@ -133,7 +133,7 @@ def test_a_whole_run_goes_without_what_its_links_point_to(tmp_path: Path) -> Non
     (run.path / "traces").mkdir()
     (run.path / "traces/link").symlink_to(outside)
     run.log.symlink_to(outside / "data")
-    removal = prune.whole(run)
+    removal = prune.whole_run_removal(run)
     files = (f for f in run.path.iterdir() if f.is_file() and not f.is_symlink())
     assert removal.bytes == sum(f.stat().st_size for f in files)
     prune.remove(removal)
@@ -145,7 +145,7 @@ def test_a_whole_run_goes_without_what_its_links_point_to(tmp_path: Path) -> Non
 def test_a_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
     """Whatever was decided before: between looking and removing it may have been resumed."""
     run = write_run(tmp_path, 0, status=None)
-    removal = prune.whole(run)
+    removal = prune.whole_run_removal(run)
     with Journal(run.journal), pytest.raises(ResultsError, match="another process"):
         prune.remove(removal)
     assert run.system.exists()

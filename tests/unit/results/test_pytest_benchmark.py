@@ -458,14 +458,14 @@ def test_untrue_durations_are_refused(
     assert samples is not None
     spoiled = measured(samples=replace(samples, durations_s=durations))
     with pytest.raises(MeasurementError, match=f"test_mlp_train.*{said}"):
-        pytest_benchmark.carry(Refusing(), spoiled)
+        pytest_benchmark.store_result(Refusing(), spoiled)
 
 
 def test_untrue_metric_is_refused(measured: Callable[..., Measurement]) -> None:
     """A metric that is not a number is refused by name."""
     spoiled = measured(metrics={"mfu": Metric(name="mfu", value=float("nan"), unit="")})
     with pytest.raises(MeasurementError, match="mfu is nan"):
-        pytest_benchmark.carry(Refusing(), spoiled)
+        pytest_benchmark.store_result(Refusing(), spoiled)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 200])

@@ -10,7 +10,7 @@ import yaml
 
 from gpubench_plugin.environment import digests
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.results import Journal, Recorder, RunDirectory, reopen
+from gpubench_plugin.results import Journal, Recorder, RunDirectory, open_to_resume
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ def opened(run: RunDirectory, **changes: Any) -> None:
         "options": {},
         "rootdir": run.path.parents[1] / "project",
     }
-    reopen(run, **{**arguments, **changes}).journal.close()
+    open_to_resume(run, **{**arguments, **changes}).journal.close()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.config import FrozenRounds
+from gpubench_plugin.config import FixedRounds
 from gpubench_plugin.environment import stored
 from gpubench_plugin.records import Samples
 from gpubench_plugin.results import RunDirectory, StoredRun
@@ -40,5 +40,5 @@ def test_of_several_launches_the_middle_one_counts(
     with Journal(directory.journal) as lines:
         per_launch = [launch(one) for one in launches]
         lines.append({"event": "benchmark", "id": "a", **launch(20), "per_launch": per_launch})
-    frozen = FrozenRounds(rounds=rounds, durations_per_round=2, calls_per_duration=1)
+    frozen = FixedRounds(rounds=rounds, durations_per_round=2, calls_per_duration=1)
     assert StoredRun(directory).rounds() == {"a": frozen}

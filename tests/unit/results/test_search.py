@@ -46,30 +46,30 @@ def test_runs_of_all_experiments_oldest_first(results: Path) -> None:
 )
 def test_run_by_id_beginning_folder_or_file(results: Path, text: str, found: str) -> None:
     """A run is named by its id, what the id begins with, its folder, or a file in that."""
-    assert find_run(results, text, here=results.parent).run_id == found
+    assert find_run(results, text, cwd=results.parent).run_id == found
 
 
 def test_absolute_folder_elsewhere(results: Path, tmp_path: Path) -> None:
     """A folder may be anywhere, not only below the results."""
-    run = find_run(tmp_path / "other", str(results / "resnet" / OLD), here=tmp_path)
+    run = find_run(tmp_path / "other", str(results / "resnet" / OLD), cwd=tmp_path)
     assert (run.path, run.experiment) == (results / "resnet" / OLD, "resnet")
 
 
 def test_names_as_seen_from_within(results: Path) -> None:
     """Beside the run its folder's name is enough, in it a file's; an odd path is named."""
     run = results / "mlp" / NOON
-    assert find_run(results / "other", NOON, here=run.parent).path == run
-    assert find_run(results / "other", "metrics.jsonl", here=run).path == run
+    assert find_run(results / "other", NOON, cwd=run.parent).path == run
+    assert find_run(results / "other", "metrics.jsonl", cwd=run).path == run
     with pytest.raises(UsageProblem, match="mlp is no run's folder"):
-        find_run(results, "mlp", here=results)
+        find_run(results, "mlp", cwd=results)
     with pytest.raises(ResultsError, match="cannot be read: File name too long"):
-        find_run(results, "x" * 5000, here=results)
+        find_run(results, "x" * 5000, cwd=results)
 
 
 def test_id_that_another_begins_with_is_not_ambiguous(results: Path) -> None:
     """A whole id means that run, though another id is longer."""
     RunDirectory.create(results, "mlp", f"{NOON}0").journal.touch()
-    assert find_run(results, NOON, here=results).run_id == NOON
+    assert find_run(results, NOON, cwd=results).run_id == NOON
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ def test_id_that_another_begins_with_is_not_ambiguous(results: Path) -> None:
 def test_unknown_and_ambiguous_names_are_refused(results: Path, text: str, said: str) -> None:
     """The message names the nearest run or those there are."""
     with pytest.raises(UsageProblem, match=re.escape(said)):
-        find_run(results, text, here=results.parent)
+        find_run(results, text, cwd=results.parent)
 
 
 def test_results_without_runs(tmp_path: Path) -> None:
     """Where there is no run at all, the message says so."""
     with pytest.raises(UsageProblem, match="there is none at all"):
-        find_run(tmp_path, "2026", here=tmp_path)
+        find_run(tmp_path, "2026", cwd=tmp_path)
 
 
 def test_only_the_latest_are_listed(tmp_path: Path) -> None:
@@ -99,4 +99,4 @@ def test_only_the_latest_are_listed(tmp_path: Path) -> None:
     for number in range(7):
         RunDirectory.create(tmp_path, "mlp", f"{number}").journal.touch()
     with pytest.raises(UsageProblem, match="the latest: mlp/6, mlp/5, mlp/4, mlp/3, mlp/2 and 2 m"):
-        find_run(tmp_path, "x", here=tmp_path)
+        find_run(tmp_path, "x", cwd=tmp_path)

@@ -89,7 +89,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(text: str | Path, here: Path) -> Run:
-    return sources.read_run(str(text), results_dir=here / "results", here=here)
+    return sources.load_run(str(text), results_dir=here / "results", cwd=here)
 
 
 def without_configuration(run: Run) -> dict[str, Result]:

@@ -16,11 +16,11 @@ from jsonschema import Draft202012Validator
 
 from gpubench_plugin import records
 from gpubench_plugin.cli.ab import State
-from gpubench_plugin.cli.ab.request import Asked
+from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.compare.baselines import Baselines, to_text
 from gpubench_plugin.config import rounds_file
 from gpubench_plugin.records import Comparison
-from gpubench_plugin.results import RunDirectory, StoredRun, journal, read_run, tags, verdicts
+from gpubench_plugin.results import RunDirectory, StoredRun, journal, load_run, tags, verdicts
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.summary import write_summary
 from gpubench_plugin.training.manifest import Manifest
@@ -89,7 +89,7 @@ def test_journal_and_summary_and_file_of_pytest_benchmark_give_one_result() -> N
     """The last does not hold what was not measured, nor the configuration."""
     names = ("metrics.jsonl", "summary.json", "benchmark.json")
     journaled, summarized, carried = (
-        read_run(str(RUN.path / name), results_dir=STORED, here=STORED) for name in names
+        load_run(str(RUN.path / name), results_dir=STORED, cwd=STORED) for name in names
     )
     assert journaled.results == summarized.results
     result = summarized.results[MEASURED]
@@ -108,7 +108,7 @@ def test_verdicts_are_read_and_written_alike() -> None:
     path = STORED / "verdicts.json"
     document = verdicts.read(path)
     first, whole, last = (
-        document.verdicts_on(f"test_a.py::test_{name}")[0] for name in ("a", "b", "c")
+        document.for_benchmark(f"test_a.py::test_{name}")[0] for name in ("a", "b", "c")
     )
     assert first.interval == (-math.inf, 0.25)
     assert first.parts[1].interval == (-math.inf, math.inf)
@@ -125,7 +125,7 @@ def test_verdicts_are_read_and_written_alike() -> None:
     ]
     assert json.loads(verdicts.to_text(heads)) == fields_of(path)
     assert document.regressed == ("test_a.py::test_a",) * 2
-    assert verdicts.read(RUN.verdicts).verdicts_on(MEASURED)[0].runs_needed == 9
+    assert verdicts.read(RUN.verdicts).for_benchmark(MEASURED)[0].runs_needed == 9
     validated("verdicts", fields_of(path))
 
 
@@ -143,10 +143,10 @@ def test_a_baseline_with_levels_accepted_is_read_and_written_alike() -> None:
 def test_tags_of_both_versions_are_read() -> None:
     """Those of version 2 are written as they were."""
     changes = tags.tag_changes(RUN)
-    assert tags.tags_in(changes) == ("release",)
+    assert tags.current_tags(changes) == ("release",)
     assert tags.to_text(changes) == text_of(RUN.path / "tags.json")
     first = tags.from_text(text_of(STORED / "tags_1.json"), "tags_1.json")
-    assert tags.tags_in(first) == ("release", "slow")
+    assert tags.current_tags(first) == ("release", "slow")
 
 
 def test_frozen_rounds_are_read_and_written_alike() -> None:
@@ -169,9 +169,9 @@ def test_a_comparison_is_read_and_written_alike(tmp_path: Path) -> None:
     """One of a version that noted no looks has taken them after five pairs each."""
     state = State.read(STORED / "ab")
     assert state.repeats() == 1
-    assert Asked.from_json(state.asked).time_s == 90.0
+    assert Request.from_json(state.asked).time_s == 90.0
     replace(state, folder=tmp_path).write()
     assert text_of(tmp_path / "state.json") == text_of(STORED / "ab" / "state.json")
     earlier = State.read(STORED / "ab_without_looks")
     assert [look.pairs for look in earlier.looks] == [5]
-    assert Asked.from_json(earlier.asked).unchanged_from == 5
+    assert Request.from_json(earlier.asked).unchanged_from == 5

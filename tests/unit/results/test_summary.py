@@ -34,7 +34,7 @@ def written(tmp_path: Path, run: RunRecord) -> Any:
 
 
 def read(path: Path) -> summary.Summary:
-    return summary.parsed(json_files.load(path), str(path))
+    return summary.parse(json_files.load(path), str(path))
 
 
 def test_published_schema_is_current() -> None:

@@ -6,13 +6,13 @@ import math
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.records import Comparison, Part, Verdict
+from gpubench_plugin.records import Comparison, Verdict, VerdictPart
 from gpubench_plugin.results import verdicts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PART = Part(
+PART = VerdictPart(
     metric="step_time_s",
     unit="s",
     better="lower",
@@ -49,7 +49,7 @@ def test_a_verdict_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "verdicts.json"
     comparison = Comparison(base="a", head="b", verdicts=(VERDICT,))
     json_files.write_text(path, verdicts.to_text([comparison]))
-    assert verdicts.read(path).verdicts_on(VERDICT.id) == (VERDICT,)
+    assert verdicts.read(path).for_benchmark(VERDICT.id) == (VERDICT,)
 
 
 def test_the_keys_of_a_verdict_stand_in_one_order() -> None:

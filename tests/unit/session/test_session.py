@@ -107,7 +107,7 @@ def test_closed_output_interrupts_the_run(
     """``pytest | head`` ends within pytest, and no benchmark has failed."""
     files = Files()
     case: Any = SimpleNamespace(
-        id="a", adopted=False, record=lambda _, reason: SimpleNamespace(id="a", reason=reason)
+        id="a", adopted=False, unmeasured=lambda _, reason: SimpleNamespace(id="a", reason=reason)
     )
     session = started(monkeypatch, files, case)
     with pytest.raises(type(error)) as raised:

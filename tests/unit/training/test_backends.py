@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.training import COUNTING, NAME, Counting, compiler, names
+from gpubench_plugin.training import COUNTING, NAME, CountingBackend, backend_names, make_compiler
 
 
 class _Broken(nn.Module):
@@ -19,8 +19,8 @@ class _Broken(nn.Module):
 
 def test_ours_is_among_the_back_ends_of_torch() -> None:
     """Asking for the names registers ours, once, beside torch's."""
-    assert {NAME, "inductor", "eager", "aot_eager"} <= set(names())
-    assert names() == names()
+    assert {NAME, "inductor", "eager", "aot_eager"} <= set(backend_names())
+    assert backend_names() == backend_names()
 
 
 def test_our_back_end_counts_graphs_and_operations() -> None:
@@ -29,7 +29,7 @@ def test_our_back_end_counts_graphs_and_operations() -> None:
     COUNTING.reset()
     x = torch.randn(3)
     module = _Broken()
-    compiled = compiler(mode="default", backend=NAME)(module)
+    compiled = make_compiler(mode="default", backend=NAME)(module)
     assert torch.equal(compiled(x), module(x))
     assert (COUNTING.graphs, COUNTING.operations.total()) == (2, 3)
     assert COUNTING.operations["sin"] == 1
@@ -41,7 +41,7 @@ def test_our_back_end_counts_graphs_and_operations() -> None:
 def test_modules_and_methods_count_as_operations() -> None:
     """Whatever a graph calls has a name: a function, a method, a module."""
     graph = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2)))
-    counting = Counting()
+    counting = CountingBackend()
     counting(graph, [])
     assert counting.operations == {"0": 1}
 
@@ -49,7 +49,7 @@ def test_modules_and_methods_count_as_operations() -> None:
 def test_nothing_is_compiled_in_mode_none() -> None:
     """The module comes back as it is."""
     module = nn.Linear(2, 2)
-    assert compiler(mode="none")(module) is module
+    assert make_compiler(mode="none")(module) is module
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_nothing_is_compiled_in_mode_none() -> None:
 def test_what_would_not_be_compiled_is_refused(mode: str, backend: str, message: str) -> None:
     """An unknown back end, a mode of another one, and a back end without compiling."""
     with pytest.raises(UsageProblem, match=message):
-        compiler(mode=mode, backend=backend)
+        make_compiler(mode=mode, backend=backend)

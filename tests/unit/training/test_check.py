@@ -12,10 +12,10 @@ from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.training import (
     LossHistory,
-    loss_drop,
+    check_loss_drop,
     require_gradients,
+    require_scalar_loss,
     require_updates,
-    scalar,
 )
 
 ALONE = RankAgreement()
@@ -35,7 +35,7 @@ class Together(RankAgreement):
 
 def checked(loss):
     seen = []
-    return scalar(lambda module, batch: loss, seen)(None, None), seen
+    return require_scalar_loss(lambda module, batch: loss, seen)(None, None), seen
 
 
 def test_scalar_passes_through_and_is_seen():
@@ -70,20 +70,24 @@ def net(**gradients):
 def test_missing_gradient_is_named():
     """A trainable parameter without a gradient is an error naming it."""
     with pytest.raises(CorrectnessError, match="parameter bias got no gradient"):
-        require_gradients(net(bias=None), finite=True, agreement=ALONE)
+        require_gradients(net(bias=None), require_finite_gradients=True, agreement=ALONE)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_non_finite_gradient_is_named(value):
     """A gradient with NaN or inf is an error naming its parameter."""
     with pytest.raises(CorrectnessError, match="gradient of parameter weight is not finite"):
-        require_gradients(net(weight=torch.tensor([[1.0, value]])), finite=True, agreement=ALONE)
+        require_gradients(
+            net(weight=torch.tensor([[1.0, value]])), require_finite_gradients=True, agreement=ALONE
+        )
 
 
 def test_scaled_gradients_may_overflow():
     """Where a loss scale may make gradients overflow, infinite ones are let through."""
     require_gradients(
-        net(weight=torch.tensor([[1.0, float("inf")]])), finite=False, agreement=ALONE
+        net(weight=torch.tensor([[1.0, float("inf")]])),
+        require_finite_gradients=False,
+        agreement=ALONE,
     )
 
 
@@ -91,7 +95,7 @@ def test_frozen_parameters_need_no_gradient():
     """A parameter that is not trained is not looked at."""
     module = net(bias=None)
     module.bias.requires_grad_(False)
-    require_gradients(module, finite=True, agreement=ALONE)
+    require_gradients(module, require_finite_gradients=True, agreement=ALONE)
 
 
 def test_gradients_of_another_rank_are_refused_too():
@@ -101,7 +105,7 @@ def test_gradients_of_another_rank_are_refused_too():
         ([(0.0, 0.0), (1.0, 0.0)], "gradient of parameter weight is not finite"),
     ):
         with pytest.raises(CorrectnessError, match=message):
-            require_gradients(net(), finite=True, agreement=Together(*other))
+            require_gradients(net(), require_finite_gradients=True, agreement=Together(*other))
 
 
 @pytest.mark.parametrize(("steps", "skipped"), [(0, 0), (3, 0), (3, 2)])
@@ -118,33 +122,33 @@ def test_skipping_every_step_is_an_error():
 
 def test_loss_drop_compares_means_of_three():
     """The drop is the mean of the last three losses over the mean of the first three."""
-    assert pytest.approx(0.5) == loss_drop([4.0, 5.0, 6.0, 9.0, 3.0, 2.5, 2.0], limit=0.6)
+    assert pytest.approx(0.5) == check_loss_drop([4.0, 5.0, 6.0, 9.0, 3.0, 2.5, 2.0], limit=0.6)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
 def test_few_losses_are_compared_by_halves(count):
     """Where three losses would be counted twice, a falling loss still passes."""
-    assert loss_drop([4.0, 1.0, 1.0, 1.0, 0.5][:count], limit=0.9) < 0.9
+    assert check_loss_drop([4.0, 1.0, 1.0, 1.0, 0.5][:count], limit=0.9) < 0.9
 
 
 def test_loss_that_does_not_drop_is_an_error():
     """A loss at its limit or above is an error naming the key, both means and the way out."""
     message = r"training\.loss_drop=0\.5: 6 .* from 4 to 2 only; .* --training\.loss_drop=null"
     with pytest.raises(CorrectnessError, match=message):
-        loss_drop([4.0, 4.0, 4.0, 2.0, 2.0, 2.0], limit=0.5)
+        check_loss_drop([4.0, 4.0, 4.0, 2.0, 2.0, 2.0], limit=0.5)
 
 
 @pytest.mark.parametrize("losses", [[math.nan] + [1.0] * 5, [1.0] * 5 + [math.nan]])
 def test_loss_drop_that_is_no_number_is_an_error(losses: list[float]) -> None:
     """A loss that is NaN at the beginning or at the end has not dropped below any limit."""
     with pytest.raises(CorrectnessError, match=r"training\.loss_drop=0\.9: .* nan"):
-        loss_drop(losses, limit=0.9)
+        check_loss_drop(losses, limit=0.9)
 
 
 def test_loss_drop_without_a_limit_only_reports():
     """Without a limit a rising loss is no error, nor is a loss of zero."""
-    assert loss_drop([1.0, 1.0, 1.0, 3.0, 3.0, 3.0], limit=None) == 3.0
-    assert loss_drop([0.0, 0.0, 0.0, 0.0], limit=None) == 1.0
+    assert check_loss_drop([1.0, 1.0, 1.0, 3.0, 3.0, 3.0], limit=None) == 3.0
+    assert check_loss_drop([0.0, 0.0, 0.0, 0.0], limit=None) == 1.0
 
 
 def test_history_logs_every_n_steps_and_the_last():

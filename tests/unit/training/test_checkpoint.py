@@ -145,7 +145,7 @@ def test_write_that_fails_leaves_the_earlier_checkpoint(fails_at, kept, started,
     """A full disk in the middle is an error, and what was written before can be resumed."""
     trainer = trained(started(), 1)
     path = kept.save(trainer, {"loss": 1.0})
-    write = checkpoint.write_whole
+    write = checkpoint.write_atomically
 
     def full(target, fill):
         if (target.suffix == ".pt") == (fails_at == "data"):
@@ -158,7 +158,7 @@ def test_write_that_fails_leaves_the_earlier_checkpoint(fails_at, kept, started,
         write(target, fill)
 
     for module in (checkpoint, manifest):
-        monkeypatch.setattr(module, "write_whole", full)
+        monkeypatch.setattr(module, "write_atomically", full)
     with pytest.raises(ResultsError, match="No space left on device"):
         kept.save(trained(trainer, 1), {"loss": 0.5})
     monkeypatch.undo()

@@ -14,11 +14,11 @@ from gpubench_plugin.config import DistributedSection, TrainingSection, resolve
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.training import (
-    Convergence,
     Course,
     Evaluation,
     Evaluator,
     Target,
+    TimeToTarget,
     Trainer,
     build_model,
 )
@@ -44,7 +44,7 @@ class Setting:
             preset="tiny",
             overlays=[],
             overrides=overrides,
-            chosen={"precision.name": precision},
+            fixed_values={"precision.name": precision},
             rootdir=ROOT,
             model_section=lambda workload: catalog.load("workloads", workload).Section,
         )
@@ -54,7 +54,7 @@ class Setting:
         self.module = build_model(
             self.workload, section=section, seed=0, device=CPU, precision=self.precision
         )
-        self.data = catalog.load("data", configuration.data.source).configured(
+        self.data = catalog.load("data", configuration.data.source).from_section(
             configuration.data,
             self.workload,
             batch_size=configuration.training.batch_size,
@@ -90,8 +90,8 @@ class Setting:
         )
 
     def convergence(self, reference=None):
-        return Convergence(
-            course=self.course(),
+        return TimeToTarget(
+            training_run=self.course(),
             workload=self.workload,
             data=self.data,
             training=self.configuration.training,
@@ -338,7 +338,7 @@ def test_what_is_nearer_to_a_target():
     assert (loss.is_better(low, high), accuracy.is_better(high, low)) == (True, True)
     assert (loss.is_reached(low), loss.is_reached(high)) == (True, False)
     assert (accuracy.is_reached(low), accuracy.is_reached(high)) == (False, True)
-    assert (loss.said, accuracy.said) == (
+    assert (loss.text, accuracy.text) == (
         "training.target_loss=0.1",
         "training.target_accuracy=0.6",
     )
@@ -366,10 +366,10 @@ def test_counts_of_all_trainings_are_summed():
     course = setting.course()
     course.restart()
     course.train(2)
-    course.forget()
+    course.reset_counts()
     waits = []
     for _ in range(2):
         course.restart()
         course.train(2)
         waits.append(course.trainer.finish()["data_wait_s"])
-    assert course.counted()["data_wait_s"] == pytest.approx(sum(waits))
+    assert course.counts()["data_wait_s"] == pytest.approx(sum(waits))

@@ -17,7 +17,7 @@ from PIL import Image
 from gpubench_plugin import catalog
 from gpubench_plugin.config import DataSection
 from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.training.data import ArrayPictures, Loader, epoch_of
+from gpubench_plugin.training.data import ArrayImages, Loader, epoch_rows
 from gpubench_plugin.training.data.images import Images
 from gpubench_plugin.workloads import Batch, Workload
 
@@ -38,7 +38,7 @@ def images(mlp):
 
     def make(path, *, workload=mlp, batch_size=10, world_size=1, rank=0, seed=0, **keys):
         section = DataSection(source="images", path=None if path is None else str(path), **keys)
-        made = Images.configured(
+        made = Images.from_section(
             section,
             workload,
             batch_size=batch_size,
@@ -223,7 +223,7 @@ def test_workers_load_the_same_and_end(persistent, images, binary_cifar):
 def _seed_with_last(row, count=6):
     """A seed with which a row comes last: the first batch is read by the source itself."""
     share = {"batch_size": 1, "world_size": 1, "rank": 0}
-    return next(seed for seed in range(100) if epoch_of(count, seed=seed, **share)[-1] == row)
+    return next(seed for seed in range(100) if epoch_rows(count, seed=seed, **share)[-1] == row)
 
 
 @pytest.mark.slow
@@ -247,7 +247,7 @@ def test_pinned_memory_is_recorded_as_it_is(images, binary_cifar):
 def test_only_copies_to_cuda_use_pinned_memory(device, effective):
     """Pinned memory that is wanted is there for CUDA, and for nothing else."""
     loader = Loader(
-        ArrayPictures(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, np.int64)),
+        ArrayImages(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, np.int64)),
         section=DataSection(source="images", pin_memory=True),
         batch_size=2,
         world_size=1,

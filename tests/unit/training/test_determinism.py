@@ -11,7 +11,7 @@ from torch import nn
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.training import (
     deterministic,
-    naming_what_is_not_deterministic,
+    nondeterminism_errors,
     seeding,
     seeds_of,
 )
@@ -99,7 +99,7 @@ def test_operation_without_a_deterministic_form_is_unsupported(make_trainer, slo
             Unsupported,
             match=r"training\.deterministic: max_unpooling2d_forward_out has no deterministic form",
         ),
-        naming_what_is_not_deterministic(),
+        nondeterminism_errors(),
     ):
         make_trainer().prepare(silent)
 
@@ -109,7 +109,7 @@ def test_other_errors_stay_what_they_are(make_trainer, slope):
     slope.distort = lambda loss, _: loss + torch.zeros(2) @ torch.zeros(3)
     with (
         pytest.raises(RuntimeError, match="inconsistent tensor size"),
-        naming_what_is_not_deterministic(),
+        nondeterminism_errors(),
     ):
         make_trainer().prepare(silent)
 

@@ -10,7 +10,7 @@ from gpubench_plugin import catalog
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.precision.single import FP32
-from gpubench_plugin.training import AfterTraining, Evaluation, Evaluator, Recorded
+from gpubench_plugin.training import Evaluation, EvaluationCheck, Evaluator, Recorded
 from gpubench_plugin.workloads import Batch
 
 CPU = torch.device("cpu")
@@ -137,7 +137,7 @@ def test_after_training_goes_on_record_untimed():
         calls.append(1)
         return Evaluation(loss=0.5, accuracy=0.9)
 
-    subject = AfterTraining(evaluate)
+    subject = EvaluationCheck(evaluate)
     check = subject.prepare(events.append)
     expected = {"test_loss": 0.5, "test_accuracy": 0.9}
     assert (check.facts, check.correctness) == (expected, {"evaluation": expected})

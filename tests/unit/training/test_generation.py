@@ -45,7 +45,7 @@ def make():
             preset=preset,
             overlays=[],
             overrides=overrides,
-            chosen={"precision.name": precision},
+            fixed_values={"precision.name": precision},
             rootdir=ROOT,
             model_section=lambda _: workload_class.Section,
         )
@@ -88,7 +88,7 @@ def test_tokens_are_those_of_repeated_forward_passes(name, make):
     decode.prepare(print)  # which leaves it eight tokens after the first
     found = [int(token) for token in decode._token]
     for _ in range(9):
-        logits = decode._model.uncached(text, last=1)
+        logits = decode._model.uncached(text, last_positions=1)
         text = torch.cat([text, logits[:, -1].argmax(-1, keepdim=True)], dim=1)
     assert text[:, -1].tolist() == found
 
@@ -112,14 +112,14 @@ def test_the_record_says_how_far_the_cache_is_off(kind, precision, make):
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16-true"])
 def test_a_cache_one_token_off_is_an_error(kind, precision, make, monkeypatch):
     """Reading on at the wrong place of the cache fails the check, in half precision, too."""
-    first = CachedModel.first
+    first = CachedModel.prefill
 
     def misplaced(self, tokens):
         logits = first(self, tokens)
-        self.rewind(tokens.shape[1] - 1)
+        self.reset_position(tokens.shape[1] - 1)
         return logits
 
-    monkeypatch.setattr(CachedModel, "first", misplaced)
+    monkeypatch.setattr(CachedModel, "prefill", misplaced)
     with pytest.raises(CorrectnessError, match="with a static cache the logits of"):
         make(kind, precision=precision).prepare(print)
 

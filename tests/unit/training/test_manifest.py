@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.training import FORMAT, Manifest, differences, facts_of, refuse
+from gpubench_plugin.training import FORMAT, Manifest, differences, layouts_of, refuse_mismatch
 
 
 def manifest(**changes):
-    tensors = facts_of({"model": {"weight": torch.zeros(2, 3).t()}})
+    tensors = layouts_of({"model": {"weight": torch.zeros(2, 3).t()}})
     whole = {
         "file": "step-1.pt",
         "bytes": 3,
@@ -28,7 +28,9 @@ def manifest(**changes):
 
 def test_facts_are_found_in_any_nesting():
     """Tensors in dictionaries, lists and tuples are described by their dotted path."""
-    found = facts_of({"a": [torch.zeros(2, 3), {"b": (1, torch.ones(4).bfloat16())}], "c": "text"})
+    found = layouts_of(
+        {"a": [torch.zeros(2, 3), {"b": (1, torch.ones(4).bfloat16())}], "c": "text"}
+    )
     assert {name: (f.dtype, f.shape, f.stride) for name, f in found.items()} == {
         "a.0": ("float32", (2, 3), (3, 1)),
         "a.1.b.1": ("bfloat16", (4,), (1,)),
@@ -75,7 +77,7 @@ def test_differences_are_named_once_each():
         "reshaped": torch.zeros(6),
         "turned": torch.zeros(3, 2).t(),
     }
-    assert differences(facts_of(saved), facts_of(here)) == [
+    assert differences(layouts_of(saved), layouts_of(here)) == [
         "cast has dtype float32 in the checkpoint, float16 here",
         "gone is unexpected: there is no such tensor here",
         "new is missing in the checkpoint",
@@ -87,5 +89,5 @@ def test_differences_are_named_once_each():
 def test_a_message_names_the_first_differences_and_counts_the_rest():
     """A model of another kind does not fill the screen."""
     with pytest.raises(UsageProblem, match=r"^x\.json does not fit: 0; 1; 2; 3; 4; and 3 more$"):
-        refuse(Path("x.json"), [str(i) for i in range(8)])
-    refuse(Path("x.json"), [])
+        refuse_mismatch(Path("x.json"), [str(i) for i in range(8)])
+    refuse_mismatch(Path("x.json"), [])

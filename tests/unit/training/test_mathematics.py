@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpubench_plugin.training import run_once
+from gpubench_plugin.training import run_fake_step
 from gpubench_plugin.training.data.synthetic import Synthetic
 
 
@@ -18,12 +18,12 @@ def flops(step):
 
 def test_forward_of_a_linear_layer(slope):
     """A 2→1 layer multiplies and adds twice per sample."""
-    assert flops(lambda: run_once(slope, samples=8, backward=False)) == 2 * 2 * 8
+    assert flops(lambda: run_fake_step(slope, samples=8, backward=False)) == 2 * 2 * 8
 
 
 def test_backward_of_a_linear_layer(slope):
     """Training adds the weights' gradient; the inputs need none."""
-    assert flops(lambda: run_once(slope, samples=8, backward=True)) == 2 * 2 * 2 * 8
+    assert flops(lambda: run_fake_step(slope, samples=8, backward=True)) == 2 * 2 * 2 * 8
 
 
 def test_trainer_counts_all_accumulated_batches(make_trainer):
@@ -57,7 +57,7 @@ def test_counting_leaves_no_trace(slope):
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    run_once(slope, samples=4, backward=True)
+    run_fake_step(slope, samples=4, backward=True)
     assert expected.equal(torch.rand(1))
     assert not isinstance(
         next(Synthetic(slope, batch_size=2, device=torch.device("cpu"))).inputs,

@@ -9,7 +9,7 @@ from gpubench_plugin import catalog
 from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training import Optimization, Reference
+from gpubench_plugin.training import Fp32Reference, Optimization
 
 CPU = torch.device("cpu")
 
@@ -43,7 +43,7 @@ def first_steps(shipped):
     def check(name, precision):
         trainer = shipped(name, precision, "training.steps=5", "training.loss_drop=null")
         chosen = catalog.load("precision", precision)()
-        trainer._reference = Reference(
+        trainer._reference = Fp32Reference(
             workload=trainer._workload,
             training=trainer._training,
             measure=MeasureSection(),

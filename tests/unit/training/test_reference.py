@@ -15,8 +15,8 @@ from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.training import (
     BANDS,
     BATCH_NORMALISED,
+    Fp32Reference,
     Optimization,
-    Reference,
     bands_of,
     build_model,
 )
@@ -54,7 +54,7 @@ def compared(slope, make_trainer):
         section = {"learning_rate": 0.05, **training}
         init_scale, module = section.pop("init_scale", 128.0), section.pop("module", None)
         made = catalog.load("precision", precision)()
-        reference = Reference(
+        reference = Fp32Reference(
             workload=slope,
             training=TrainingSection(**section),
             measure=MeasureSection(**(measure or {})),
@@ -291,7 +291,7 @@ def test_every_precision_has_bands():
     names = shipped("precision")
     assert names == set(BANDS) == set(BATCH_NORMALISED)
     for name in names:
-        assert BATCH_NORMALISED[name] == BATCH_NORMALISED[name].covering(BANDS[name])
+        assert BATCH_NORMALISED[name] == BATCH_NORMALISED[name].union(BANDS[name])
         dtypes = [catalog.load("precision", name)().compute_dtype]
         bands = bands_of(
             nn.Linear(1, 1), precision=name, compute_dtypes=dtypes, measure=MeasureSection()
@@ -330,10 +330,10 @@ def test_first_step_is_judged_more_tightly_than_a_wrong_scale(table):
 def test_single_step_is_compared_before_the_training_begins(compared, monkeypatch):
     """The reference is gone before the first update of the model that is measured."""
     seen = []
-    train = reference_module.Reference._train
+    train = reference_module.Fp32Reference._train
     update = Optimization.update
     monkeypatch.setattr(
-        reference_module.Reference, "_train", lambda *a: seen.append("reference") or train(*a)
+        reference_module.Fp32Reference, "_train", lambda *a: seen.append("reference") or train(*a)
     )
     monkeypatch.setattr(Optimization, "update", lambda self: seen.append("update") or update(self))
     found = compared("bf16", steps=1, accumulation_steps=2)[1].correctness["reference"]

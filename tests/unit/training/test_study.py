@@ -9,7 +9,7 @@ from torch import Tensor, fx, nn
 
 from gpubench_plugin.errors import CorrectnessError, Unsupported
 from gpubench_plugin.records import Work
-from gpubench_plugin.training import CompiledStep, captured, compiler
+from gpubench_plugin.training import CompiledStep, capture_counters, make_compiler
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def _backend(
 
 def test_cold_and_warm_compilation_graphs_and_recompiles_are_found() -> None:
     """One graph of two layers, captured again once for all further batch sizes, without breaks."""
-    step = _step(compiler(mode="default", backend="aot_eager"))
+    step = _step(make_compiler(mode="default", backend="aot_eager"))
     check = step.prepare(_silent)
     assert (step.cost.graphs, step.cost.graph_breaks, step.cost.operations) == (1, 0, 2)
     assert step.cost.batch_size_recompiles == 1
@@ -69,7 +69,7 @@ def test_cold_and_warm_compilation_graphs_and_recompiles_are_found() -> None:
 
 def test_a_capture_in_the_timed_calls_is_a_recompile() -> None:
     """Calls of a known shape capture nothing; forgetting the compiled code makes one."""
-    step = _step(compiler(mode="default", backend="eager"))
+    step = _step(make_compiler(mode="default", backend="eager"))
     step.prepare(_silent)
     step.begin()
     step.step()
@@ -111,7 +111,7 @@ def test_a_missing_compiler_is_unsupported() -> None:
 
 def test_counters_only_grow() -> None:
     """What was captured between two readings is their difference."""
-    before = captured()
+    before = capture_counters()
     torch.compiler.reset()
     torch.compile(torch.sin, backend="eager")(torch.ones(1))
-    assert (captured() - before).graphs == 1
+    assert (capture_counters() - before).graphs == 1

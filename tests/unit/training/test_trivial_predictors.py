@@ -62,7 +62,7 @@ def test_target_beats_the_trivial_predictor(name: str, preset: Preset) -> None:
     if workload.tokens_per_sample is not None:
         assert training.target_loss < pairs()
         return
-    data = catalog.load("data", configuration.data.source).configured(
+    data = catalog.load("data", configuration.data.source).from_section(
         configuration.data, workload, batch_size=training.batch_size, device=torch.device("cpu")
     )
     epoch = [next(data) for _ in range(data.steps_per_epoch)]

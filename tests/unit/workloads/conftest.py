@@ -28,7 +28,7 @@ def make_workload() -> Callable[..., Workload[Any]]:
             preset=preset,
             overlays=[],
             overrides=overrides,
-            chosen={},
+            fixed_values={},
             rootdir=ROOT,
             model_section=lambda workload: catalog.load("workloads", workload).Section,
         )

@@ -39,7 +39,7 @@ def test_tiny_preset_trains_every_parameter(name, make_workload):
 @every_workload
 def test_full_preset_builds_and_runs_without_data(name, make_workload):
     """The full preset's forward and backward pass run on fake tensors."""
-    workload = make_workload(name, "full").without_data()
+    workload = make_workload(name, "full").for_fake_tensors()
     with FakeTensorMode():
         module = workload.build()
         loss = workload.loss(module, workload.synthetic_batch(2, device=CPU))

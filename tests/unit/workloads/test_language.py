@@ -208,7 +208,7 @@ def test_larger_models_have_the_known_parameters(name, overlay, parameters):
         preset="full",
         overlays=[ROOT / "configs" / f"{overlay}.yaml"],
         overrides=[],
-        chosen={},
+        fixed_values={},
         rootdir=ROOT,
         model_section=lambda _: workload.Section,
     )

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from gpubench_plugin.distributed.parallelism import drawn_or_normalised_per_rank
+from gpubench_plugin.distributed.parallelism import split_dependent_layers
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.measure.probes import count_flops
-from gpubench_plugin.training import run_once
+from gpubench_plugin.training import run_fake_step
 
 CPU = torch.device("cpu")
 both = pytest.mark.parametrize("name", ["mixtral", "qwen-moe"])
@@ -76,10 +76,10 @@ def test_training_adds_the_weighted_loss_of_the_router(name, make_workload):
 def test_ranks_with_parts_of_the_batch_are_said_to_differ(name, make_workload):
     """In training each layer's router says that it looks at one rank's batch; in eval mode none."""
     module = make_workload(name, "tiny").build()
-    assert drawn_or_normalised_per_rank(module.train()) == (
+    assert split_dependent_layers(module.train()) == (
         "a router balances the load of each rank's own batch (2 layers)"
     )
-    assert drawn_or_normalised_per_rank(module.eval()) is None
+    assert split_dependent_layers(module.eval()) is None
 
 
 @pytest.mark.slow
@@ -87,7 +87,9 @@ def test_ranks_with_parts_of_the_batch_are_said_to_differ(name, make_workload):
 def test_experts_in_a_loop_are_counted_like_grouped_ones(name, make_workload):
     """The loop depends on data that a count does not have, and does the same mathematics."""
     eager, grouped = (
-        count_flops(lambda workload=workload: run_once(workload, samples=1, backward=True)).total
+        count_flops(
+            lambda workload=workload: run_fake_step(workload, samples=1, backward=True)
+        ).total
         for workload in (
             make_workload(name, "tiny", "model.experts_implementation=eager"),
             make_workload(name, "tiny"),

@@ -58,7 +58,7 @@ def test_tables_of_noise_are_made_once(make_workload, monkeypatch):
     for _ in range(2):
         workload.from_images(torch.rand(2, 1, 8, 8), torch.zeros(2, dtype=torch.int64))
     with FakeTensorMode():
-        workload.without_data().synthetic_batch(2, device=CPU)
+        workload.for_fake_tensors().synthetic_batch(2, device=CPU)
     assert made == [{}, {}]
 
 

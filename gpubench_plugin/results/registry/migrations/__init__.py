@@ -1,1 +1,1 @@
-"""How the tables came to be what they are, step by step; run by Alembic."""
+"""Alembic migrations of the registry's tables."""

@@ -1,4 +1,4 @@
-"""What Alembic runs: the steps, inside the caller's transaction and under its lock."""
+"""Alembic environment: runs migrations inside the caller's transaction and lock."""
 
 from alembic import context
 

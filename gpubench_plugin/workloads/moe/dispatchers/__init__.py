@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def require_flex() -> None:
-    """Refuse the dispatcher over fused kernels, DeepEP's or HybridEP's.
+    """Refuse the dispatcher that needs the fused kernels of DeepEP or HybridEP.
 
     It is refused without its library, and with it too, since its kernels were never run here.
 
@@ -41,7 +41,7 @@ _BETWEEN_RANKS: Final[dict[str, type[AllGather | AllToAll]]] = {
 
 
 def dispatcher_for(name: str, placement: Placement, groups: ParallelGroups) -> Dispatcher[Any]:
-    """The dispatcher that ``moe.dispatcher`` names; auto: local, or all-to-all between ranks.
+    """The dispatcher named by ``moe.dispatcher``; auto: local, or all-to-all between ranks.
 
     Raises:
         Unsupported: it does not fit the number of ranks that share the experts, or needs a library

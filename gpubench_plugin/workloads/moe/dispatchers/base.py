@@ -19,8 +19,8 @@ COMBINE: Final = ("combine_preprocess", "combine", "combine_postprocess")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Travel:
-    """Rows of tokens on their way to experts and back.
+class DispatchState:
+    """Dispatch state: token rows on the way to the experts and back.
 
     `rows` (rows × width) are those that this rank holds now; `counts` says how many of them each
     place is to compute. `order` says of the rows in the order of places which visit each is:
@@ -34,11 +34,11 @@ class Travel:
     dtype: torch.dtype
 
 
-T = TypeVar("T", bound=Travel)
+T = TypeVar("T", bound=DispatchState)
 
 
 class Dispatcher(ABC, Generic[T]):
-    """Brings tokens to their experts, ordered by expert, and what those computed back.
+    """Sends tokens to their experts, ordered by expert, and returns the outputs.
 
     Each phase gives a new travel and changes none, so that it can be repeated alone. A phase that
     a dispatcher leaves as it is does nothing. Within an expert rows are in the order of ranks and,
@@ -51,62 +51,64 @@ class Dispatcher(ABC, Generic[T]):
 
     @abstractmethod
     def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> T:
-        """What can be done before anything is sent: order the tokens, agree on how many travel."""
+        """Prepare sending: order tokens, agree on sizes."""
 
-    def dispatch(self, travel: T) -> T:
-        """Send the rows to their experts' ranks."""
-        return travel
+    def dispatch(self, state: T) -> T:
+        """Send rows to the ranks of their experts."""
+        return state
 
-    def dispatch_postprocess(self, travel: T) -> T:
-        """Order what arrived by expert."""
-        return travel
+    def dispatch_postprocess(self, state: T) -> T:
+        """Order received rows by expert."""
+        return state
 
-    def combine_preprocess(self, travel: T) -> T:
-        """Order what the experts computed for the way back."""
-        return travel
+    def combine_preprocess(self, state: T) -> T:
+        """Order expert outputs for the return."""
+        return state
 
-    def combine(self, travel: T) -> T:
-        """Send the rows back to their tokens' ranks."""
-        return travel
+    def combine(self, state: T) -> T:
+        """Send rows back to their tokens' ranks."""
+        return state
 
     def visiting_rows(self, tokens: Tensor, routing: Routing) -> tuple[Tensor, Tensor, Tensor]:
         """A row of `tokens` for each visit, ordered by place; that order; the visits of places."""
-        places = self.placement.places(routing.experts)
-        order, counts = by_place(places, kept=routing.kept, total=self.placement.experts)
+        places = self.placement.slots(routing.experts)
+        order, counts = sort_by_slot(
+            places, kept_mask=routing.kept_mask, total=self.placement.experts
+        )
         return tokens.to(compute_dtype(tokens))[order // places.shape[1]], order, counts
 
     @abstractmethod
-    def combine_postprocess(self, travel: T) -> Tensor:
-        """The output (tokens × width): the weighted sum of what a token's experts computed."""
+    def combine_postprocess(self, state: T) -> Tensor:
+        """Output (tokens × width): weighted sum of the experts' outputs."""
 
-    def idles_in(self, phase: str) -> bool:
-        """Whether it does nothing in `phase`."""
+    def is_noop(self, phase: str) -> bool:
+        """Whether `phase` is a no-op."""
         return getattr(type(self), phase) is getattr(Dispatcher, phase)
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:
-    """What matrix products of `tensor` compute in: autocast's type where that is on."""
+    """Dtype of matrix products with `tensor`: autocast's if enabled."""
     kind = tensor.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else tensor.dtype
 
 
-def by_place(places: Tensor, *, kept: Tensor | None, total: int) -> tuple[Tensor, Tensor]:
-    """How to order visits by place, and how many each of `total` places has.
+def sort_by_slot(slots: Tensor, *, kept_mask: Tensor | None, total: int) -> tuple[Tensor, Tensor]:
+    """Permutation that sorts assignments by slot, and the count per slot.
 
-    Of visits that are not `kept` there is no row; how many are kept the host has to be told.
+    Of visits that are not `kept_mask` there is no row; how many are kept the host has to be told.
     """
-    flat = places.flatten()
-    if kept is None:
-        return flat.argsort(stable=True), visits_of(flat, total)
-    flat = torch.where(kept.flatten(), flat, total)
-    counts = visits_of(flat, total + 1)[:total]
+    flat = slots.flatten()
+    if kept_mask is None:
+        return flat.argsort(stable=True), slot_counts(flat, total)
+    flat = torch.where(kept_mask.flatten(), flat, total)
+    counts = slot_counts(flat, total + 1)[:total]
     return flat.argsort(stable=True)[: int(counts.sum())], counts
 
 
-def visits_of(places: Tensor, total: int) -> Tensor:
-    """How often each of `total` places occurs."""
-    counts = torch.zeros(total, dtype=torch.int64, device=places.device)
-    return counts.scatter_add(0, places, torch.ones_like(places))
+def slot_counts(slots: Tensor, total: int) -> Tensor:
+    """Number of occurrences of each of `total` slots."""
+    counts = torch.zeros(total, dtype=torch.int64, device=slots.device)
+    return counts.scatter_add(0, slots, torch.ones_like(slots))
 
 
 def weighted_sum(rows: Tensor, order: Tensor, weights: Tensor) -> Tensor:
@@ -115,27 +117,29 @@ def weighted_sum(rows: Tensor, order: Tensor, weights: Tensor) -> Tensor:
     The k weights of a token stand in `weights` (tokens × k), and `order` says which visit each row
     is.
     """
-    scaled = rows.float() * weights.flatten()[order].unsqueeze(1)
-    total = scaled.new_zeros((len(weights), rows.shape[1]))
-    return total.index_add(0, order // weights.shape[1], scaled)
+    weighted_rows = rows.float() * weights.flatten()[order].unsqueeze(1)
+    total = weighted_rows.new_zeros((len(weights), rows.shape[1]))
+    return total.index_add(0, order // weights.shape[1], weighted_rows)
 
 
-def weighted_output(travel: Travel) -> Tensor:
-    """The output for the tokens of a `travel` that has come back, in their dtype."""
-    return weighted_sum(travel.rows, travel.order, travel.routing.weights).to(travel.dtype)
+def weighted_output(state: DispatchState) -> Tensor:
+    """Output for returned rows, in the tokens' dtype."""
+    return weighted_sum(state.rows, state.order, state.routing.weights).to(state.dtype)
 
 
-class Local(Dispatcher[Travel]):
-    """The dispatcher of a rank that has all experts: tokens are ordered by expert, and stay.
+class Local(Dispatcher[DispatchState]):
+    """Local dispatcher for a rank with all experts: tokens are only reordered.
 
     Without a capacity no shape depends on the routing.
     """
 
-    def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> Travel:
-        """A row for each visit, ordered by place."""
+    def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> DispatchState:
+        """One row per assignment, ordered by slot."""
         rows, order, counts = self.visiting_rows(tokens, routing)
-        return Travel(rows=rows, counts=counts, order=order, routing=routing, dtype=tokens.dtype)
+        return DispatchState(
+            rows=rows, counts=counts, order=order, routing=routing, dtype=tokens.dtype
+        )
 
-    def combine_postprocess(self, travel: Travel) -> Tensor:
-        """The weighted sums, in the dtype of the tokens."""
-        return weighted_output(travel)
+    def combine_postprocess(self, state: DispatchState) -> Tensor:
+        """Weighted sums in the tokens' dtype."""
+        return weighted_output(state)

@@ -10,14 +10,14 @@ import torch
 from gpubench_plugin.workloads.moe.collectives import (
     all_gather,
     all_to_all,
-    exchanged_counts,
+    exchange_counts,
     reduce_scatter,
 )
 from gpubench_plugin.workloads.moe.dispatchers.base import (
     Dispatcher,
-    Travel,
-    by_place,
+    DispatchState,
     compute_dtype,
+    sort_by_slot,
     weighted_output,
     weighted_sum,
 )
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gathered(Travel):
-    """Rows with the `places` and `weights` of their visits: this rank's, then all ranks'.
+class Gathered(DispatchState):
+    """Rows with the slots and weights of their assignments: this rank's, then all ranks'.
 
     A visit that was dropped has a place that no rank has.
     """
 
-    places: Tensor
+    slots: Tensor
     weights: Tensor
 
 
 class AllGather(Dispatcher[Gathered]):
-    """An all-gather of tokens and routing there, and a reduce-scatter of outputs back.
+    """All-gathers tokens and routing, and reduce-scatters outputs.
 
     What is summed over the ranks travels in fp32, so that the sum is not rounded on the way. Every
     rank must have equally many tokens.
@@ -53,68 +53,70 @@ class AllGather(Dispatcher[Gathered]):
         self._group = group
 
     def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> Gathered:
-        """The tokens as they are to travel, and the place of each visit."""
-        places = self.placement.places(routing.experts)
-        if routing.kept is not None:
-            places = torch.where(routing.kept, places, self.placement.experts)
-        nothing = places.new_empty(0)
+        """Prepare tokens for sending, and look up the slot of each assignment."""
+        slots = self.placement.slots(routing.experts)
+        if routing.kept_mask is not None:
+            slots = torch.where(routing.kept_mask, slots, self.placement.experts)
+        empty = slots.new_empty(0)
         return Gathered(
             rows=tokens.to(compute_dtype(tokens)),
-            counts=nothing,
-            order=nothing,
+            counts=empty,
+            order=empty,
             routing=routing,
             dtype=tokens.dtype,
-            places=places,
+            slots=slots,
             weights=routing.weights,
         )
 
-    def dispatch(self, travel: Gathered) -> Gathered:
-        """All ranks' tokens and routing, on every rank."""
+    def dispatch(self, state: Gathered) -> Gathered:
+        """Gather tokens and routing of all ranks."""
         return replace(
-            travel,
-            rows=all_gather(travel.rows, self._group),
-            places=all_gather(travel.places, self._group),
-            weights=all_gather(travel.weights, self._group),
+            state,
+            rows=all_gather(state.rows, self._group),
+            slots=all_gather(state.slots, self._group),
+            weights=all_gather(state.weights, self._group),
         )
 
-    def dispatch_postprocess(self, travel: Gathered) -> Gathered:
-        """A row for each visit to an expert of this rank, ordered by expert.
+    def dispatch_postprocess(self, state: Gathered) -> Gathered:
+        """One row per assignment to a local expert, ordered by expert.
 
         The host has to know how many there are: the device is waited for, once.
         """
         per_rank = self.placement.per_rank
-        here = travel.places - self.placement.rank * per_rank
-        order, counts = by_place(here, kept=(here >= 0) & (here < per_rank), total=per_rank)
-        rows = travel.rows[order // here.shape[1]]
-        return replace(travel, rows=rows, counts=counts, order=order)
+        local_slots = state.slots - self.placement.rank * per_rank
+        order, counts = sort_by_slot(
+            local_slots, kept_mask=(local_slots >= 0) & (local_slots < per_rank), total=per_rank
+        )
+        rows = state.rows[order // local_slots.shape[1]]
+        return replace(state, rows=rows, counts=counts, order=order)
 
-    def combine_preprocess(self, travel: Gathered) -> Gathered:
-        """What this rank's experts add to each of all tokens."""
-        return replace(travel, rows=weighted_sum(travel.rows, travel.order, travel.weights))
+    def combine_preprocess(self, state: Gathered) -> Gathered:
+        """Contribution of local experts to every token."""
+        return replace(state, rows=weighted_sum(state.rows, state.order, state.weights))
 
-    def combine(self, travel: Gathered) -> Gathered:
-        """The sums over the ranks, of which each gets those of its tokens."""
-        return replace(travel, rows=reduce_scatter(travel.rows, self._group))
+    def combine(self, state: Gathered) -> Gathered:
+        """Reduce-scatter the contributions."""
+        return replace(state, rows=reduce_scatter(state.rows, self._group))
 
-    def combine_postprocess(self, travel: Gathered) -> Tensor:
-        """The sums in the dtype of the tokens."""
-        return travel.rows.to(travel.dtype)
+    def combine_postprocess(self, state: Gathered) -> Tensor:
+        """Cast the sums to the tokens' dtype."""
+        return state.rows.to(state.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exchanged(Travel):
-    """Rows of which `sent` go to each rank and `received` come from each.
+class Exchanged(DispatchState):
+    """State with row counts `send_sizes` to and `receive_sizes` from each rank.
 
     `by_expert` orders those that arrived, rank by rank, by this rank's experts.
     """
 
-    sent: list[int]
-    received: list[int]
+    send_sizes: list[int]
+    receive_sizes: list[int]
     by_expert: Tensor
 
 
 class AllToAll(Dispatcher[Exchanged]):
-    """An uneven all-to-all there, and one back; the ranks agree on the lengths before.
+    """Uneven all-to-all in both directions; ranks exchange the sizes first.
 
     Source: Lepikhin et al., GShard, section 3.2, https://arxiv.org/abs/2006.16668; the phases are
     those of Megatron-Core's dispatcher of the same name.
@@ -125,53 +127,63 @@ class AllToAll(Dispatcher[Exchanged]):
         self._group = group
 
     def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> Exchanged:
-        """A row for each visit, ordered by place, and the lengths of what travels.
+        """One row per assignment, ordered by slot, and the split sizes.
 
         The host has to know the lengths: the device is waited for, once.
         """
         ranks, per_rank = self.placement.ranks, self.placement.per_rank
         rows, order, counts = self.visiting_rows(tokens, routing)
-        asked = counts.view(ranks, per_rank)
-        coming = exchanged_counts(asked, self._group)  # of each rank, for each expert here
-        lengths: list[list[int]] = torch.stack((asked.sum(1), coming.sum(1))).tolist()
-        sent, received = lengths
+        send_counts = counts.view(ranks, per_rank)
+        receive_counts = exchange_counts(
+            send_counts, self._group
+        )  # of each rank, for each expert here
+        lengths: list[list[int]] = torch.stack((send_counts.sum(1), receive_counts.sum(1))).tolist()
+        send_sizes, receive_sizes = lengths
         experts = torch.arange(per_rank, device=rows.device).repeat(ranks)
-        arriving = experts.repeat_interleave(coming.flatten(), output_size=sum(received))
+        arriving = experts.repeat_interleave(
+            receive_counts.flatten(), output_size=sum(receive_sizes)
+        )
         return Exchanged(
             rows=rows,
-            counts=coming.sum(0),
+            counts=receive_counts.sum(0),
             order=order,
             routing=routing,
             dtype=tokens.dtype,
-            sent=sent,
-            received=received,
+            send_sizes=send_sizes,
+            receive_sizes=receive_sizes,
             by_expert=arriving.argsort(stable=True),
         )
 
-    def dispatch(self, travel: Exchanged) -> Exchanged:
-        """The rows to their experts' ranks."""
+    def dispatch(self, state: Exchanged) -> Exchanged:
+        """Send the rows to the ranks of their experts."""
         rows = all_to_all(
-            travel.rows, received=travel.received, sent=travel.sent, group=self._group
+            state.rows,
+            receive_sizes=state.receive_sizes,
+            send_sizes=state.send_sizes,
+            group=self._group,
         )
-        return replace(travel, rows=rows)
+        return replace(state, rows=rows)
 
-    def dispatch_postprocess(self, travel: Exchanged) -> Exchanged:
-        """From the order of ranks to that of this rank's experts."""
-        return replace(travel, rows=travel.rows[travel.by_expert])
+    def dispatch_postprocess(self, state: Exchanged) -> Exchanged:
+        """Reorder from rank order to expert order."""
+        return replace(state, rows=state.rows[state.by_expert])
 
-    def combine_preprocess(self, travel: Exchanged) -> Exchanged:
-        """Back to the order of ranks."""
-        by_rank = torch.empty_like(travel.by_expert)
-        by_rank[travel.by_expert] = torch.arange(len(by_rank), device=by_rank.device)
-        return replace(travel, rows=travel.rows[by_rank])
+    def combine_preprocess(self, state: Exchanged) -> Exchanged:
+        """Reorder back to rank order."""
+        by_rank = torch.empty_like(state.by_expert)
+        by_rank[state.by_expert] = torch.arange(len(by_rank), device=by_rank.device)
+        return replace(state, rows=state.rows[by_rank])
 
-    def combine(self, travel: Exchanged) -> Exchanged:
-        """The rows back to their tokens' ranks."""
+    def combine(self, state: Exchanged) -> Exchanged:
+        """Send the rows back to their tokens' ranks."""
         rows = all_to_all(
-            travel.rows, received=travel.sent, sent=travel.received, group=self._group
+            state.rows,
+            receive_sizes=state.send_sizes,
+            send_sizes=state.receive_sizes,
+            group=self._group,
         )
-        return replace(travel, rows=rows)
+        return replace(state, rows=rows)
 
-    def combine_postprocess(self, travel: Exchanged) -> Tensor:
-        """The weighted sums, in the dtype of the tokens."""
-        return weighted_output(travel)
+    def combine_postprocess(self, state: Exchanged) -> Tensor:
+        """Weighted sums in the tokens' dtype."""
+        return weighted_output(state)

@@ -1,4 +1,4 @@
-"""The base of experts, SwiGLU blocks with weights of their own, and experts in sequence."""
+"""Base class of experts (SwiGLU blocks), and sequential experts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Numbers = TypeVar("Numbers", int, Tensor)
 
 
 class Experts(nn.Module):
-    """(silu(x·A) ⊙ x·B)·C for each expert, without bias, as in Mixtral.
+    """(silu(x·A) ⊙ x·B)·C per expert, without bias, as in Mixtral.
 
     Source: N. Shazeer, GLU Variants Improve Transformer, https://arxiv.org/abs/2002.05202.
     `w_in` is experts × width × 2·hidden, A beside B; `w_out` is experts × hidden × width.
@@ -29,12 +29,12 @@ class Experts(nn.Module):
 
     @classmethod
     def unsupported(cls, section: MoeSection, device: torch.device, dtype: str) -> str | None:
-        """Why it cannot multiply in `dtype` (fp32, tf32, bf16, fp16) there; None: it can."""
+        """Why `dtype` (fp32, tf32, bf16, fp16) is not supported there, or None."""
         return None
 
     @abstractmethod
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """The outputs for `rows`, of which the first `counts[0]` are the first expert's."""
+        """Outputs for `rows`, the first `counts[0]` of which belong to the first expert."""
 
     @abstractmethod
     def gradients(self) -> tuple[Tensor, Tensor]:
@@ -42,7 +42,7 @@ class Experts(nn.Module):
 
 
 class StackedExperts(Experts):
-    """Experts whose weights are two parameters."""
+    """Experts with weights stacked into two parameters."""
 
     def __init__(self, w_in: Tensor, w_out: Tensor):
         super().__init__()
@@ -50,71 +50,80 @@ class StackedExperts(Experts):
         self.w_out = nn.Parameter(w_out)
 
     def gradients(self) -> tuple[Tensor, Tensor]:
-        """Those of the two parameters."""
+        """Gradients of the two parameters."""
         assert self.w_in.grad is not None
         assert self.w_out.grad is not None
         return self.w_in.grad, self.w_out.grad
 
 
-def one_after_another(rows: Tensor, counts: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
-    """The outputs of all experts, in their order: two matrix products for each.
+def run_sequentially(rows: Tensor, counts: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
+    """Outputs of all experts in order, with two matrix products each.
 
     Also for one without rows, whose gradient is zero. The host has to know the lengths.
     """
-    parts = rows.split(on_host(counts, len(rows)))
+    parts = rows.split(host_counts(counts, len(rows)))
     # Slices of a parameter would each give a gradient of its whole size.
     weights = zip(parts, w_in.unbind(), w_out.unbind(), strict=True)
-    return torch.cat([gated(part @ inwards) @ outwards for part, inwards, outwards in weights])
+    return torch.cat(
+        [
+            swiglu(expert_rows @ weight_in) @ weight_out
+            for expert_rows, weight_in, weight_out in weights
+        ]
+    )
 
 
-def gated(projected: Tensor) -> Tensor:
-    """The first half of the features through silu, times the second half."""
-    gate, up = projected.chunk(2, dim=-1)
-    return silu(gate) * up
+def swiglu(projected: Tensor) -> Tensor:
+    """SwiGLU: silu of the first half of the features times the second half."""
+    gate, linear_part = projected.chunk(2, dim=-1)
+    return silu(gate) * linear_part
 
 
-def on_host(counts: Tensor, total: int) -> list[int]:
-    """The `counts` as numbers, for which the device is waited for.
+def host_counts(counts: Tensor, total: int) -> list[int]:
+    """`counts` on the host; synchronizes.
 
     Of tensors without data nobody knows them: then they are even ones that sum to `total`.
     """
     if isinstance(counts, FakeTensor):
-        share, rest = divmod(total, len(counts))
-        return [share + (number < rest) for number in range(len(counts))]
+        even_count, remainder = divmod(total, len(counts))
+        return [even_count + (number < remainder) for number in range(len(counts))]
     numbers: list[int] = counts.tolist()
     return numbers
 
 
-def drawn(
+def weights(
     section: MoeSection,
     experts: Sequence[int],
     *,
     seed: int,
     layer: int = 0,
     device: str = "cpu",
-    part: tuple[int, int] = (0, 1),
+    tensor_part: tuple[int, int] = (0, 1),
 ) -> tuple[Tensor, Tensor]:
-    """`w_in` and `w_out` of the `experts` (numbers), uniform within 1/√inputs as torch's Linear.
+    """Draw `w_in` and `w_out` of `experts`, uniform within 1/√inputs like torch's Linear.
 
-    Each expert has streams of its own, so that it is the same wherever it is drawn. `part` is
-    which of how many equal slices of the hidden features is wanted.
+    Each expert has streams of its own, so that it is the same wherever it is drawn. `tensor_part`
+    is which of how many equal slices of the hidden features is wanted.
     """
-    index, of = part
-    hidden = section.hidden // of
-    mine = slice(index * hidden, (index + 1) * hidden)
+    index, part_count = tensor_part
+    part_hidden = section.hidden // part_count
+    own_columns = slice(index * part_hidden, (index + 1) * part_hidden)
     draw = partial(uniform, seed=seed, device=device)
-    ins, outs = [], []
+    weights_in, weights_out = [], []
     for expert in experts:
         stream = 2 * (layer * section.experts + expert) + 1_000_000
-        full = draw((section.width, 2, section.hidden), bound=section.width**-0.5, stream=stream)
-        ins.append(full[:, :, mine].reshape(section.width, 2 * hidden))
-        full = draw((section.hidden, section.width), bound=section.hidden**-0.5, stream=stream + 1)
-        outs.append(full[mine])
-    return torch.stack(ins), torch.stack(outs)
+        full_weight = draw(
+            (section.width, 2, section.hidden), bound=section.width**-0.5, stream=stream
+        )
+        weights_in.append(full_weight[:, :, own_columns].reshape(section.width, 2 * part_hidden))
+        full_weight = draw(
+            (section.hidden, section.width), bound=section.hidden**-0.5, stream=stream + 1
+        )
+        weights_out.append(full_weight[own_columns])
+    return torch.stack(weights_in), torch.stack(weights_out)
 
 
-def drawn_router(section: MoeSection, *, seed: int, layer: int = 0, device: str = "cpu") -> Tensor:
-    """The router's weight, experts × width."""
+def draw_router(section: MoeSection, *, seed: int, layer: int = 0, device: str = "cpu") -> Tensor:
+    """Draw the router's weight, experts × width."""
     shape, bound = (section.experts, section.width), section.width**-0.5
     return uniform(shape, bound=bound, seed=seed, stream=layer, device=device)
 
@@ -125,7 +134,7 @@ _CHUNK: Final = 2**24
 
 
 def uniform(shape: Sequence[int], *, bound: float, seed: int, stream: int, device: str) -> Tensor:
-    """Values of `shape` in fp32, uniform on [-`bound`, `bound`), made on `device`.
+    """fp32 values of `shape`, uniform on [-`bound`, `bound`), created on `device`.
 
     A `stream` is a sequence of its own under one `seed`: each weight has one, so that a rank draws
     its experts without drawing the others'. Drawing advances no generator.
@@ -157,8 +166,8 @@ def _mixed(numbers: Numbers) -> Numbers:
 
 
 class Sequential(StackedExperts):
-    """Two matrix products for each expert; the device is waited for, to learn their lengths."""
+    """Two matrix products per expert; synchronizes to learn the counts."""
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """The outputs of all experts, in their order."""
-        return one_after_another(rows, counts, self.w_in, self.w_out)
+        """Outputs of all experts in order."""
+        return run_sequentially(rows, counts, self.w_in, self.w_out)

@@ -13,9 +13,9 @@ from gpubench_plugin.workloads.moe.dispatchers.base import compute_dtype
 from gpubench_plugin.workloads.moe.experts.base import (
     Experts,
     StackedExperts,
-    gated,
-    on_host,
-    one_after_another,
+    host_counts,
+    run_sequentially,
+    swiglu,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _grouped_mm = getattr(functional, "grouped_mm", None) or getattr(torch, "_groupe
 
 
 class Grouped(StackedExperts):
-    """``torch.nn.functional.grouped_mm``: where groups end is told by a tensor on the device.
+    """``torch.nn.functional.grouped_mm``, with group ends in a device tensor.
 
     Nothing waits for the device, and no shape depends on how many rows an expert has. Autocast
     knows nothing of this product, so the operands are cast here.
@@ -42,38 +42,38 @@ class Grouped(StackedExperts):
 
     @classmethod
     def unsupported(cls, section: MoeSection, device: torch.device, dtype: str) -> str | None:
-        """What torch says of a product of one row in that type on that device, if it refuses."""
+        """Error that torch raises for a one-row product in that dtype on that device, or None."""
         if _grouped_mm is None:
             return f"torch {torch.__version__} has no grouped_mm"
-        hidden = section.hidden // section.tensor_parallel
+        part_hidden = section.hidden // section.tensor_parallel
         kind = _DTYPES[dtype]
         ends = torch.ones(1, dtype=torch.int32, device=device)
         try:
-            for inputs, outputs in ((section.width, 2 * hidden), (hidden, section.width)):
+            for inputs, outputs in ((section.width, 2 * part_hidden), (part_hidden, section.width)):
                 row = torch.ones(1, inputs, dtype=kind, device=device)
                 matrix = torch.ones(1, inputs, outputs, dtype=kind, device=device)
                 _grouped_mm(row, matrix, offs=ends)
         except (RuntimeError, TypeError, ValueError) as error:  # NotImplementedError is one
-            said = str(error).partition("\n")[0]
-            return f"torch {torch.__version__} has no grouped_mm for {dtype} here: {said}"
+            reason = str(error).partition("\n")[0]
+            return f"torch {torch.__version__} has no grouped_mm for {dtype} here: {reason}"
         return None
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """The outputs of all experts, in their order."""
+        """Outputs of all experts in order."""
         assert _grouped_mm is not None
         dtype = compute_dtype(rows)
         without_data = isinstance(rows, FakeTensor) or torch.compiler.is_compiling()
         if without_data and dtype is not torch.bfloat16:
             # Torch knows the shapes of this product in bf16 only.
-            return one_after_another(rows, counts, self.w_in, self.w_out)
+            return run_sequentially(rows, counts, self.w_in, self.w_out)
         ends = counts.cumsum(0).to(torch.int32)
         projected = _grouped_mm(rows.to(dtype), self.w_in.to(dtype), offs=ends)
-        output: Tensor = _grouped_mm(gated(projected), self.w_out.to(dtype), offs=ends)
+        output: Tensor = _grouped_mm(swiglu(projected), self.w_out.to(dtype), offs=ends)
         return output
 
 
 class TEGrouped(Experts):
-    """Two ``GroupedLinear`` layers, whose lengths the host must know.
+    """Two ``GroupedLinear`` layers, which need group sizes on the host.
 
     Source: https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/api/pytorch.html
 
@@ -83,7 +83,7 @@ class TEGrouped(Experts):
 
     @classmethod
     def unsupported(cls, section: MoeSection, device: torch.device, dtype: str) -> str | None:
-        """Not without Transformer Engine, and on CUDA only."""
+        """Refuse without Transformer Engine, and on devices other than CUDA."""
         try:
             _grouped_linear()
         except Unsupported as reason:
@@ -92,21 +92,21 @@ class TEGrouped(Experts):
 
     def __init__(self, w_in: Tensor, w_out: Tensor):
         super().__init__()
-        self._inwards, self._outwards = (_layer(weights) for weights in (w_in, w_out))
+        self._linear_in, self._linear_out = (_layer(weights) for weights in (w_in, w_out))
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """The outputs of all experts, in their order."""
-        lengths = on_host(counts, len(rows))
-        output: Tensor = self._outwards(gated(self._inwards(rows, lengths)), lengths)
+        """Outputs of all experts in order."""
+        lengths = host_counts(counts, len(rows))
+        output: Tensor = self._linear_out(swiglu(self._linear_in(rows, lengths)), lengths)
         return output
 
     def gradients(self) -> tuple[Tensor, Tensor]:
-        """Those of the layers' weights, which lie transposed."""
-        inwards, outwards = (
+        """Gradients of the layers' weights, which are stored transposed."""
+        grad_in, grad_out = (
             torch.stack([p.grad.t() for p in layer.parameters() if p.grad is not None])
-            for layer in (self._inwards, self._outwards)
+            for layer in (self._linear_in, self._linear_out)
         )
-        return inwards, outwards
+        return grad_in, grad_out
 
 
 def _layer(weights: Tensor) -> nn.Module:

@@ -71,7 +71,7 @@ def configured(*overrides, precision="fp32"):
             "training.loss_drop=null",
             *overrides,
         ),
-        chosen={"precision.name": precision, "distributed.world_size": 1},
+        fixed_values={"precision.name": precision, "distributed.world_size": 1},
         rootdir=Path(__file__).parents[4],
         model_section=lambda name: catalog.load("workloads", name).Section,
     )
@@ -176,7 +176,9 @@ def complaint_of(case, group, harm):
         harm(next(module.parameters()))
     names = None if passes is None else passes.parameter_names
     try:
-        require_gradients(module, finite=True, agreement=group.agreement, names=names)
+        require_gradients(
+            module, require_finite_gradients=True, agreement=group.agreement, names=names
+        )
     except CorrectnessError as complaint:
         return str(complaint)
     return "nothing"

@@ -13,7 +13,7 @@ import torch
 from gpubench_plugin import catalog
 from gpubench_plugin.config import DistributedSection, resolve
 from gpubench_plugin.distributed import ProcessGroup, RankAgreement, World
-from gpubench_plugin.training import Convergence, Course, Evaluator, Trainer, build_model
+from gpubench_plugin.training import Course, Evaluator, TimeToTarget, Trainer, build_model
 
 CPU = torch.device("cpu")
 KEYS = ("training.target_accuracy=0.85", "training.evaluate_every=7")
@@ -28,7 +28,7 @@ def converged(name=None, group=None):
         preset="tiny",
         overlays=[],
         overrides=KEYS,
-        chosen={"distributed.world_size": world_size},
+        fixed_values={"distributed.world_size": world_size},
         rootdir=Path(__file__).parents[4],
         model_section=lambda workload: catalog.load("workloads", workload).Section,
     )
@@ -71,8 +71,8 @@ def converged(name=None, group=None):
         ),
         seed=0,
     )
-    convergence = Convergence(
-        course=course,
+    convergence = TimeToTarget(
+        training_run=course,
         workload=workload,
         data=data,
         training=configuration.training,

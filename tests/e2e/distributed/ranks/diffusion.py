@@ -56,7 +56,7 @@ def made(case, group):
             f"diffusion.samples={samples}",
             f"diffusion.remainder={'first' if scheduler == 'heun' else 'refuse'}",
         ),
-        chosen={"precision.name": precision_name},
+        fixed_values={"precision.name": precision_name},
         rootdir=Path(__file__).parents[4],
         model_section=lambda name: catalog.load("workloads", name).Section,
     )
@@ -77,7 +77,7 @@ def made(case, group):
         backend=group.backend,
         barrier=group.agreement.barrier,
         hosts=group.agreement.group,
-        keep=lambda events: None,
+        on_events=lambda events: None,
     )
 
 
@@ -90,10 +90,10 @@ def outputs_of(case, group, world):
     pipe = made(case, group)
     checked = pipe.prepare(lambda event: None)
     pipe.begin()
-    pipe.meet()
+    pipe.barrier()
     pipe.step()
     pipe.finish()
-    outputs = pipe._alone()[0] if world.is_root else pipe._outputs
+    outputs = pipe._run_on_one_rank()[0] if world.is_root else pipe._outputs
     return {"outputs": digest(outputs), "ideal": checked.facts["ideal_speed_up"]}
 
 

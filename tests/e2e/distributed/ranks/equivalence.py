@@ -39,7 +39,7 @@ def configured(name, *overrides):
         preset="tiny",
         overlays=[],
         overrides=("model.channels_last=false", "model.compile=none", *overrides),
-        chosen={"precision.name": "fp32", "distributed.world_size": 1},
+        fixed_values={"precision.name": "fp32", "distributed.world_size": 1},
         rootdir=ROOT,
         model_section=lambda workload: catalog.load("workloads", workload).Section,
     )

@@ -36,13 +36,13 @@ with ProcessGroup(world, device=torch.device("cpu")) as group:
 heard["left"] = not dist.is_initialized()
 with ProcessGroup(world, device=torch.device("cpu")) as second:
     heard["second"] = second.control.gather("name", {"second": world.rank})
-    heard["sound"] = [second.is_sound(30.0)]
+    heard["sound"] = [second.is_healthy(30.0)]
     if not world.is_root:
         dist.barrier(async_op=True)
-    heard["sound"].append(second.is_sound(0.2))
+    heard["sound"].append(second.is_healthy(0.2))
 with ProcessGroup(world, device=torch.device("cpu")) as third:
     if not world.is_root:
         dist.destroy_process_group()
-    heard["sound"].append(third.is_sound(0.2))
+    heard["sound"].append(third.is_healthy(0.2))
     third.control.wait_for_all("leave")
 Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(heard))

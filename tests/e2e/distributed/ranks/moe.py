@@ -13,7 +13,7 @@ from gpubench_plugin import catalog
 from gpubench_plugin.config import MoeSection
 from gpubench_plugin.distributed import ProcessGroup, World
 from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.workloads.moe import Construction, MeasuredLayer, ParallelGroups, rank_sorters
+from gpubench_plugin.workloads.moe import Construction, MoESubject, ParallelGroups, rank_sorters
 
 CPU = torch.device("cpu")
 SIZE = {"tokens": 32, "width": 16, "hidden": 8, "experts": 8}
@@ -52,7 +52,7 @@ def layer(world, precision, keys, part="forward-backward"):
         precision=catalog.load("precision", precision)(),
         device=CPU,
     )
-    return MeasuredLayer(part, made), groups
+    return MoESubject(part, made), groups
 
 
 def complaint(world, spoil, part="forward-backward"):

@@ -14,7 +14,7 @@ from gpubench_plugin import catalog
 from gpubench_plugin.config import resolve
 from gpubench_plugin.distributed import ProcessGroup, World
 from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training import Checkpoints, Reference, Trainer, build_model
+from gpubench_plugin.training import Checkpoints, Fp32Reference, Trainer, build_model
 
 CPU = torch.device("cpu")
 SHORT = ("training.steps=3", "training.loss_drop=null", "measure.check_steps=3")
@@ -34,7 +34,7 @@ def configured(name, precision, overrides, ranks):
         preset="tiny",
         overlays=[],
         overrides=(*SHORT, *overrides),
-        chosen={"precision.name": precision, "distributed.world_size": ranks},
+        fixed_values={"precision.name": precision, "distributed.world_size": ranks},
         rootdir=Path(__file__).parents[4],
         model_section=lambda name: catalog.load("workloads", name).Section,
     )
@@ -78,7 +78,7 @@ def trainer_of(group, name, way, precision, overrides, *, apart=False):
         global_norm=parallelism.gradient_norm,
         passes=parallelism.passes(module, numerics),
         ranks_per_batch=sharing,
-        reference=Reference(
+        reference=Fp32Reference(
             workload=workload,
             training=configuration.training,
             measure=configuration.measure,

@@ -42,7 +42,7 @@ def configured(workload, *overrides, precision="fp32", ranks=1):
         preset="tiny",
         overlays=[],
         overrides=("model.channels_last=false", *overrides),
-        chosen={"precision.name": precision, "distributed.world_size": ranks},
+        fixed_values={"precision.name": precision, "distributed.world_size": ranks},
         rootdir=Path(__file__).parents[4],
         model_section=lambda name: catalog.load("workloads", name).Section,
     )
@@ -228,7 +228,9 @@ def overflow_on_one_rank(parallelism, group):
     if group.world.rank:
         own = first.grad.to_local() if sharded else first.grad
         own.view(-1)[0] = float("inf")
-    complaint = refusal(lambda: require_gradients(module, finite=True, agreement=group.agreement))
+    complaint = refusal(
+        lambda: require_gradients(module, require_finite_gradients=True, agreement=group.agreement)
+    )
     optimization.update()
     return {"complaint": complaint, "sharded": sharded, "skipped": optimization.skipped_steps()}
 

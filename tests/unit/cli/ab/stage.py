@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpubench_plugin.cli.ab import (
-    Asked,
-    Contender,
-    Launched,
-    Offers,
-    Order,
+    Capabilities,
+    ComparisonRunner,
+    LaunchOutcome,
+    LaunchSpec,
+    PreparedSide,
     Progress,
+    Request,
     Side,
     SideName,
     Source,
     State,
-    Trial,
 )
 
 Times = Mapping[str, float | str]
@@ -35,12 +35,12 @@ class Fake:
 
     write: Callable[..., Path]
     times: Callable[[SideName, int], Times]
-    endings: dict[int, Launched] = field(default_factory=dict)
+    endings: dict[int, LaunchOutcome] = field(default_factory=dict)
     flags: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    orders: list[Order] = field(default_factory=list)
+    orders: list[LaunchSpec] = field(default_factory=list)
     interrupted_at: int = 0
 
-    def launch(self, order: Order) -> Launched:
+    def launch(self, order: LaunchSpec) -> LaunchOutcome:
         self.orders.append(order)
         number = len(self.orders)
         (order.folder / "report").mkdir(parents=True)
@@ -54,7 +54,7 @@ class Fake:
         going = {name: time for name, time in times.items() if name not in left_out}
         flags = self.flags.get(number, ())
         run = self.write(order.folder / "results/default/r1", going, rounds=7 + number, flags=flags)
-        return Launched(seconds=2.0, code=0, run=run)
+        return LaunchOutcome(seconds=2.0, code=0, run=run)
 
     @property
     def sides(self) -> str:
@@ -67,7 +67,7 @@ class Stage:
     """Where trials take place."""
 
     folder: Path
-    contenders: dict[SideName, Contender]
+    contenders: dict[SideName, PreparedSide]
     write: Callable[..., Path]
     output: io.StringIO = field(default_factory=io.StringIO)
 
@@ -78,11 +78,11 @@ class Stage:
         *,
         now: Callable[[], float] = lambda: 0.0,
         **asked: object,
-    ) -> Trial:
+    ) -> ComparisonRunner:
         """A trial that may call things unchanged by five pairs, which is quickest."""
-        return Trial(
+        return ComparisonRunner(
             state or self.state(),
-            Asked(here=self.folder, base="main", **{"unchanged_from": 5, **asked}),
+            Request(here=self.folder, base="main", **{"unchanged_from": 5, **asked}),
             self.contenders,
             repository=None,
             launcher=fake,
@@ -107,10 +107,10 @@ def stage_in(folder: Path, write_run: Callable[..., Path]) -> Stage:
         tree = folder / name
         tree.mkdir(exist_ok=True)
         (tree / "code.py").touch()
-        contenders[name] = Contender(
+        contenders[name] = PreparedSide(
             source=Source(name=name, label=name, python="python", folder=tree),
             side=Side(name=name, tree=tree, folder=tree, python="python"),
-            offers=Offers(python="3.11", flags=("registry",), freezes_rounds=True),
+            offers=Capabilities(python="3.11", flags=("registry",), can_fix_rounds=True),
         )
     (folder / "ab").mkdir(exist_ok=True)
     return Stage(folder / "ab", contenders, write_run)

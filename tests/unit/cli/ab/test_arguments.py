@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import arguments_from
+from gpubench_plugin.cli.ab import parse_arguments
 from gpubench_plugin.errors import UsageProblem
 
 HERE = Path("/repo/sub")
 
 
 def arguments(*texts: str) -> tuple[str, ...]:
-    return arguments_from(texts, here=HERE, repository=Path("/repo"))
+    return parse_arguments(texts, cwd=HERE, repository=Path("/repo"))
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 
 from gpubench_plugin.cli.ab import (
     Attempt,
-    cause,
+    disturbance_cause,
     disturbance_notes,
     is_disturbed,
-    may_hide,
-    to_repeat,
+    may_hide_slow_launches,
+    pair_to_remeasure,
 )
 from gpubench_plugin.records import Result, Run
 
@@ -32,10 +32,10 @@ def run(**flags: tuple[str, ...]) -> Run:
 
 def test_a_disturbed_pair_is_repeated() -> None:
     """The first one that no look has judged yet."""
-    assert to_repeat(attempts("- b - - h"), looked=0) == 2
-    assert to_repeat(attempts("- b - - - h - - - -"), looked=5) == 6
-    assert to_repeat(attempts("- b - - - - - - - -"), looked=5) is None
-    assert to_repeat(attempts("- - - - -"), looked=0) is None
+    assert pair_to_remeasure(attempts("- b - - h"), judged_up_to=0) == 2
+    assert pair_to_remeasure(attempts("- b - - - h - - - -"), judged_up_to=5) == 6
+    assert pair_to_remeasure(attempts("- b - - - - - - - -"), judged_up_to=5) is None
+    assert pair_to_remeasure(attempts("- - - - -"), judged_up_to=0) is None
 
 
 def test_at_most_one_pair_in_three_is_repeated() -> None:
@@ -45,7 +45,7 @@ def test_at_most_one_pair_in_three_is_repeated() -> None:
         tries: list[Attempt] = []
         for pairs in range(1, 61):
             tries.append(_drawn(random, pairs, share))
-            while pairs % 5 == 0 and (pair := to_repeat(tries, looked=pairs - 5)):
+            while pairs % 5 == 0 and (pair := pair_to_remeasure(tries, judged_up_to=pairs - 5)):
                 tries.append(_drawn(random, pair, share))
             assert len(tries) - pairs <= pairs / 3
 
@@ -69,27 +69,27 @@ def _drawn(random: Random, pair: int, share: float) -> Attempt:
 )
 def test_the_cause_is_told_from_both_sides(text: str, expected: str | None) -> None:
     """What only one side raises again and again is its code's; what most pairs raise is no help."""
-    assert cause(attempts(text)) == expected
-    repeated = to_repeat(attempts(text), looked=0)
+    assert disturbance_cause(attempts(text)) == expected
+    repeated = pair_to_remeasure(attempts(text), judged_up_to=0)
     assert (repeated is not None) == (expected == "machine")
 
 
 def test_a_replaced_launch_stays_in_the_count() -> None:
     """A head that raises its flag in each repeat, too, is soon known for it."""
     tries = attempts("h - - - -")
-    assert to_repeat(tries, looked=0) == 1
+    assert pair_to_remeasure(tries, judged_up_to=0) == 1
     tries += [Attempt(pair=1, base=False, head=True), *attempts("- - - - - - - - - -")[5:]]
-    assert cause(tries) == "head"
-    assert to_repeat(tries, looked=0) is None
+    assert disturbance_cause(tries) == "head"
+    assert pair_to_remeasure(tries, judged_up_to=0) is None
 
 
 def test_a_replaced_launch_of_the_head_alone_may_hide_something() -> None:
     """Not where the base was disturbed, too, nor where nothing was replaced."""
     again = Attempt(pair=1, base=False, head=False)
-    assert may_hide([*attempts("h - - - -"), again])
-    assert not may_hide(attempts("h - - - -"))
-    assert not may_hide([*attempts("b - - - -"), again])
-    assert not may_hide([*attempts("h - b - -"), again])
+    assert may_hide_slow_launches([*attempts("h - - - -"), again])
+    assert not may_hide_slow_launches(attempts("h - - - -"))
+    assert not may_hide_slow_launches([*attempts("b - - - -"), again])
+    assert not may_hide_slow_launches([*attempts("h - b - -"), again])
 
 
 def test_half_of_the_benchmarks_disturb_a_launch() -> None:

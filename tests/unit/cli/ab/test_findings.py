@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab import Findings, next_pairs
+from gpubench_plugin.cli.ab import Tracker, next_pairs
 from gpubench_plugin.compare import Series, judge_pairs
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Metric, Result, Run, Verdict
@@ -32,7 +32,7 @@ def result(name: str, time: float | str) -> Result:
     )
 
 
-def kinds(findings: Findings) -> dict[str, str]:
+def kinds(findings: Tracker) -> dict[str, str]:
     return {v.id: v.kind for v in findings.comparison().verdicts}
 
 
@@ -42,10 +42,10 @@ NOISY = (1.0, 1.2, 0.8, 1.1, 0.9)
 
 def test_only_what_is_undecided_goes_on() -> None:
     """A clear slowdown and a clear sameness are final after five pairs, noise is not."""
-    findings = Findings(run(slow=1.0, same=1.0, noisy=1.0), run(slow=1.3, same=1.0, noisy=1.0))
+    findings = Tracker(run(slow=1.0, same=1.0, noisy=1.0), run(slow=1.3, same=1.0, noisy=1.0))
     bases = [run(slow=q, same=q, noisy=1.0) for q in QUIET]
     heads = [run(slow=1.3, same=1.0, noisy=n) for n in NOISY]
-    findings.look(bases, heads, unchanged_from=5)
+    findings.judge(bases, heads, unchanged_from=5)
     assert findings.open == {"noisy"}
     assert findings.left_out == ["slow", "same"]
     assert (findings.decided, findings.suite) == (2, 3)
@@ -58,8 +58,8 @@ def test_the_bases_limits_count_unless_the_heads_are_asked_for() -> None:
     loosened = replace(head.results["slow"], limits={"step_time_min_s": "60%"})
     heads = [replace(head, results={"slow": loosened})] * 10
     for side, kind in (("base", "regressed"), ("head", "unchanged")):
-        findings = Findings(base, heads[0], limits_from=side)
-        findings.look([run(slow=q) for q in QUIET] * 2, heads)
+        findings = Tracker(base, heads[0], limits_from=side)
+        findings.judge([run(slow=q) for q in QUIET] * 2, heads)
         assert kinds(findings) == {"slow": kind}
         (note,) = findings.comparison().notes
         assert note == (
@@ -70,12 +70,12 @@ def test_the_bases_limits_count_unless_the_heads_are_asked_for() -> None:
 
 def test_a_final_verdict_stays() -> None:
     """Later looks judge what is open, by all pairs, among as many as there were."""
-    findings = Findings(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
+    findings = Tracker(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
     bases = [run(slow=q, noisy=1.0) for q in QUIET]
     heads = [run(slow=1.3, noisy=n) for n in NOISY]
-    findings.look(bases, heads, unchanged_from=5)
+    findings.judge(bases, heads, unchanged_from=5)
     more = [run(noisy=1.0)] * 5, [run(noisy=n) for n in NOISY]
-    findings.look(bases + more[0], heads + more[1], unchanged_from=5)
+    findings.judge(bases + more[0], heads + more[1], unchanged_from=5)
     assert kinds(findings) == {"slow": "regressed", "noisy": "inconclusive"}
     (noisy,) = [v for v in findings.comparison().verdicts if v.id == "noisy"]
     assert noisy.launches == 10
@@ -86,25 +86,25 @@ def test_the_judge_knows_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> No
     known: list[tuple[set[tuple[str, int]], int]] = []
 
     def judge(series: Sequence[Series], **options: Any) -> list[Verdict]:
-        decided = {(one.id, len(one.head)) for one in options["decided"]}
+        decided = {(one.id, len(one.head)) for one in options["decided_series"]}
         known.append((decided, options["unchanged_from"]))
         return judge_pairs(series, **options)
 
     monkeypatch.setattr("gpubench_plugin.cli.ab.findings.judge_pairs", judge)
-    findings = Findings(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
+    findings = Tracker(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
     bases = [run(slow=q, noisy=1.0) for q in QUIET]
     heads = [run(slow=1.3, noisy=n) for n in NOISY]
-    findings.look(bases, heads, unchanged_from=5)
-    findings.look(bases + [run(noisy=1.0)] * 5, heads + [run(noisy=n) for n in NOISY])
+    findings.judge(bases, heads, unchanged_from=5)
+    findings.judge(bases + [run(noisy=1.0)] * 5, heads + [run(noisy=n) for n in NOISY])
     assert known == [(set(), 5), ({("slow", 5)}, 10)]
 
 
 def test_the_pairs_that_are_needed_are_those_of_the_reasons() -> None:
     """The most that anything that is open needs; nothing is known before a look."""
-    findings = Findings(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
+    findings = Tracker(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
     assert findings.pairs_needed is None
     loud = [1 + 0.3 * (n - 1) for n in NOISY]
-    findings.look(
+    findings.judge(
         [run(a=1.0, b=1.0)] * 5, [run(a=n, b=m) for n, m in zip(loud, NOISY, strict=True)]
     )
     needed = [v.pairs_needed for v in findings.comparison().verdicts]
@@ -113,10 +113,10 @@ def test_the_pairs_that_are_needed_are_those_of_the_reasons() -> None:
 
 def test_what_is_open_says_why_nobody_went_on() -> None:
     """At the end of its reason; what is decided does not change."""
-    findings = Findings(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
+    findings = Tracker(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
     heads = [run(slow=1.3, noisy=n) for n in NOISY]
-    findings.look([run(slow=q, noisy=1.0) for q in QUIET], heads)
-    findings.end("the time was over")
+    findings.judge([run(slow=q, noisy=1.0) for q in QUIET], heads)
+    findings.stop("the time was over")
     reasons = {v.id: v.reason for v in findings.comparison().verdicts}
     assert reasons["noisy"].endswith("; the time was over")
     assert "the time" not in reasons["slow"]
@@ -126,19 +126,19 @@ def test_looking_again_at_the_same_pairs_changes_nothing() -> None:
     """What is decided meanwhile leaves the others among as many as there were at the first look."""
     steady = [f"steady_{number}" for number in range(9)]
     alike = run(noisy=1.0, **dict.fromkeys(steady, 1.0))
-    findings = Findings(alike, alike)
+    findings = Tracker(alike, alike)
     bases = [run(noisy=1.0, **dict.fromkeys(steady, q)) for q in QUIET]
     heads = [run(noisy=n, **dict.fromkeys(steady, q)) for q, n in zip(QUIET, NOISY, strict=True)]
-    findings.look(bases, heads, unchanged_from=5)
+    findings.judge(bases, heads, unchanged_from=5)
     first = findings.comparison()
     assert findings.open == {"noisy"}
-    findings.look(bases, heads, unchanged_from=5)
+    findings.judge(bases, heads, unchanged_from=5)
     assert findings.comparison() == first
 
 
 def test_what_one_side_lacks_does_not_run_again() -> None:
     """New, removed and failing benchmarks are final after the rehearsal, with their reasons."""
-    findings = Findings(
+    findings = Tracker(
         run(gone=1.0, breaks=1.0, mended="was broken", ok=1.0),
         run(breaks="KeyError: 'x'", mended=1.0, ok=1.0, added=1.0),
     )
@@ -156,9 +156,9 @@ def test_what_one_side_lacks_does_not_run_again() -> None:
 
 def test_what_fails_on_the_way_is_errored() -> None:
     """A benchmark that fails in a later launch of the head is not merged with what is open."""
-    findings = Findings(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
+    findings = Tracker(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
     heads = [run(a="boom" if n == 3 else 1.0, b=1.0) for n in range(5)]
-    findings.look([run(a=q, b=q) for q in QUIET], heads, unchanged_from=5)
+    findings.judge([run(a=q, b=q) for q in QUIET], heads, unchanged_from=5)
     assert kinds(findings)["a"] == "errored"
     assert findings.broken == ["a"]
     assert findings.open == set()
@@ -166,15 +166,15 @@ def test_what_fails_on_the_way_is_errored() -> None:
 
 def test_a_value_that_allows_no_judgement_is_no_benchmark_that_fails() -> None:
     """Its metric is errored, but the benchmark works on both sides."""
-    findings = Findings(run(a=1.0), run(a=1.0))
-    findings.look([run(a=0.0)] * 5, [run(a=1.0)] * 5)
+    findings = Tracker(run(a=1.0), run(a=1.0))
+    findings.judge([run(a=0.0)] * 5, [run(a=1.0)] * 5)
     assert (kinds(findings), findings.broken) == ({"a": "errored"}, [])
 
 
 def test_nothing_selected_is_nothing_comparable() -> None:
     """A comparison without benchmarks is never fine."""
     with pytest.raises(NothingComparable, match="no benchmark"):
-        Findings(Run(label="base"), Run(label="head"))
+        Tracker(Run(label="base"), Run(label="head"))
 
 
 def test_versions_are_comparable_only_where_they_are_the_variable() -> None:
@@ -183,11 +183,11 @@ def test_versions_are_comparable_only_where_they_are_the_variable() -> None:
         replace(run(a=1.0), machine={"torch.version": version, "cpu.model": "x"})
         for version in ("2.12", "2.13")
     ]
-    assert Findings(*sides).open == set()
-    assert kinds(Findings(*sides)) == {"a": "incomparable"}
-    assert Findings(*sides, exempt=("torch.",)).open == {"a"}
+    assert Tracker(*sides).open == set()
+    assert kinds(Tracker(*sides)) == {"a": "incomparable"}
+    assert Tracker(*sides, exempt=("torch.",)).open == {"a"}
     other = replace(sides[1], machine={**sides[1].machine, "cpu.model": "y"})
-    found = Findings(sides[0], other, exempt=("torch.",))
+    found = Tracker(sides[0], other, exempt=("torch.",))
     assert "cpu.model" in found.comparison().verdicts[0].reason
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab import Repository, unregister
+from gpubench_plugin.cli.ab import Repository, remove_worktrees
 from gpubench_plugin.errors import ResultsError, UsageProblem
 
 pytestmark = pytest.mark.slow
 
 
 def repository(repo: Any) -> Repository:
-    found = Repository.around(repo.path / "src")
+    found = Repository.containing(repo.path / "src")
     assert found is not None
     return found
 
@@ -23,14 +23,14 @@ def repository(repo: Any) -> Repository:
 def test_a_repository_is_found_from_below(repo: Any, tmp_path: Path) -> None:
     """The top of the tree is found from any folder in it; elsewhere there is none."""
     assert repository(repo).top == repo.path
-    assert Repository.around(tmp_path) is None
+    assert Repository.containing(tmp_path) is None
 
 
 def test_an_unknown_ref_names_its_nearest(repo: Any) -> None:
     """A slip in a branch's or tag's name is answered with the name that was meant."""
     repo.git("tag", "v1.2.0")
     with pytest.raises(UsageProblem, match=r"--base: 'v1\.2\.1' is neither .*did you mean 'v1"):
-        repository(repo).required_commit("v1.2.1", "--base")
+        repository(repo).resolve_commit("v1.2.1", "--base")
 
 
 def test_a_ref_is_no_option_of_git(repo: Any) -> None:
@@ -43,10 +43,10 @@ def test_a_shallow_clone_is_said(repo: Any, tmp_path: Path) -> None:
     repo.write("a.py", "")
     repo.commit()
     repo.git("clone", "-q", "--depth=1", f"file://{repo.path}", str(tmp_path / "clone"))
-    clone = Repository.around(tmp_path / "clone")
+    clone = Repository.containing(tmp_path / "clone")
     assert clone is not None
     with pytest.raises(UsageProblem, match="shallow"):
-        clone.required_commit("HEAD~1", "--base")
+        clone.resolve_commit("HEAD~1", "--base")
 
 
 def test_changes_are_counted_and_told_apart(repo: Any) -> None:
@@ -85,7 +85,7 @@ def test_a_tree_is_checked_out_and_removed(repo: Any, tmp_path: Path) -> None:
     assert not (tree / "hooked").exists()
     assert repo.worktrees() == 2
     assert found.common_folder() == repo.path / ".git"
-    assert unregister(repo.path / ".git", [tree])
+    assert remove_worktrees(repo.path / ".git", [tree])
     assert not tree.exists()
     assert repo.worktrees() == 1
     assert before == (repo.git("status", "--porcelain=v2", "--branch"), repo.git("stash", "list"))
@@ -96,11 +96,11 @@ def test_no_other_tree_is_removed(repo: Any, tmp_path: Path) -> None:
     tree = tmp_path / "mine/tree"
     repo.git("worktree", "add", "-q", "--detach", str(tree))
     others = [Path("tree"), Path("/tree"), tree.parent, tmp_path, tmp_path / "other"]
-    assert unregister(repo.path / ".git", others)
+    assert remove_worktrees(repo.path / ".git", others)
     assert repo.worktrees() == 2
-    assert not unregister(repo.path / ".git", [repo.path])
+    assert not remove_worktrees(repo.path / ".git", [repo.path])
     assert (repo.path / ".git/HEAD").exists()
-    assert not unregister(tmp_path / "nowhere", [tree])
+    assert not remove_worktrees(tmp_path / "nowhere", [tree])
     assert (tree / "src/mylib/__init__.py").exists()
 
 
@@ -109,12 +109,12 @@ def test_a_bare_repository_forgets_its_tree(repo: Any, tmp_path: Path) -> None:
     bare, own, tree = tmp_path / ".bare", tmp_path / "own", tmp_path / "tree"
     repo.git("clone", "-q", "--bare", str(repo.path), str(bare))
     repo.git("-C", str(bare), "worktree", "add", "-q", str(own), "main")
-    found = Repository.around(own)
+    found = Repository.containing(own)
     assert found is not None
     assert found.common_folder() == bare.resolve()
     found.check_out("HEAD", tree)
     shutil.rmtree(tree)
-    assert unregister(bare, [tree])
+    assert remove_worktrees(bare, [tree])
     assert [path.name for path in (bare / "worktrees").iterdir()] == ["own"]
 
 
@@ -128,11 +128,11 @@ def test_a_checkout_that_fails_says_why(repo: Any, tmp_path: Path) -> None:
 def test_what_a_tree_lacks_is_said(repo: Any) -> None:
     """Submodules and files in LFS are not filled in."""
     found = repository(repo)
-    assert found.missing_in(repo.path) == []
+    assert found.incomplete_parts(repo.path) == []
     repo.write(".gitmodules", "")
     repo.write(".gitattributes", "*.bin filter=lfs\n")
     repo.git("add", ".gitattributes")
-    assert len(found.missing_in(repo.path)) == 2
+    assert len(found.incomplete_parts(repo.path)) == 2
 
 
 def test_our_own_output_is_no_change(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import Side, imported, require_own_code
+from gpubench_plugin.cli.ab import Side, imports, require_own_code
 from gpubench_plugin.errors import UsageProblem
 
 
@@ -83,6 +83,6 @@ def test_all_processes_of_a_launch_report(sides: tuple[Side, Side], tmp_path: Pa
     for number in (1, 2):
         told = {"modules": {f"m{number}": f"m{number}.py"}, "tests": {f"t{number}": ["t.py", 3]}}
         (tmp_path / f"{number}.json").write_text(json.dumps(told))
-    found = imported(tmp_path, base)
+    found = imports(tmp_path, base)
     assert found.modules == {"m1": base.tree / "m1.py", "m2": base.tree / "m2.py"}
     assert found.tests == {"t1": ("t.py", 3), "t2": ("t.py", 3)}

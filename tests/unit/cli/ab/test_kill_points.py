@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.cli.ab import STATE, Asked, Launched, Order, State, new_state
+from gpubench_plugin.cli.ab import STATE, LaunchOutcome, LaunchSpec, Request, State, new_state
 from tests.support.kill_points import Scenario, survive, unwatched
 from tests.unit.cli.ab.stage import Fake, Stage, clear, stage_in
 
@@ -40,7 +40,7 @@ class Comparing(Scenario):
 
     def _run(self, stage: Stage, state: State, ended: Ended) -> None:
         class Launcher(Fake):
-            def launch(self, order: Order) -> Launched:
+            def launch(self, order: LaunchSpec) -> LaunchOutcome:
                 if self.orders:  # the one before is written down
                     ended("a launch")
                 with unwatched():
@@ -81,7 +81,7 @@ class Beginning(Scenario):
     """A comparison is begun, the first one in this folder of results."""
 
     def __init__(self, repository: Path):
-        self._asked = Asked(here=repository, base="main")
+        self._asked = Request(here=repository, base="main")
 
     def act(self, folder: Path, ended: Ended) -> None:
         new_state(folder, self._asked)

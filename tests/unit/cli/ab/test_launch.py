@@ -14,26 +14,26 @@ from time import monotonic, sleep
 import pytest
 
 from gpubench_plugin.cli.ab import (
-    Launched,
-    Launcher,
-    Offers,
-    Order,
+    Capabilities,
+    LaunchOutcome,
+    LaunchSpec,
+    PytestLauncher,
     Side,
     Workspace,
-    imported,
+    features,
+    imports,
     launch,
-    offers,
     probe,
 )
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers import ended_by_signals
+from gpubench_plugin.launchers import exit_on_signals
 
 pytestmark = pytest.mark.slow
 
 
 ROOT = Path(__file__).parents[4]
-NEW = Offers(python="3.11.7", flags=("registry",), freezes_rounds=True)
-OLD = Offers(python="3.11.7", flags=(), freezes_rounds=False)
+NEW = Capabilities(python="3.11.7", flags=("registry",), can_fix_rounds=True)
+OLD = Capabilities(python="3.11.7", flags=(), can_fix_rounds=False)
 
 
 def state_of(pid: str) -> str:
@@ -51,8 +51,8 @@ def side(tmp_path: Path) -> Side:
     return Side(name="base", tree=tree, folder=tree, python=str(tmp_path / "python"))
 
 
-def launcher(tmp_path: Path, *arguments: str, **environ: str) -> Launcher:
-    return Launcher(
+def launcher(tmp_path: Path, *arguments: str, **environ: str) -> PytestLauncher:
+    return PytestLauncher(
         arguments,
         workspace=Workspace(path=tmp_path / "space"),
         probe=tmp_path / "probe/gpubench_ab_probe.py",
@@ -61,11 +61,11 @@ def launcher(tmp_path: Path, *arguments: str, **environ: str) -> Launcher:
     )
 
 
-def launched(tmp_path: Path, side: Side, script: str, *, timeout_s: float = 30.0) -> Launched:
+def launched(tmp_path: Path, side: Side, script: str, *, timeout_s: float = 30.0) -> LaunchOutcome:
     python = Path(side.python)
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
-    order = Order(side=side, folder=tmp_path / "launch", offers=NEW, timeout_s=timeout_s)
+    order = LaunchSpec(side=side, folder=tmp_path / "launch", offers=NEW, timeout_s=timeout_s)
     return launcher(tmp_path).launch(order)
 
 
@@ -100,7 +100,7 @@ def test_an_older_gpubench_gets_no_flag_it_does_not_know(tmp_path: Path, side: S
     """The registry is switched off only where there is one."""
     made = launcher(tmp_path, "-k", "a b")
     orders = {
-        known: Order(side=side, folder=tmp_path, offers=known, timeout_s=1.0)
+        known: LaunchSpec(side=side, folder=tmp_path, offers=known, timeout_s=1.0)
         for known in (NEW, OLD)
     }
     assert "--gpubench-registry=none" in made.command(orders[NEW])
@@ -110,7 +110,7 @@ def test_an_older_gpubench_gets_no_flag_it_does_not_know(tmp_path: Path, side: S
 
 def test_the_cache_is_not_asked_for_where_it_is_off(tmp_path: Path, side: Side) -> None:
     """Under --strict-config, pytest refuses the cache's key without the cache."""
-    order = Order(side=side, folder=tmp_path, offers=NEW, timeout_s=1.0)
+    order = LaunchSpec(side=side, folder=tmp_path, offers=NEW, timeout_s=1.0)
     assert "-o" in launcher(tmp_path).command(order)
     assert "-o" not in launcher(tmp_path, "-p", "no:cacheprovider").command(order)
     storage = f"--benchmark-storage=file://{tmp_path / 'space/benchmarks'}"
@@ -121,14 +121,14 @@ def test_the_cache_is_not_asked_for_where_it_is_off(tmp_path: Path, side: Side) 
 def test_failing_tests_are_an_orderly_end(tmp_path: Path, side: Side) -> None:
     """Which benchmark failed stands in the run; the launch is fine."""
     found = launched(tmp_path, side, f"({RUN}; touch summary.json); exit 1")
-    assert (found.problem, found.code) == ("", 1)
+    assert (found.error, found.code) == ("", 1)
     assert found.run == tmp_path / "launch/results/default/r1"
 
 
 def test_no_benchmark_is_an_orderly_end(tmp_path: Path, side: Side) -> None:
     """Whether nothing was collected or only other tests ran: there is no run."""
     found = launched(tmp_path, side, "exit 5")
-    assert (found.problem, found.run) == ("", None)
+    assert (found.error, found.run) == ("", None)
 
 
 @pytest.mark.parametrize(
@@ -144,14 +144,14 @@ def test_a_broken_launch_says_how_it_ended(
 ) -> None:
     """Exit codes, signals and half-written runs are told apart."""
     found = launched(tmp_path, side, f"echo said this; {script}")
-    assert found.problem == problem
+    assert found.error == problem
     assert found.last_lines == ("said this",)
-    assert not found.refused
+    assert not found.usage_error
 
 
 def test_arguments_that_pytest_refuses_are_known(tmp_path: Path, side: Side) -> None:
     """Then there is no use in another launch."""
-    assert launched(tmp_path, side, "exit 4").refused
+    assert launched(tmp_path, side, "exit 4").usage_error
 
 
 def test_a_launch_that_hangs_is_killed_with_its_children(
@@ -162,7 +162,7 @@ def test_a_launch_that_hangs_is_killed_with_its_children(
     child = tmp_path / "child"
     script = f"trap 'echo asked' TERM; sleep 60 & echo $! > {child}; while :; do wait; done"
     found = launched(tmp_path, side, script, timeout_s=1.0)
-    assert "did not end within 1 s and was killed" in found.problem
+    assert "did not end within 1 s and was killed" in found.error
     assert found.last_lines == ("asked",)
     until = monotonic() + 20.0
     while state_of(child.read_text().strip()) not in "ZX":  # a killed process ends when it runs
@@ -175,7 +175,7 @@ def test_who_asks_twice_does_not_wait_for_a_launch(tmp_path: Path, side: Side) -
     pid = tmp_path / "pid"
     again = "trap 'kill -TERM $PPID' TERM"
     script = f"{again}; echo $$ > {pid}; kill -TERM $PPID; while :; do sleep 0.05; done"
-    with ended_by_signals(), pytest.raises(SystemExit) as end:
+    with exit_on_signals(), pytest.raises(SystemExit) as end:
         launched(tmp_path, side, script)
     assert end.value.code == 128 + signal.SIGTERM
     assert state_of(pid.read_text().strip()) == "X"
@@ -184,9 +184,9 @@ def test_who_asks_twice_does_not_wait_for_a_launch(tmp_path: Path, side: Side) -
 def test_a_side_is_asked_what_it_offers(tmp_path: Path) -> None:
     """The gpubench of this checkout has a registry and fixed rounds."""
     side = Side(name="head", tree=tmp_path, folder=tmp_path, python=sys.executable)
-    found = offers(side, os.environ)
+    found = features(side, os.environ)
     assert "registry" in found.flags
-    assert found.freezes_rounds
+    assert found.can_fix_rounds
 
 
 @pytest.mark.parametrize("frozen", [True, False])
@@ -198,8 +198,8 @@ def test_a_side_of_before_the_packages_moved_is_asked_too(tmp_path: Path, frozen
         (package / f"{module}.py").touch()
     (package / "options.py").write_text("FLAGS = {'registry': 'where runs are stored'}\n")
     side = Side(name="base", tree=tmp_path, folder=tmp_path, python=sys.executable)
-    found = offers(side, os.environ)
-    assert (found.flags, found.freezes_rounds) == (("registry",), frozen)
+    found = features(side, os.environ)
+    assert (found.flags, found.can_fix_rounds) == (("registry",), frozen)
 
 
 def test_each_side_runs_the_plugin_of_its_own_tree(tmp_path: Path) -> None:
@@ -215,11 +215,11 @@ def test_each_side_runs_the_plugin_of_its_own_tree(tmp_path: Path) -> None:
     copy = tmp_path / "probe/gpubench_ab_probe.py"
     copy.parent.mkdir()
     shutil.copyfile(probe.__file__, copy)
-    made = Launcher(["--collect-only"], workspace=space, probe=copy, repository=ROOT)
-    known = offers(side, made.environment(side))
-    ended = made.launch(Order(side=side, folder=folder, offers=known, timeout_s=300.0))
-    assert (ended.problem, ended.code) == ("", 0), ended.last_lines
-    found = imported(folder / "report", side)
+    made = PytestLauncher(["--collect-only"], workspace=space, probe=copy, repository=ROOT)
+    known = features(side, made.environment(side))
+    ended = made.launch(LaunchSpec(side=side, folder=folder, offers=known, timeout_s=300.0))
+    assert (ended.error, ended.code) == ("", 0), ended.last_lines
+    found = imports(folder / "report", side)
     plugin = {n: f for n, f in found.modules.items() if n.partition(".")[0] == "gpubench_plugin"}
     assert plugin["gpubench_plugin.plugin"] == tree.resolve() / "gpubench_plugin/plugin.py"
     assert all(file.is_relative_to(tree.resolve()) for file in plugin.values())
@@ -234,7 +234,7 @@ def test_another_environment_has_its_own_versions(tmp_path: Path) -> None:
     python = tmp_path / "venv/bin/python"
     side = Side(name="base", tree=tmp_path, folder=tmp_path, python=str(python))
     environment = {**launcher(tmp_path).environment(side), "PYTHONPATH": str(ROOT)}
-    assert "registry" in offers(side, environment).flags
+    assert "registry" in features(side, environment).flags
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_a_python_without_gpubench_is_refused(
     Path(side.python).write_text(f"#!/bin/sh\n{script}\n")
     Path(side.python).chmod(0o755)
     with pytest.raises(UsageProblem, match=f"--base-python: .*{said}"):
-        offers(side, os.environ)
+        features(side, os.environ)
 
 
 def test_launch_that_was_stopped_has_its_time(tmp_path: Path, side: Side) -> None:
@@ -276,4 +276,4 @@ def test_launch_that_was_stopped_has_its_time(tmp_path: Path, side: Side) -> Non
 
     threading.Thread(target=go_on).start()
     result = launched(tmp_path, side, f"echo $$ > {pid}; kill -STOP $$; {RUN}", timeout_s=1.0)
-    assert "did not end" not in result.problem
+    assert "did not end" not in result.error

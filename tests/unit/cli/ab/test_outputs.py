@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.cli.ab import own_output
+from gpubench_plugin.cli.ab import receives_own_output
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,10 +23,12 @@ def test_a_redirected_stream_is_known_by_its_file(
     reading, writing = os.pipe()
     with log.open("w") as stream:
         monkeypatch.setattr("gpubench_plugin.cli.ab.git.STREAMS", (writing, stream.fileno()))
-        assert own_output(log)
-        assert not any(own_output(file) for file in (other, link, tmp_path, tmp_path / "none"))
+        assert receives_own_output(log)
+        assert not any(
+            receives_own_output(file) for file in (other, link, tmp_path, tmp_path / "none")
+        )
         log.rename(other)
-        assert own_output(other)
+        assert receives_own_output(other)
     os.close(reading)
     os.close(writing)
 
@@ -35,4 +37,4 @@ def test_a_closed_stream_goes_into_no_file(tmp_path: Path, monkeypatch: pytest.M
     """A daemon may have neither."""
     (tmp_path / "log").touch()
     monkeypatch.setattr("gpubench_plugin.cli.ab.git.STREAMS", (10_000,))
-    assert not own_output(tmp_path / "log")
+    assert not receives_own_output(tmp_path / "log")

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from gpubench_plugin.cli.ab import Progress, Turn, duration
+from gpubench_plugin.cli.ab import LaunchStatus, Progress, duration
 
 
 class Terminal(io.StringIO):
@@ -20,14 +20,20 @@ def test_a_log_gets_a_line_per_launch() -> None:
     """Plain lines with the number of the launch and the time that is left, nothing that steers."""
     stream = io.StringIO()
     progress = Progress(stream)
-    progress.launch(Turn(pair=0, pairs=15, side="base", launch=1, launches=32))
+    progress.launch(LaunchStatus(pair=0, pairs=15, side="base", launch=1, launches=32))
     progress.launch(
-        Turn(pair=2, pairs=15, side="head", launch=5, launches=32, benchmarks=1, left_s=300.0)
+        LaunchStatus(
+            pair=2, pairs=15, side="head", launch=5, launches=32, benchmarks=1, left_s=300.0
+        )
     )
     progress.launch(
-        Turn(pair=6, pairs=9, side="base", launch=14, launches=34, left_s=9.0, likely_s=4.0)
+        LaunchStatus(
+            pair=6, pairs=9, side="base", launch=14, launches=34, left_s=9.0, expected_s=4.0
+        )
     )
-    progress.launch(Turn(pair=0, pairs=15, side="base", launch=1, launches=32, again=True))
+    progress.launch(
+        LaunchStatus(pair=0, pairs=15, side="base", launch=1, launches=32, is_repeat=True)
+    )
     progress.clear()
     assert stream.getvalue().splitlines() == [
         "gpubench ab: launch 1 of 32, rehearsal, base",
@@ -41,9 +47,9 @@ def test_a_terminal_has_one_line_that_is_rewritten() -> None:
     """It is taken away before something that stays, in which controls are shown as escapes."""
     stream = Terminal()
     progress = Progress(stream)
-    progress.launch(Turn(pair=1, pairs=5, side="base", launch=3, launches=12))
-    progress.launch(Turn(pair=1, pairs=5, side="head", launch=4, launches=12))
-    progress.say("it failed:", ["\x1b[2Jred"])
+    progress.launch(LaunchStatus(pair=1, pairs=5, side="base", launch=3, launches=12))
+    progress.launch(LaunchStatus(pair=1, pairs=5, side="head", launch=4, launches=12))
+    progress.message("it failed:", ["\x1b[2Jred"])
     shown = stream.getvalue()
     assert shown.count("\x1b[K") == 3
     assert shown.endswith("gpubench ab: it failed:\n    \\x1b[2Jred\n")

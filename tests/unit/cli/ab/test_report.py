@@ -9,8 +9,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.cli.ab import Asked, Compared, write_files
-from gpubench_plugin.cli.commands import Exit
+from gpubench_plugin.cli.ab import ComparisonResult, Request, write_files
+from gpubench_plugin.cli.commands import ExitCode
 from gpubench_plugin.cli.commands.ab import Ab
 from gpubench_plugin.records import Comparison, Verdict
 from gpubench_plugin.reports import github
@@ -79,12 +79,12 @@ def test_github_is_told_before_the_output_is_written(
     page = tmp_path / "page.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
-    compared = Compared(
+    compared = ComparisonResult(
         folder=tmp_path,
         comparison=COMPARISON,
         locations={},
         broken=(),
-        judged=1,
+        judged_series=1,
         advice="gpubench ab --resume=x --pairs=30",
     )
 
@@ -93,12 +93,12 @@ def test_github_is_told_before_the_output_is_written(
             raise BrokenPipeError
 
     with monkeypatch.context() as patch:
-        begun = (compared, Asked(here=tmp_path, base="main"))
+        begun = (compared, Request(here=tmp_path, base="main"))
         patch.setattr("gpubench_plugin.cli.commands.ab._begin", lambda options: begun)
         patch.setattr("gpubench_plugin.cli.ab.comparison.compare", lambda *_: compared)
         patch.setattr(sys, "stdout", Gone())
         code = Ab().run(Namespace(format="table", output=None))
-    assert code == Exit.REGRESSION
+    assert code == ExitCode.REGRESSION
     assert "slower" in page.read_text()
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.endswith("to decide what is inconclusive: gpubench ab --resume=x --pairs=30")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli import main
-from gpubench_plugin.cli.ab import Asked, new_state, resumed
+from gpubench_plugin.cli.ab import Request, merge_resumed, new_state
 from gpubench_plugin.errors import UsageProblem
 
-BEFORE = Asked(
+BEFORE = Request(
     here=Path("/repo"),
     base="main",
     head_python="new/python",
@@ -23,8 +23,8 @@ BEFORE = Asked(
 )
 
 
-def again(before: Asked = BEFORE, **given: Any) -> Asked:
-    return resumed(before, given, "--resume=DIR")
+def again(before: Request = BEFORE, **given: Any) -> Request:
+    return merge_resumed(before, given, "--resume=DIR")
 
 
 def test_what_is_not_given_is_as_before() -> None:
@@ -76,7 +76,7 @@ def test_all_that_contradicts_is_in_one_message() -> None:
 def test_arguments_with_secrets_are_given_again() -> None:
     """They were not recorded; those that are given are used as they are."""
     secret = replace(BEFORE, arguments=("--api-key=hunter2",))
-    recorded = Asked.from_json(secret.to_json())
+    recorded = Request.from_json(secret.to_json())
     with pytest.raises(UsageProblem, match="give them again"):
         again(recorded)
     assert again(recorded, arguments=secret.arguments) == secret
@@ -99,7 +99,7 @@ def test_the_command_refuses_it_before_anything_is_launched(
     repo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str, said: str
 ) -> None:
     """Bad usage, said in one line."""
-    state = new_state(tmp_path / "results", Asked(here=repo.path, base="main"))
+    state = new_state(tmp_path / "results", Request(here=repo.path, base="main"))
     assert main.main(["ab", f"--resume={state.folder}", given]) == 2
     error = capsys.readouterr().err
     assert said in error

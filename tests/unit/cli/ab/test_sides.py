@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab import Repository, Source, side, source
+from gpubench_plugin.cli.ab import Repository, Source, prepare_side, resolve_source
 from gpubench_plugin.errors import UsageProblem
 
 pytestmark = pytest.mark.slow
 
 
 def base(text: str | None, here: Path, *, python: str | None = None) -> Source:
-    return source("base", text, python, here=here, repository=Repository.around(here))
+    return resolve_source("base", text, python, cwd=here, repository=Repository.containing(here))
 
 
 def test_a_ref_is_a_commit(repo: Any) -> None:
@@ -76,13 +76,13 @@ def test_without_git_a_ref_cannot_be_meant(tmp_path: Path) -> None:
 def test_pytest_runs_where_the_user_stands(repo: Any, tmp_path: Path) -> None:
     """In the same folder below each tree; a commit without that folder is refused."""
     found = base("main", repo.path)
-    ready = side(found, tree=repo.path, below=Path("src"))
+    ready = prepare_side(found, tree=repo.path, subdirectory=Path("src"))
     assert ready.folder == repo.path / "src"
     assert ready.import_roots() == [repo.path / "src", repo.path]
     with pytest.raises(UsageProblem, match="no folder elsewhere"):
-        side(found, tree=repo.path, below=Path("elsewhere"))
+        prepare_side(found, tree=repo.path, subdirectory=Path("elsewhere"))
     copy = base(str(tmp_path), tmp_path)
-    assert side(copy, tree=tmp_path, below=Path("elsewhere")).folder == tmp_path
+    assert prepare_side(copy, tree=tmp_path, subdirectory=Path("elsewhere")).folder == tmp_path
 
 
 def test_a_python_must_run(repo: Any) -> None:
@@ -96,7 +96,7 @@ def test_a_python_must_run(repo: Any) -> None:
 
 def test_files_that_change_meanwhile_are_named(repo: Any) -> None:
     """With what to do about them; where a commit changed instead, that is said."""
-    found = source("head", None, None, here=repo.path, repository=Repository(top=repo.path))
+    found = resolve_source("head", None, None, cwd=repo.path, repository=Repository(top=repo.path))
     repo.write("notes.txt", "before")
     before, identity = found.files(), found.identity()
     for number in range(7):

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from gpubench_plugin.launchers import deferred, ended_by_signals, unheard
+from gpubench_plugin.launchers import exit_on_signals, signals_deferred, signals_ignored
 
 
 def test_a_signal_while_something_starts_is_heard_after_it() -> None:
@@ -18,7 +18,7 @@ def test_a_signal_while_something_starts_is_heard_after_it() -> None:
 
 
 def _start(done: list[str]) -> None:
-    with deferred():
+    with signals_deferred():
         signal.raise_signal(signal.SIGINT)
         done.append("started")
     done.append("never")
@@ -26,7 +26,7 @@ def _start(done: list[str]) -> None:
 
 def test_terminated_as_interrupted() -> None:
     """SIGTERM ends the work by an exception, with the exit code a shell would show."""
-    with pytest.raises(SystemExit) as caught, ended_by_signals():
+    with pytest.raises(SystemExit) as caught, exit_on_signals():
         signal.raise_signal(signal.SIGTERM)
     assert caught.value.code == 128 + signal.SIGTERM
 
@@ -35,7 +35,7 @@ def test_nohup_is_respected() -> None:
     """A terminal that closes does not end what was started to outlive it."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with ended_by_signals():
+        with exit_on_signals():
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -44,7 +44,7 @@ def test_nohup_is_respected() -> None:
 def test_cleaning_up_is_not_interrupted() -> None:
     """A second Ctrl-C changes nothing; afterwards all is as before."""
     before = signal.getsignal(signal.SIGINT)
-    with unheard():
+    with signals_ignored():
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGINT) is before

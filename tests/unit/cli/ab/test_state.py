@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import Done, Look, State
+from gpubench_plugin.cli.ab import LaunchRecord, Look, State
 from gpubench_plugin.errors import UsageProblem
 
 
@@ -15,8 +15,8 @@ def state(folder: Path) -> State:
     return State(folder=folder, asked={}, identity={"base": {"commit": "a1"}}, seed=5)
 
 
-def done(pair: int, side: str, *, attempt: int = 1, problem: str = "") -> Done:
-    return Done(
+def done(pair: int, side: str, *, attempt: int = 1, problem: str = "") -> LaunchRecord:
+    return LaunchRecord(
         pair=pair, attempt=attempt, side=side, folder="launches/1", seconds=2.0, problem=problem
     )
 
@@ -28,19 +28,19 @@ def test_what_was_added_is_read_again(tmp_path: Path) -> None:
     made.add(done(0, "head"))
     again = State.read(tmp_path)
     assert again == made
-    assert again.complete(0) == {"base": made.done[0], "head": made.done[1]}
-    assert again.seconds() == {"base": [2.0], "head": [2.0]}
+    assert again.pair_launches(0) == {"base": made.done[0], "head": made.done[1]}
+    assert again.durations() == {"base": [2.0], "head": [2.0]}
 
 
 def test_half_a_pair_is_no_pair(tmp_path: Path) -> None:
     """Launches of different attempts never stand together: they did not run side by side."""
     made = state(tmp_path)
     made.add(done(3, "base"))
-    assert made.complete(3) is None
+    assert made.pair_launches(3) is None
     made.add(done(3, "head", attempt=2))
-    assert made.complete(3) is None
+    assert made.pair_launches(3) is None
     made.add(done(3, "base", attempt=2))
-    assert made.complete(3) is not None
+    assert made.pair_launches(3) is not None
     assert made.attempts(3) == 2
 
 
@@ -49,7 +49,7 @@ def test_a_failed_launch_completes_no_pair(tmp_path: Path) -> None:
     made = state(tmp_path)
     made.add(done(1, "base"))
     made.add(done(1, "head", problem="was killed by SIGSEGV"))
-    assert made.complete(1) is None
+    assert made.pair_launches(1) is None
 
 
 def test_a_replaced_pair_is_not_complete(tmp_path: Path) -> None:
@@ -57,12 +57,12 @@ def test_a_replaced_pair_is_not_complete(tmp_path: Path) -> None:
     made = state(tmp_path)
     made.add(done(1, "base"))
     made.add(done(1, "head"))
-    made.mark_replaced(1, "base: contended")
-    assert State.read(tmp_path).complete(1) is None
+    made.supersede(1, "base: contended")
+    assert State.read(tmp_path).pair_launches(1) is None
     assert made.repeats() == 1
     made.add(done(1, "base", attempt=2))
     made.add(done(1, "head", attempt=2))
-    again = State.read(tmp_path).complete(1) or {}
+    again = State.read(tmp_path).pair_launches(1) or {}
     assert {one.attempt for one in again.values()} == {2}
     assert [one.replaced for one in made.done] == ["base: contended"] * 2 + [""] * 2
 
@@ -74,7 +74,7 @@ def test_the_first_rehearsal_is_the_one_that_counts(tmp_path: Path) -> None:
     for attempt in (2, 3):
         for side in ("base", "head"):
             made.add(done(0, side, attempt=attempt))
-    assert {one.attempt for one in (made.rehearsal() or {}).values()} == {2}
+    assert {one.attempt for one in (made.warmup_launches() or {}).values()} == {2}
 
 
 def test_a_state_of_an_earlier_version_has_taken_its_looks(tmp_path: Path) -> None:
@@ -94,16 +94,20 @@ def test_a_state_of_an_earlier_version_has_taken_its_looks(tmp_path: Path) -> No
 
 def test_what_is_asked_anew_is_remembered(tmp_path: Path) -> None:
     """So that it need not be given again when the comparison goes on once more."""
-    state(tmp_path).ask({"pairs": 30})
+    state(tmp_path).record_request({"pairs": 30})
     assert State.read(tmp_path).asked == {"pairs": 30}
 
 
 def test_only_one_process_goes_on_with_it(tmp_path: Path) -> None:
     """A second one is refused, and may when the first has ended."""
     made = state(tmp_path)
-    with made.held(), pytest.raises(UsageProblem, match="another process"), state(tmp_path).held():
+    with (
+        made.locked(),
+        pytest.raises(UsageProblem, match="another process"),
+        state(tmp_path).locked(),
+    ):
         pass
-    with made.held():
+    with made.locked():
         pass
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.cli.ab import (
-    Contender,
-    Findings,
-    Launched,
+    Capabilities,
+    LaunchOutcome,
+    LaunchSpec,
     Look,
-    Offers,
-    Order,
+    PreparedSide,
     SideName,
     Source,
     State,
-    advice,
+    Tracker,
+    next_command,
 )
 from gpubench_plugin.errors import NothingComparable, ResultsError, UsageProblem
 from gpubench_plugin.records import Run
@@ -140,9 +140,9 @@ def test_a_disturbed_pair_is_measured_again(stage: Stage) -> None:
     findings = trial.run()
     assert fake.sides == "bhhbbhhbbhhb" + "hb"
     state = State.read(stage.folder)
-    first, again = (state.both(1, attempt) or {} for attempt in (1, 2))
+    first, again = (state.attempt_launches(1, attempt) or {} for attempt in (1, 2))
     assert {one.replaced for one in first.values()} == {"base: contended"}
-    assert state.complete(1) == again
+    assert state.pair_launches(1) == again
     assert {v.launches for v in findings.comparison().verdicts} == {5}
     said = stage.output.getvalue()
     assert "pair 1 was disturbed (base: contended): it is measured again" in said
@@ -273,10 +273,10 @@ def test_the_command_that_decides_is_told(stage: Stage) -> None:
     needed = findings.pairs_needed
     assert needed is not None
     command = f"gpubench ab '--resume={stage.folder}' --pairs={needed}"
-    assert advice(state, findings, unchanged_from=5) == command
-    alike = Findings(Run(label="", results={"a": ALIKE}), Run(label="", results={"a": ALIKE}))
-    assert advice(state, alike, unchanged_from=15).endswith("--pairs=15")
-    assert advice(state, alike, unchanged_from=5) == ""
+    assert next_command(state, findings, unchanged_from=5) == command
+    alike = Tracker(Run(label="", results={"a": ALIKE}), Run(label="", results={"a": ALIKE}))
+    assert next_command(state, alike, unchanged_from=15).endswith("--pairs=15")
+    assert next_command(state, alike, unchanged_from=5) == ""
 
 
 def test_each_look_is_noted(stage: Stage) -> None:
@@ -298,7 +298,7 @@ def test_a_verdict_once_given_stays(stage: Stage) -> None:
     assert again.orders == []
 
 
-CRASH = Launched(seconds=1.0, code=-11, problem="was killed by SIGSEGV", last_lines=("boom",))
+CRASH = LaunchOutcome(seconds=1.0, code=-11, error="was killed by SIGSEGV", last_lines=("boom",))
 
 
 def test_a_failed_launch_repeats_its_pair(stage: Stage) -> None:
@@ -317,13 +317,13 @@ def test_two_failures_in_a_row_end_it(stage: Stage) -> None:
     with pytest.raises(ResultsError, match=r"2 launches in a row failed.*--resume=") as caught:
         stage.trial(fake).run()
     assert "output.txt" in str(caught.value)
-    assert State.read(stage.folder).complete(1) is not None
+    assert State.read(stage.folder).pair_launches(1) is not None
 
 
 def test_arguments_that_pytest_refuses_end_it_at_once(stage: Stage) -> None:
     """Another launch would not understand them either."""
     lines = ("usage: pytest", "ERROR: file or directory not found: nowhere")
-    refused = Launched(seconds=1.0, code=4, problem="ended", refused=True, last_lines=lines)
+    refused = LaunchOutcome(seconds=1.0, code=4, error="ended", usage_error=True, last_lines=lines)
     fake = stage.fake(clear, endings={1: refused})
     with pytest.raises(UsageProblem, match="on the base: ERROR: file or directory not found"):
         stage.trial(fake).run()
@@ -360,7 +360,7 @@ def test_code_of_the_other_side_ends_it(stage: Stage) -> None:
     base, head = (stage.contenders[name].side.tree for name in ("base", "head"))
 
     class Misled(Fake):
-        def launch(self, order: Order) -> Launched:
+        def launch(self, order: LaunchSpec) -> LaunchOutcome:
             ended = super().launch(order)
             told = {"modules": {"lib": str(head / "lib.py")}, "tests": {}}
             (order.folder / "report/1.json").write_text(json.dumps(told))
@@ -378,7 +378,7 @@ def recorded_as(
     own = "6d628c0" * 5 + "abcde"
 
     class Recorded(Fake):
-        def launch(self, order: Order) -> Launched:
+        def launch(self, order: LaunchSpec) -> LaunchOutcome:
             ended = super().launch(order)
             told = {"modules": {}, "tests": {}, "rootdir": str(stage.folder.parent / rootdir)}
             (order.folder / "report/1.json").write_text(json.dumps(told))
@@ -433,7 +433,7 @@ def test_a_rootdir_outside_of_the_tree_records_another_repository(stage: Stage) 
 
 def test_no_benchmark_is_nothing_comparable(stage: Stage) -> None:
     """Launches without a run directory leave nothing to compare."""
-    empty = Launched(seconds=1.0, code=5)
+    empty = LaunchOutcome(seconds=1.0, code=5)
     fake = stage.fake(clear, endings={1: empty, 2: empty})
     with pytest.raises(NothingComparable):
         stage.trial(fake).run()
@@ -454,8 +454,8 @@ def test_a_launch_has_a_limit_on_its_time(stage: Stage) -> None:
 def test_an_old_gpubench_gets_no_rounds(stage: Stage) -> None:
     """Where one side cannot be told, neither is."""
     for name, one in stage.contenders.items():
-        offers = Offers(python="3.11", flags=(), freezes_rounds=name == "head")
-        stage.contenders[name] = Contender(source=one.source, side=one.side, offers=offers)
+        offers = Capabilities(python="3.11", flags=(), can_fix_rounds=name == "head")
+        stage.contenders[name] = PreparedSide(source=one.source, side=one.side, offers=offers)
     fake = stage.fake(clear)
     stage.trial(fake).run()
     assert {order.rounds for order in fake.orders} == {None}

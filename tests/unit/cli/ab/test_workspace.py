@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab import Repository, workspace
+from gpubench_plugin.cli.ab import Repository, temporary_workspace
 from gpubench_plugin.launchers import TOKEN
 
 pytestmark = pytest.mark.slow
@@ -22,9 +22,9 @@ OCCUPY = """
 import os, signal, sys
 from pathlib import Path
 from gpubench_plugin.cli.ab.git import Repository
-from gpubench_plugin.cli.ab.workspaces import workspace
-repository = Repository.around(Path(sys.argv[1]))
-with workspace(repository) as space:
+from gpubench_plugin.cli.ab.workspaces import temporary_workspace
+repository = Repository.containing(Path(sys.argv[1]))
+with temporary_workspace(repository) as space:
     repository.check_out("HEAD", space.tree("base"))
     if "head" in sys.argv:
         repository.check_out("HEAD", space.tree("head"))
@@ -46,7 +46,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def repository(repo: Any) -> Repository:
-    found = Repository.around(repo.path)
+    found = Repository.containing(repo.path)
     assert found is not None
     return found
 
@@ -73,13 +73,15 @@ def killed(repo: Any) -> Path:
     """The base's tree in the workspace of a process that was killed."""
     process = occupied(repo, "head", "kill")
     out, _ = process.communicate("\n")
-    return Path(out.strip())
+    tree = Path(out.strip())
+    assert tree.is_absolute()
+    return tree
 
 
 def started_and_ended(found: Repository | None) -> list[str]:
     """What the next comparison says of what it removes."""
     lines: list[str] = []
-    with workspace(found, lines.append) as space:
+    with temporary_workspace(found, lines.append) as space:
         if found is not None:
             found.check_out("HEAD", space.tree("base"))
     return lines
@@ -90,7 +92,7 @@ def test_an_error_leaves_nothing(repo: Any, temporary: Path) -> None:
     found, before = repository(repo), registered(repo)
 
     def interrupted() -> None:
-        with workspace(found) as space:
+        with temporary_workspace(found) as space:
             for side in ("base", "head"):
                 found.check_out("HEAD", space.tree(side))
             (space.tree("base") / "left behind").write_text("x")
@@ -143,7 +145,7 @@ def test_a_workspace_that_git_cannot_forget_yet_keeps_its_token(
 def test_a_living_one_is_left_alone(repo: Any) -> None:
     """Two comparisons of one repository do not disturb each other."""
     found = repository(repo)
-    with workspace(found) as first:
+    with temporary_workspace(found) as first:
         found.check_out("HEAD", first.tree("base"))
         assert started_and_ended(found) == []
         assert repo.git("-C", str(first.tree("base")), "rev-parse", "HEAD")
@@ -153,7 +155,7 @@ def test_a_living_one_is_left_alone(repo: Any) -> None:
 def test_a_live_tree_survives_pruning_where_its_folder_is_not_there(repo: Any) -> None:
     """As another host or container sees it: its registration is locked."""
     found = repository(repo)
-    with workspace(found) as space:
+    with temporary_workspace(found) as space:
         found.check_out("HEAD", space.tree("base"))
         away = space.path.with_name("away")
         space.path.rename(away)
@@ -168,7 +170,7 @@ def test_a_live_tree_survives_pruning_where_its_folder_is_not_there(repo: Any) -
 def test_trees_of_two_processes_never_share_a_registration(repo: Any) -> None:
     """One that is free is used again: git names it after the last part of the path."""
     found = repository(repo)
-    with workspace(found) as first, workspace(found) as second:
+    with temporary_workspace(found) as first, temporary_workspace(found) as second:
         assert first.tree("base").name != second.tree("base").name
 
 
@@ -184,7 +186,7 @@ def test_a_bare_repository_between_its_trees_is_left_alone(repo: Any, tmp_path: 
     (project / "NOTES").write_text("mine")
     (project / "main/uncommitted.py").write_text("mine")
     before = everything_in(project)
-    found = Repository.around(project / "feature")
+    found = Repository.containing(project / "feature")
     assert started_and_ended(found) == []
     assert everything_in(project) == before
     assert "uncommitted.py" in repo.git("-C", str(project / "main"), "status", "--porcelain")

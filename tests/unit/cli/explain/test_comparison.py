@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import Asked, Done, Launched, SideName, State, advice, write_files
-from gpubench_plugin.cli.explain import explained_comparison
+from gpubench_plugin.cli.ab import (
+    LaunchOutcome,
+    LaunchRecord,
+    Request,
+    SideName,
+    State,
+    next_command,
+    write_files,
+)
+from gpubench_plugin.cli.explain import explain_comparison
 from gpubench_plugin.cli.explain.measurement import CURES
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.flags import DEPENDENT
@@ -32,7 +40,7 @@ def stage(tmp_path: Path) -> Stage:
 
 def begun(stage: Stage, **asked: object) -> State:
     state = stage.state()
-    state.asked = Asked(here=stage.folder, base="main", **asked).to_json()
+    state.asked = Request(here=stage.folder, base="main", **asked).to_json()
     state.write()
     return state
 
@@ -43,8 +51,8 @@ def test_each_look_is_taken_again_by_the_same_judge(stage: Stage) -> None:
     write_files(stage.folder, findings.comparison("12 launches"))
     verdicts = {(v.id, v.metric): v for v in findings.comparison().verdicts}
 
-    decided = explained_comparison(stage.folder, "slow")
-    still_open = explained_comparison(stage.folder, "loud")
+    decided = explain_comparison(stage.folder, "slow")
+    still_open = explain_comparison(stage.folder, "loud")
 
     assert [look.pairs for look in decided.looks] == [5]
     assert [look.pairs for look in still_open.looks] == [5, 10]
@@ -59,12 +67,12 @@ def test_each_look_is_taken_again_by_the_same_judge(stage: Stage) -> None:
 
 def test_launches_stand_in_the_order_of_time_and_what_is_not_judged_is_named(stage: Stage) -> None:
     """Neither the rehearsal nor a pair with a launch that failed is among them."""
-    killed = Launched(seconds=1.0, code=-11, problem="was killed by SIGSEGV")
+    killed = LaunchOutcome(seconds=1.0, code=-11, error="was killed by SIGSEGV")
     fake = stage.fake(clear, endings={6: killed})
     findings = stage.trial(fake, begun(stage)).run()
     write_files(stage.folder, findings.comparison())
 
-    about = explained_comparison(stage.folder, "slow")
+    about = explain_comparison(stage.folder, "slow")
 
     sides = "".join(point.role[0] for point in about.points)
     assert sides == (fake.sides[2:4] + fake.sides[6:])[: len(sides)]
@@ -90,7 +98,7 @@ def test_a_disturbed_pair_that_was_measured_again_is_not_judged(stage: Stage) ->
     ]
     state.write()
 
-    about = explained_comparison(stage.folder, "slow")
+    about = explain_comparison(stage.folder, "slow")
 
     assert len(about.points) == 10
     assert about.unused == tuple(
@@ -104,9 +112,9 @@ def test_a_comparison_that_has_not_ended_says_what_it_has_and_how_to_go_on(stage
     state = begun(stage, pairs=5)
     findings = stage.trial(stage.fake(loud), state, pairs=5).run()
 
-    about = explained_comparison(stage.folder, "loud")
+    about = explain_comparison(stage.folder, "loud")
 
-    command = advice(state, findings, Asked(here=stage.folder, base="main").unchanged_from)
+    command = next_command(state, findings, Request(here=stage.folder, base="main").unchanged_from)
     assert [one.command for one in about.advice if one.command] == [*filter(None, [command])]
     assert about.subject.endswith("not ended: these are its verdicts so far")
     assert {verdict.kind for verdict in about.verdicts} == {"inconclusive"}
@@ -123,7 +131,7 @@ def test_a_comparison_without_a_look_says_so_and_how_to_go_on(stage: Stage) -> N
     del state.done[6:]
     state.write()
 
-    about = explained_comparison(stage.folder, "loud")
+    about = explain_comparison(stage.folder, "loud")
 
     assert (about.verdicts, len(about.points)) == ((), 4)
     assert about.subject.endswith("2 pairs of launches, not ended: no look was taken yet")
@@ -139,7 +147,7 @@ def test_a_doubt_that_most_launches_raise_is_advised_on(stage: Stage) -> None:
     flags = dict.fromkeys(range(3, 13), ("dependent",))
     stage.trial(stage.fake(loud, flags=flags), begun(stage, pairs=5), pairs=5).run()
 
-    about = explained_comparison(stage.folder, "loud")
+    about = explain_comparison(stage.folder, "loud")
 
     assert about.advice[-1].text == f"dependent (10 of 10 launches): {CURES[DEPENDENT]}"
 
@@ -150,11 +158,11 @@ def test_looks_and_replaced_pairs_are_those_of_the_comparison(stage: Stage) -> N
     stage.trial(stage.fake(loud, flags=flags), begun(stage, pairs=5), pairs=5).run()
     state = State.read(stage.folder)
     more = {"pairs": 10, "unchanged_from": 15}
-    state.ask(Asked(here=stage.folder, base="main", **more).to_json())
+    state.record_request(Request(here=stage.folder, base="main", **more).to_json())
     findings = stage.trial(stage.fake(loud), state, **more).run()
     write_files(stage.folder, findings.comparison())
 
-    about, decided = (explained_comparison(stage.folder, name) for name in ("loud", "same"))
+    about, decided = (explain_comparison(stage.folder, name) for name in ("loud", "same"))
 
     assert [look.pairs for look in about.looks] == [5, 10]
     assert [look.pairs for look in decided.looks] == [5]
@@ -171,7 +179,7 @@ def test_the_limit_is_the_command_lines_where_it_gave_one(stage: Stage) -> None:
     findings = stage.trial(stage.fake(clear), state, limits=limits).run()
     write_files(stage.folder, findings.comparison())
 
-    about = explained_comparison(stage.folder, "slow")
+    about = explain_comparison(stage.folder, "slow")
 
     assert about.limits["step_time_min_s"] == "given with --limit"
     assert about.looks[-1].verdicts[0].limit == "40%"
@@ -181,17 +189,17 @@ def test_bad_input_is_one_message(stage: Stage) -> None:
     """No such benchmark, nothing measured yet, and files that are gone or broken."""
     begun(stage)
     with pytest.raises(UsageProblem, match="nothing was measured on both sides yet"):
-        explained_comparison(stage.folder, "slow")
+        explain_comparison(stage.folder, "slow")
     state = begun(stage)
     stage.trial(stage.fake(clear), state).run()
     with pytest.raises(UsageProblem, match=r"has 'slwo' in it .did you mean 't::slow'"):
-        explained_comparison(stage.folder, "slwo")
-    launch: Done = state.done[-1]
+        explain_comparison(stage.folder, "slwo")
+    launch: LaunchRecord = state.done[-1]
     run = stage.folder / launch.folder / launch.run
     (run / "summary.json").write_text("{")
     with pytest.raises(ResultsError, match=r"summary\.json"):
-        explained_comparison(stage.folder, "slow")
+        explain_comparison(stage.folder, "slow")
     (stage.folder / "state.json").write_text('{"schema_version": 99}')
     with pytest.raises(UsageProblem, match=r"state\.json: schema_version 99") as problem:
-        explained_comparison(stage.folder, "slow")
+        explain_comparison(stage.folder, "slow")
     assert "--resume" not in str(problem.value)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from gpubench_plugin.cli.explain import explained_measurement
+from gpubench_plugin.cli.explain import explain_measurement
 from gpubench_plugin.cli.explain.measurement import CURES
-from gpubench_plugin.flags import DOUBTS, MEANINGS
+from gpubench_plugin.flags import DOUBTFUL_FLAGS, MEANINGS
 from gpubench_plugin.records import Launch, Measurement, Metric, Samples
 from gpubench_plugin.reports import ASCII
 
@@ -26,9 +26,7 @@ SAMPLES = Samples(
 
 def test_a_number_rests_on_its_rounds_and_its_warm_up(measured: Callable[..., Measurement]) -> None:
     """In the order of time; without an interval it says that there are too few."""
-    about = explained_measurement(
-        "r1", measured(samples=SAMPLES, flags=("drifting",)), glyphs=ASCII
-    )
+    about = explain_measurement("r1", measured(samples=SAMPLES, flags=("drifting",)), glyphs=ASCII)
 
     assert [point.values["step_time_s"] for point in about.points] == [0.011, 0.012]
     assert about.subject == "run r1: measured, compared with nothing"
@@ -47,7 +45,7 @@ def test_of_several_launches_each_is_a_dot(measured: Callable[..., Measurement])
     step = Metric(name="step_time_s", value=0.01, unit="s", better="lower")
     launch = Launch(samples=None, metrics={"step_time_s": step}, flags=("contended",))
 
-    about = explained_measurement("r1", measured(per_launch=(launch, launch)), glyphs=ASCII)
+    about = explain_measurement("r1", measured(per_launch=(launch, launch)), glyphs=ASCII)
 
     assert (about.noun, len(about.points)) == ("launch", 2)
     assert about.points[0].flags == ("contended",)
@@ -60,13 +58,13 @@ def test_what_was_not_measured_has_its_outcome_and_no_numbers(
     """The reason is the record's."""
     skipped = measured(outcome="skipped", reason="no GPU", samples=None, metrics={})
 
-    about = explained_measurement("r1", skipped, glyphs=ASCII)
+    about = explain_measurement("r1", skipped, glyphs=ASCII)
 
     assert about.subject == "run r1: skipped: no GPU, compared with nothing"
     assert (about.points, about.facts, about.advice) == ((), (), ())
 
 
-@pytest.mark.parametrize("doubt", DOUBTS)
+@pytest.mark.parametrize("doubt", DOUBTFUL_FLAGS)
 def test_every_doubt_has_a_cure(doubt: str) -> None:
     """One line each."""
     assert CURES[doubt]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.cli.explain import explained_run
+from gpubench_plugin.cli.explain import explain_run
 from gpubench_plugin.compare.baselines import Baselines, Resolver
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.records import Comparison, Difference, Verdict
@@ -47,7 +47,7 @@ def explained(results: Path, base: str, verdict: Verdict = REGRESSED) -> Explana
         notes=("a note",),
     )
     json_files.write_text(directory.verdicts, verdicts.to_text([comparison]))
-    return explained_run(
+    return explain_run(
         StoredRun(directory).run(),
         verdicts.read(directory.verdicts),
         MLP,

@@ -13,9 +13,9 @@ from gpubench_plugin.compare.baselines import (
     Acceptance,
     Change,
     from_text,
-    merged,
-    replaced,
-    replayed,
+    merge,
+    previous_baseline,
+    replay,
     to_text,
 )
 from gpubench_plugin.errors import ResultsError
@@ -47,34 +47,34 @@ def test_merging_does_not_depend_on_order_or_number() -> None:
     for _ in range(200):
         common = [any_change(chance) for _ in range(3)]
         copies = [
-            replayed("main", [*common, *(any_change(chance) for _ in range(chance.randrange(4)))])
+            replay("main", [*common, *(any_change(chance) for _ in range(chance.randrange(4)))])
             for _ in range(3)
         ]
         every = {change for copy in copies for change in copy.changes}
         results = set()
         for one, two, three in permutations(copies):
-            both = merged(one, two)
-            assert both.overruled == merged(two, one).overruled
-            assert merged(both.baseline, one).baseline == both.baseline
-            assert merged(both.baseline, one).overruled == {}
-            results.add(repr(merged(both.baseline, three).baseline))
+            both = merge(one, two)
+            assert both.superseded == merge(two, one).superseded
+            assert merge(both.baseline, one).baseline == both.baseline
+            assert merge(both.baseline, one).superseded == {}
+            results.add(repr(merge(both.baseline, three).baseline))
         assert len(results) == 1
-        assert {*replayed("main", every).changes} == every
-        assert repr(replayed("main", every)) in results
+        assert {*replay("main", every).changes} == every
+        assert repr(replay("main", every)) in results
 
 
 def test_what_is_done_to_a_removed_baseline_starts_anew() -> None:
     """An acceptance of it counts for nothing; when it is set again, older levels are gone."""
     changes = [change(1, "set"), change(2, "accept", benchmark="t", reason="r")]
-    baseline = replayed("main", [*changes, change(3, "remove")])
+    baseline = replay("main", [*changes, change(3, "remove")])
     assert (baseline.removed, baseline.runs, baseline.acceptances) == (True, (), {})
     late = change(4, "accept", benchmark="t", reason="r")
-    assert replayed("main", [*baseline.changes, late]).acceptances == {}
-    again = replayed("main", [*baseline.changes, late, change(5, "set", "new")])
+    assert replay("main", [*baseline.changes, late]).acceptances == {}
+    again = replay("main", [*baseline.changes, late, change(5, "set", "new")])
     assert (again.removed, again.runs, again.acceptances) == (False, ("new",), {})
-    assert replaced(again) is None
-    other = replayed("main", [*again.changes, change(6, "set", "newer")])
-    assert replaced(other) == again
+    assert previous_baseline(again) is None
+    other = replay("main", [*again.changes, change(6, "set", "newer")])
+    assert previous_baseline(other) == again
 
 
 def test_a_file_of_version_1_is_read_as_it_was_meant() -> None:
@@ -122,14 +122,14 @@ def test_a_file_that_somebody_wrote_into_is_refused(change: Any, said: str) -> N
         benchmark="t",
         reason="r",
     )
-    document = json.loads(to_text(replayed("main", [first, then])))
+    document = json.loads(to_text(replay("main", [first, then])))
     with pytest.raises(ResultsError, match=said):
         from_text(json.dumps({**document, **change}), "here")
 
 
 def test_an_acceptance_names_one_benchmark_and_one_run() -> None:
     """Without them there is nothing to accept."""
-    document = json.loads(to_text(replayed("main", [change(1, "set")])))
+    document = json.loads(to_text(replay("main", [change(1, "set")])))
     entry = {**document["changes"][0], "action": "accept"}
     for wrong in ({"runs": []}, {"runs": ["a", "b"], "benchmark": "t"}, {"benchmark": ""}):
         changes = [*document["changes"], {**entry, **wrong}]
@@ -152,4 +152,4 @@ def test_acceptances_are_those_of_the_last_changes() -> None:
     changes = [change(1, "set")]
     changes += [change(n, "accept", f"r{n}", benchmark="t", reason=f"{n}") for n in (2, 3)]
     expected = Acceptance(benchmark="t", run="r3", time=changes[2].time, reason="3")
-    assert replayed("main", reversed(changes)).acceptances == {"t": expected}
+    assert replay("main", reversed(changes)).acceptances == {"t": expected}

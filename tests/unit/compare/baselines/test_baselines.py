@@ -49,10 +49,10 @@ def at(day: int) -> str:
 def test_a_baseline_is_read_as_it_was_set(tmp_path: Path) -> None:
     """Pins stand in the order of time, each once; who reads it anew reads the same."""
     made = Baselines(tmp_path, now=Clock(at(1))).set(
-        "main", [LATER, RUN, RUN], branch="main", reason="the release", forced=["it was dirty"]
+        "main", [LATER, RUN, RUN], branch="main", reason="the release", overridden=["it was dirty"]
     )
     assert made.runs == (RUN, LATER)
-    assert made.kept == {RUN, LATER}
+    assert made.protected_runs == {RUN, LATER}
     again = Baselines(tmp_path)
     assert again.get("main") == made
     assert again.names() == ("main",)
@@ -68,7 +68,7 @@ def test_every_change_is_kept_with_time_and_reason(tmp_path: Path) -> None:
     baselines.set("main", [RUN], branch="main")
     accepted = baselines.accept("main", LATER, "test_a.py::test", reason="meant")
     assert accepted.acceptances["test_a.py::test"].run == LATER
-    assert accepted.kept == {RUN, LATER}
+    assert accepted.protected_runs == {RUN, LATER}
     assert baselines.set("main", [RUN], branch=None).acceptances == accepted.acceptances
     assert baselines.set("main", [LATER], branch=None, reset_accepted=True).acceptances == {}
     baselines.remove("main", reason="over")
@@ -111,7 +111,7 @@ def test_an_acceptance_needs_a_reason_and_a_baseline(tmp_path: Path) -> None:
     with pytest.raises(UsageProblem, match="--reason"):
         baselines.accept("main", RUN, "x", reason=" \n")
     with pytest.raises(UsageProblem, match="did you mean 'main'"):
-        baselines.expect("mian")
+        baselines.require("mian")
 
 
 def test_the_only_baseline_need_not_be_named(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_broken_file_is_refused_and_listed(tmp_path: Path, text: str, said: st
     for ask in (
         lambda: baselines.get("main"),
         lambda: baselines.set("main", [RUN], branch=None),
-        baselines.kept_runs,
+        baselines.pinned,
     ):
         with pytest.raises(ResultsError, match=said):
             ask()
@@ -165,10 +165,10 @@ def test_a_stray_file_is_left_out_and_named(tmp_path: Path) -> None:
     stray.write_bytes((folder / "main.json").read_bytes())
     baselines = Baselines(tmp_path)
     assert baselines.names() == ("main",)
-    assert baselines.kept_runs() == {RUN: ("main",)}
-    assert baselines.slip("brandnew") == ""
+    assert baselines.pinned() == {RUN: ("main",)}
+    assert baselines.typo_message("brandnew") == ""
     with pytest.raises(UsageProblem, match=r"'man' .did you mean 'main'"):
-        baselines.expect("man")
+        baselines.require("man")
     assert baselines.notes == [f"{stray} is left out: no baseline can be called 'main copy'"]
 
 
@@ -176,14 +176,14 @@ def test_a_name_that_was_removed_is_no_slip(tmp_path: Path) -> None:
     """Somebody has used it: it is missing, and not misspelt."""
     baselines = Baselines(tmp_path)
     baselines.set("main", [RUN], branch=None)
-    assert "did you mean 'main'" in baselines.slip("mian")
+    assert "did you mean 'main'" in baselines.typo_message("mian")
     baselines.set("mian", [RUN], branch=None)
     baselines.remove("mian")
-    assert baselines.slip("mian") == ""
+    assert baselines.typo_message("mian") == ""
     with Registry.open("", tmp_path) as registry:
         Baselines(tmp_path, registry).names()
         (tmp_path / "baselines" / "mian.json").unlink()
-        assert Baselines(tmp_path, registry).slip("mian") == ""
+        assert Baselines(tmp_path, registry).typo_message("mian") == ""
 
 
 def test_who_set_what_another_machine_removed_is_told_once(tmp_path: Path) -> None:
@@ -198,14 +198,14 @@ def test_who_set_what_another_machine_removed_is_told_once(tmp_path: Path) -> No
         # Both act without the registry, which then returns.
         Baselines(here, now=Clock(at(3))).set("main", [LATER], branch="main")
         Baselines(there, now=Clock(at(4))).remove("main")
-        assert Baselines(here, one).stands("main")
+        assert Baselines(here, one).exists("main")
         merging = Baselines(there, other)
-        assert not merging.stands("main")
+        assert not merging.exists("main")
         assert f"setting it to {LATER} does not count" in merging.notes[0]
 
-        assert Baselines(here).stands("main")
+        assert Baselines(here).exists("main")
         late = Baselines(here, one)
-        late.slip("other")
+        late.typo_message("other")
         assert late.notes == []
         assert late.names() == ()
         late.get("main")
@@ -235,7 +235,7 @@ def test_a_file_that_cannot_catch_up_is_said(
 
         monkeypatch.setattr("gpubench_plugin.environment.json_files.write_text", full)
         baselines = Baselines(tmp_path, registry)
-        assert {*baselines.expect("main").acceptances} == {"test"}
+        assert {*baselines.require("main").acceptances} == {"test"}
         (note,) = baselines.notes
         assert "main.json lacks what others changed: " in note
         assert "No space left" in note
@@ -260,7 +260,7 @@ def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(max_workers=8) as pool:
         list(pool.map(accept, names))
-    assert set(Baselines(tmp_path).expect("main").acceptances) == {*names}
+    assert set(Baselines(tmp_path).require("main").acceptances) == {*names}
     assert [path.name for path in (tmp_path / "baselines").iterdir()] == ["main.json"]
 
 
@@ -279,8 +279,8 @@ def test_machines_share_baselines_through_the_registry(tmp_path: Path) -> None:
         # The other machine's clock is behind, its change comes later all the same.
         changed = second.accept("main", LATER, "test", reason="meant")
         assert changed.changed == "2026-01-03T00:00:00.000001Z"
-        assert first.expect("main") == changed
-        assert first.kept_runs() == {RUN: ("main",), LATER: ("main",)}
+        assert first.require("main") == changed
+        assert first.pinned() == {RUN: ("main",), LATER: ("main",)}
         second.remove("main")
         assert first.get("main") is None
         assert first.names() == ()
@@ -344,7 +344,7 @@ def test_a_missing_baseline_is_set_and_a_standing_one_left(tmp_path: Path) -> No
     baselines = Baselines(tmp_path)
     first = baselines.set("main", [RUN], branch="main", if_missing=True)
     assert baselines.set("main", [LATER], branch=None, if_missing=True) == first
-    assert Baselines(tmp_path).expect("main") == first
+    assert Baselines(tmp_path).require("main") == first
     baselines.remove("main")
     assert baselines.set("main", [LATER], branch=None, if_missing=True).runs == (LATER,)
 
@@ -358,7 +358,7 @@ def test_only_one_of_many_at_once_sets_a_missing_baseline(tmp_path: Path) -> Non
 
     with ThreadPoolExecutor(max_workers=8) as pool:
         assert len(set(pool.map(pin, range(16)))) == 1
-    assert len(Baselines(tmp_path).expect("main").changes) == 1
+    assert len(Baselines(tmp_path).require("main").changes) == 1
 
 
 def test_nothing_is_set_where_nobody_knows_whether_it_is_missing(tmp_path: Path) -> None:
@@ -369,11 +369,11 @@ def test_nothing_is_set_where_nobody_knows_whether_it_is_missing(tmp_path: Path)
     ):
         with pytest.raises(RegistryError, match="'main' is not known: nobody answers"):
             baselines.set("main", [RUN], branch=None, if_missing=True)
-        for ask in (baselines.expect, baselines.stands, baselines.remove):
+        for ask in (baselines.require, baselines.exists, baselines.remove):
             with pytest.raises(RegistryError, match="'main' is not known: nobody answers"):
                 ask("main")
     assert not (tmp_path / "baselines" / "main.json").exists()
     Baselines(tmp_path).set("main", [RUN], branch=None)
     known = Baselines(tmp_path, unanswered="nobody answers")
-    assert known.stands("main")
+    assert known.exists("main")
     assert known.set("main", [LATER], branch=None, if_missing=True).runs == (RUN,)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.compare import value_of
-from gpubench_plugin.compare.baselines import Past, Point, courses
+from gpubench_plugin.compare.baselines import Point, ResultHistory, trend_segments
 from gpubench_plugin.records import Launch, Metric, Work
 from gpubench_plugin.reports import UNICODE
-from gpubench_plugin.reports.trend import course_lines, courses_as_csv, courses_as_json
+from gpubench_plugin.reports.trend import history_csv, history_json, history_lines
 from gpubench_plugin.results import StoredRun
 from gpubench_plugin.results.registry import Registry
 from tests.support.runs_builder import MLP, measurement, write_run
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gpubench_plugin.compare.baselines.trend import Course
+    from gpubench_plugin.compare.baselines.trend import TrendSegment
 
 
 def points(values: list[float], fingerprint: str = "a", first: int = 0) -> list[Point]:
@@ -46,7 +46,7 @@ def noisy(level: float, count: int, seed: int) -> list[float]:
 
 def test_a_new_level_is_named_with_its_size() -> None:
     """Both levels are medians; the run is the first of the new level."""
-    (course,) = courses(points([*noisy(1.0, 20, 1), *noisy(1.06, 20, 2)]))
+    (course,) = trend_segments(points([*noisy(1.0, 20, 1), *noisy(1.06, 20, 2)]))
     (change,) = course.changes
     assert change.index == 20
     assert change.point.run_id == "run020"
@@ -56,26 +56,26 @@ def test_a_new_level_is_named_with_its_size() -> None:
 def test_one_level_has_no_change() -> None:
     """Neither has a short course, nor one of zeros."""
     for values in (noisy(1.0, 40, 3), [1.0, 2.0], [0.0] * 20):
-        (course,) = courses(points(values))
+        (course,) = trend_segments(points(values))
         assert course.changes == ()
 
 
 def test_machines_stand_apart_the_latest_last() -> None:
     """A change of the machine is no change of level."""
     parts = (points([1.0] * 10, "a"), points([2.0] * 10, "b", 10), points([1.0], "a", 20))
-    found = courses([point for part in parts for point in part])
+    found = trend_segments([point for part in parts for point in part])
     assert [(course.fingerprint, len(course.points)) for course in found] == [("b", 10), ("a", 11)]
     assert [course.changes for course in found] == [(), ()]
-    assert courses([]) == []
+    assert trend_segments([]) == []
 
 
-def _courses_of(written: Sequence[Path], results: Path, stored: bool) -> list[Course]:
+def _courses_of(written: Sequence[Path], results: Path, stored: bool) -> list[TrendSegment]:
     """The courses of the step time over the runs `written` to `results`, none left out."""
     with Registry.open("", results) if stored else nullcontext() as registry:
         for directory in written if registry is not None else ():
             registry.ingest(directory)
-        past = Past(results, registry, "")
-        found = courses(past.points(MLP, "step_time_s", branch="main", limit=9))
+        past = ResultHistory(results, registry, "")
+        found = trend_segments(past.points(MLP, "step_time_s", branch="main", limit=9))
     assert past.notes == []
     return found
 
@@ -103,14 +103,14 @@ def test_amounts_of_work_stand_apart(tmp_path: Path, stored: bool) -> None:
     assert runs == [[2, 3], [0, 1, 4]]
     assert [course.work for course in found] == [{"samples": 16.0}, {"samples": 8.0}]
     assert len({course.fingerprint for course in found}) == 1
-    shown = "\n".join(course_lines(MLP, "step_time_s", found, 100, UNICODE))
+    shown = "\n".join(history_lines(MLP, "step_time_s", found, 100, UNICODE))
     assert "configuration or work 1 of 2" in shown
     assert "; samples=16)" in shown
-    assert [one["work"] for one in courses_as_json(MLP, "step_time_s", found)["series"]] == [
+    assert [one["work"] for one in history_json(MLP, "step_time_s", found)["series"]] == [
         {"samples": 16.0},
         {"samples": 8.0},
     ]
-    last = [row.rpartition(",")[2] for row in courses_as_csv(found).splitlines()]
+    last = [row.rpartition(",")[2] for row in history_csv(found).splitlines()]
     assert last == ["work", *2 * ["samples=16"], *3 * ["samples=8"]]
 
 
@@ -120,8 +120,8 @@ def test_what_a_training_to_a_target_took_parts_no_course(tmp_path: Path) -> Non
     for number in range(2):
         made = measurement(work=Work(samples=8.0 + number), metrics=target)
         write_run(tmp_path, number, [made])
-    points = Past(tmp_path, None, "").points(MLP, "step_time_s", branch="main", limit=9)
-    assert [len(course.points) for course in courses(points)] == [2]
+    points = ResultHistory(tmp_path, None, "").points(MLP, "step_time_s", branch="main", limit=9)
+    assert [len(course.points) for course in trend_segments(points)] == [2]
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -147,7 +147,7 @@ def test_each_step_time_has_its_own_course_and_one_of_them_is_judged(
     with Registry.open("", tmp_path) if stored else nullcontext() as registry:
         if registry is not None:
             registry.ingest(directory)
-        past = Past(tmp_path, registry, "")
+        past = ResultHistory(tmp_path, registry, "")
         values = {
             name: [(p.value, p.unit) for p in past.points(MLP, name, branch="main", limit=9)]
             for name in whole

@@ -9,7 +9,7 @@ import pytest
 from gpubench_plugin.compare import WINDOW
 from gpubench_plugin.compare.baselines import LaterRuns
 from gpubench_plugin.results import StoredRun
-from gpubench_plugin.results.registry import Reachable, Registry
+from gpubench_plugin.results.registry import Connection, Registry
 from tests.support.runs_builder import MLP, measurement, run_id, write_run
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 def later(registry: Registry, *head: Measurement, number: int = 99) -> list[str]:
     """The ids of the runs from the first one on that are found for such a head."""
     judged = StoredRun(write_run(registry.results_dir, number, head)).run()
-    reached = Reachable(registry=registry, note="")
-    runs = LaterRuns(registry.results_dir, reached, branch="main", head=judged, skipped=())
+    reached = Connection(registry=registry, note="")
+    runs = LaterRuns(registry.results_dir, reached, branch="main", head=judged, excluded_ids=())
     return [run.run_id for run in runs.since(run_id(0), [MLP])]
 
 

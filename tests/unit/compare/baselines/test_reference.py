@@ -243,7 +243,7 @@ def test_all_samples_of_a_baseline_are_known_as_what_it_rests_on(tmp_path: Path,
     store(tmp_path, url)
     Baselines(tmp_path).set("main", [run_id(2)], branch="main")
     baselines = Baselines(tmp_path)
-    known = [baselines.expect("main")]
+    known = [baselines.require("main")]
     with Resolver(url, tmp_path, tmp_path) as resolver:
         found = resolver.rested_on(known)
     assert found == {run_id(number): "main" for number in range(2, 23)}
@@ -254,7 +254,7 @@ def test_a_name_that_a_silent_registry_may_know_is_not_called_unknown(tmp_path: 
     found = look_up(tmp_path, url=DOWN)
     assert (found.kind, len(found.notes)) == ("missing", 1)
     assert found.notes[0].startswith("whether there is a baseline 'main' is not known: the regis")
-    assert found.unanswered in found.notes[0]
+    assert found.registry_error in found.notes[0]
     assert "hunter2" not in found.notes[0]
 
 
@@ -264,7 +264,7 @@ def test_a_run_that_a_silent_registry_may_have_is_no_bad_usage(tmp_path: Path) -
         look_up(tmp_path, run_id(0), url=DOWN)
     Baselines(tmp_path).set("main", [run_id(0)], branch=None)
     found = look_up(tmp_path, url=DOWN)
-    assert found.unanswered
+    assert found.registry_error
     assert "gone" not in found.notes[0]
     assert "whether the registry has it is not known" in found.notes[0]
 

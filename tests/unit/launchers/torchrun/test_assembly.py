@@ -3,13 +3,15 @@ from __future__ import annotations
 from torch import distributed as dist
 
 from gpubench_plugin.distributed import World
-from gpubench_plugin.launchers.torchrun import Assembly, wait_until
+from gpubench_plugin.launchers.torchrun import OutcomeExchange, wait_until
 
 
-def ranks(size: int) -> list[Assembly]:
+def ranks(size: int) -> list[OutcomeExchange]:
     """The ranks of one world, around a store in memory."""
     store = dist.HashStore()
-    return [Assembly(World(rank=rank, size=size, local_size=size), store) for rank in range(size)]
+    return [
+        OutcomeExchange(World(rank=rank, size=size, local_size=size), store) for rank in range(size)
+    ]
 
 
 def test_root_counts_who_has_ended_and_reads_what_they_told() -> None:
@@ -17,13 +19,13 @@ def test_root_counts_who_has_ended_and_reads_what_they_told() -> None:
     root, one, two = ranks(3)
 
     assert root.ended(1) == (0, 0)
-    two.post(1, {"said": "failed"}, failed=True)
+    two.publish_outcome(1, {"said": "failed"}, failed=True)
     assert root.ended(1) == (1, 1)
-    assert root.posts(1) == {2: {"said": "failed"}}
-    root.post(1, {"said": "root"}, failed=False)
-    one.post(1, {"said": "passed"}, failed=False)
+    assert root.records(1) == {2: {"said": "failed"}}
+    root.publish_outcome(1, {"said": "root"}, failed=False)
+    one.publish_outcome(1, {"said": "passed"}, failed=False)
     assert root.ended(1) == (3, 1)
-    assert list(root.posts(1).values()) == [
+    assert list(root.records(1).values()) == [
         {"said": "root"},
         {"said": "passed"},
         {"said": "failed"},
@@ -37,8 +39,8 @@ def test_verdict_reaches_all_and_the_test_before_is_forgotten() -> None:
 
     for number in range(1, 6):
         for rank in (root, one):
-            rank.begin(number)
-            rank.post(number, {}, failed=True)
+            rank.announce_arrival(number)
+            rank.publish_outcome(number, {}, failed=True)
         root.mark(f"{number}/root")
         one.give_up(number, "why")
         assert one.verdict(number) is None
@@ -52,11 +54,11 @@ def test_verdict_reaches_all_and_the_test_before_is_forgotten() -> None:
 def test_rank_that_gives_up_says_why() -> None:
     """Rank zero can tell one that waited in vain from one that died."""
     root, one = ranks(2)
-    assert root.given_up(3) == ""
+    assert root.give_up_reason(3) == ""
 
     one.give_up(3, "did not end within 1 s")
 
-    assert root.given_up(3) == "did not end within 1 s"
+    assert root.give_up_reason(3) == "did not end within 1 s"
 
 
 def test_leaving_waits_for_nobody_for_ever() -> None:
@@ -73,25 +75,25 @@ def test_test_begins_once_all_have_come_to_it() -> None:
     """Until then it is known who has not."""
     root, one, two = ranks(3)
     for rank in (root, one, two):
-        rank.begin(0)
+        rank.announce_arrival(0)
 
-    two.begin(4)
+    two.announce_arrival(4)
 
-    assert (root.all_began(0), root.all_began(4)) == (True, False)
-    assert root.absent(4) == [0, 1]
+    assert (root.all_arrived(0), root.all_arrived(4)) == (True, False)
+    assert root.missing_ranks(4) == [0, 1]
 
 
 def test_rank_that_leaves_says_why_once() -> None:
     """What it said itself counts, not what others find of it later."""
     root, one = ranks(2)
-    assert not root.has_parted()
-    assert root.parted() == ""
+    assert not root.has_departed()
+    assert root.departed_text() == ""
 
-    one.part(1, "stopping after 1 failures")
-    root.part(1, "it exited with 0")
+    one.announce_departure(1, "stopping after 1 failures")
+    root.announce_departure(1, "it exited with 0")
 
-    assert root.has_parted()
-    assert root.parted() == "rank 1 left the session: stopping after 1 failures"
+    assert root.has_departed()
+    assert root.departed_text() == "rank 1 left the session: stopping after 1 failures"
 
 
 def test_waiting_asks_until_it_is_true_or_time_is_up() -> None:

@@ -10,7 +10,7 @@ from torch import distributed as dist
 
 from gpubench_plugin.distributed import World
 from gpubench_plugin.launchers import signals
-from gpubench_plugin.launchers.torchrun import Assembly
+from gpubench_plugin.launchers.torchrun import OutcomeExchange
 from gpubench_plugin.launchers.torchrun.follower import Follower
 
 if TYPE_CHECKING:
@@ -21,19 +21,21 @@ if TYPE_CHECKING:
 @pytest.fixture
 def ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Iterator[tuple[Assembly, Follower]]:
+) -> Iterator[tuple[OutcomeExchange, Follower]]:
     """Rank zero's view of two ranks, and the other one."""
     monkeypatch.setattr(signals, "die_with_parent", lambda: None)
     store = dist.HashStore()
-    root, other = (Assembly(World(rank=rank, size=2, local_size=2), store) for rank in range(2))
+    root, other = (
+        OutcomeExchange(World(rank=rank, size=2, local_size=2), store) for rank in range(2)
+    )
     follower = Follower(request.session, 1)
     with (tmp_path / "rank-1.log").open("w") as log:
-        follower.meet(other, tmp_path / "nowhere", log)
+        follower.connect(other, tmp_path / "nowhere", log)
         yield root, follower
         follower.close()
 
 
-def test_a_rank_leaves_once_rank_zero_has_written(ranks: tuple[Assembly, Follower]) -> None:
+def test_a_rank_leaves_once_rank_zero_has_written(ranks: tuple[OutcomeExchange, Follower]) -> None:
     """The store may go with the first that leaves, and torchrun ends all once one is gone."""
     root, follower = ranks
     order: list[str] = []
@@ -52,14 +54,14 @@ def test_a_rank_leaves_once_rank_zero_has_written(ranks: tuple[Assembly, Followe
 
 
 def test_a_rank_whose_session_broke_off_waits_for_nobody(
-    ranks: tuple[Assembly, Follower], monkeypatch: pytest.MonkeyPatch
+    ranks: tuple[OutcomeExchange, Follower], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rank zero may be stuck, and never write."""
     _, follower = ranks
-    follower.over = "rank 0 did not end"
+    follower.end_reason = "rank 0 did not end"
 
     def waits(_: Any) -> None:
         pytest.fail("it waits")
 
-    monkeypatch.setattr(Assembly, "wait_until_written", waits)
+    monkeypatch.setattr(OutcomeExchange, "wait_until_written", waits)
     follower.leave()

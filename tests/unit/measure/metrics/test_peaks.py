@@ -61,7 +61,7 @@ def test_a_type_the_device_lacks_has_no_peak(device_name: str, dtype: str) -> No
 
 
 @pytest.mark.parametrize("device", peaks.DEVICES, ids=lambda device: device.name.pattern)
-def test_every_peak_has_its_source_and_no_sparsity(device: peaks.Device) -> None:
+def test_every_peak_has_its_source_and_no_sparsity(device: peaks.DeviceLimits) -> None:
     """Figures come from the vendor; halving the width of a type at most doubles the tensor peak.
 
     A figure "with sparsity" among dense ones would break that.

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.flags import DOUBTS, NOTES
+from gpubench_plugin.flags import DOUBTFUL_FLAGS, NOTES
 from gpubench_plugin.measure.metrics.ranks import pipeline
 
 if TYPE_CHECKING:
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 FACTS = {"one_process_s": 1.1, "ideal_speed_up": 1.6}
 
 
-@pytest.mark.parametrize("flag", [*DOUBTS, *NOTES])
+@pytest.mark.parametrize("flag", [*DOUBTFUL_FLAGS, *NOTES])
 def test_a_pipeline_in_doubt_has_no_speed_up(
     observe: Callable[..., Observation], sampled: Callable[..., Samples], flag: str
 ) -> None:
     """Its median may be wrong, so what is divided by it is left out; a note leaves it there."""
     seen = observe(samples=sampled(flags=(flag,)), facts=FACTS, world_size=2)
     found = {metric.name: metric.value for metric in pipeline(seen)}
-    gained = {} if flag in DOUBTS else {"speed_up": 2.0, "pipeline_efficiency": 1.25}
+    gained = {} if flag in DOUBTFUL_FLAGS else {"speed_up": 2.0, "pipeline_efficiency": 1.25}
     assert found == pytest.approx(FACTS | gained)

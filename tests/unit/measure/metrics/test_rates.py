@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.measure.metrics import contradiction
-from gpubench_plugin.measure.metrics._rates import deviation_of_rate
+from gpubench_plugin.measure.metrics import rate_flags
+from gpubench_plugin.measure.metrics._rates import log_rate_half_width
 from gpubench_plugin.measure.metrics.ranks import algbw, busbw
 from gpubench_plugin.measure.metrics.throughput import mfu, tflops, throughput
 from gpubench_plugin.records import Work
@@ -98,7 +98,7 @@ def test_the_interval_of_a_rate_covers_the_true_one(
             state = persistence * state + chance.gauss(0, (1 - persistence**2) ** 0.5)
             lengths.append(1 + 0.05 * state)
         samples = blocks(sampled, lengths)
-        deviation = deviation_of_rate(samples, 0.95)
+        deviation = log_rate_half_width(samples, 0.95)
         assert deviation is not None
         covered += abs(math.log(math.fsum(lengths) / 100)) <= deviation
     assert covered >= least * trials
@@ -113,13 +113,13 @@ def test_work_that_the_median_contradicts_is_told_from_work_that_only_varies(
 ) -> None:
     """A tenth more time than the median call promises is a stall; a tenth less is told as well."""
     even = sampled(durations_s=(1.0,) * 10, block_s=(block_s,), block_calls=(10,))
-    assert contradiction(even) == flags
+    assert rate_flags(even) == flags
 
 
 def test_a_median_that_most_calls_make_too_long_is_contradicted() -> None:
     """Eight calls of ten take three times as long: no call takes what the throughput says."""
     samples = steps.measured(lambda _, call: 1.0 if call % 10 < 2 else 3.0, step_s=0.0004)
-    assert contradiction(samples) == ("fast_calls",)
+    assert rate_flags(samples) == ("fast_calls",)
 
 
 def test_bandwidths_are_of_one_message_whatever_the_number_of_ranks(

@@ -126,7 +126,7 @@ class Backend:
     results_dir: Path
 
     def open(self, **options: Any) -> Registry:
-        return Registry.open(self.url, self.results_dir, **{"patience_s": 20.0, **options})
+        return Registry.open(self.url, self.results_dir, **{"timeout_s": 20.0, **options})
 
     def sql(self, *statements: str) -> None:
         """Run statements as somebody else would."""

@@ -68,7 +68,7 @@ def test_four_processes_accept_and_tag_at_once(backend: Any, make_run: Any) -> N
         Baselines(backend.results_dir, registry).set("main", ["run"], branch=None)
     writers("change", replace(backend, url=url), 4)
     with backend.open(create=False) as registry:
-        baseline = Baselines(backend.results_dir, registry).expect("main")
+        baseline = Baselines(backend.results_dir, registry).require("main")
         assert {*baseline.acceptances} == {f"test_{number}" for number in range(4)}
         assert len(baseline.changes) == 5
         tags = tuple(f"new{number}" for number in range(4))

@@ -24,13 +24,13 @@ def test_two_share_it_and_neither_has_it_alone(
     where = location("", tmp_path)
     first, second = locks
     with closing(first), closing(second):
-        first.share(0, where)
-        second.share(0, where)
+        first.acquire_shared(0, where)
+        second.acquire_shared(0, where)
         with pytest.raises(RegistryError, match="another process has it open"):
-            first.take(0, where)
+            first.acquire(0, where)
         second.close()
-        first.take(0, where)
+        first.acquire(0, where)
         with pytest.raises(RegistryError, match="another process has it open"):
-            second.share(0, where)
-        first.share(0, where)
-        second.share(0, where)
+            second.acquire_shared(0, where)
+        first.acquire_shared(0, where)
+        second.acquire_shared(0, where)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.errors import RegistryError, UsageProblem
-from gpubench_plugin.results.registry import absolute, location
+from gpubench_plugin.results.registry import absolute_url, location
 
 RESULTS = Path("/somewhere/results")
 
@@ -15,7 +15,7 @@ RESULTS = Path("/somewhere/results")
 def test_default_is_a_file_beside_the_runs() -> None:
     """An empty URL means ``registry.sqlite`` in the folder of the runs."""
     found = location("", RESULTS)
-    assert (found.kind, found.file, found.shown) == (
+    assert (found.kind, found.file, found.shown_name) == (
         "sqlite",
         RESULTS / "registry.sqlite",
         "/somewhere/results/registry.sqlite",
@@ -24,11 +24,11 @@ def test_default_is_a_file_beside_the_runs() -> None:
 
 def test_relative_file_is_seen_from_here(tmp_path: Path) -> None:
     """A relative file means the same after a benchmark has changed folders."""
-    assert location("sqlite:///a/b.db", RESULTS, here=tmp_path).file == tmp_path / "a" / "b.db"
-    assert absolute("sqlite:///a%b.db", here=tmp_path) == f"sqlite:///{tmp_path}/a%b.db"
+    assert location("sqlite:///a/b.db", RESULTS, cwd=tmp_path).file == tmp_path / "a" / "b.db"
+    assert absolute_url("sqlite:///a%b.db", cwd=tmp_path) == f"sqlite:///{tmp_path}/a%b.db"
     assert location("sqlite:////abs.db", RESULTS).file == Path("/abs.db")
     for url in ("", "none", "postgresql+psycopg://me:pw@host/db"):
-        assert absolute(url, here=tmp_path) == url
+        assert absolute_url(url, cwd=tmp_path) == url
 
 
 def test_none_is_no_registry() -> None:
@@ -43,8 +43,8 @@ def test_server(scheme: str) -> None:
     found = location(f"{scheme}://me:s%40crt@host:5433/db?sslmode=require", RESULTS)
     assert found.kind == "postgresql"
     assert found.url == "postgresql+psycopg://me:s%40crt@host:5433/db?sslmode=require"
-    assert found.shown == "postgresql+psycopg://***@host:5433/db?sslmode=require"
-    assert found.scrubbed("s@crt and s%40crt") == "*** and ***"
+    assert found.shown_name == "postgresql+psycopg://***@host:5433/db?sslmode=require"
+    assert found.redact("s@crt and s%40crt") == "*** and ***"
     assert "crt" not in repr(found)
 
 

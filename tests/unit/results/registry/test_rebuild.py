@@ -143,8 +143,8 @@ def test_rebuild_restores_all_that_files_tell(
         assert [(row.tags, row.regressed) for row in rows] == [((), False), (("release",), True)]
         stored = Baselines(tmp_path / "nowhere", registry)
         assert stored.names() == ("elsewhere", "main")
-        assert {*stored.expect("main").acceptances} == {"test_here", "test_there"}
-        assert len(stored.expect("main").changes) == 4
+        assert {*stored.require("main").acceptances} == {"test_here", "test_there"}
+        assert len(stored.require("main").changes) == 4
         assert check(registry).problems == []
     names = {path.name for path in backend.results_dir.iterdir() if path.is_file()}
     assert names <= {"registry.sqlite", "registry.sqlite.lock"}

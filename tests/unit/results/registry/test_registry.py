@@ -290,7 +290,7 @@ def test_what_was_stored_before_a_fact_was_compared_is_compared_today(
 ) -> None:
     """An earlier version stored the variables beside the facts of the machine."""
     variable = "environment_variables.OMP_NUM_THREADS"
-    monkeypatch.setattr(reader, "told_facts", lambda _: {variable: "1", "hostname": "here"})
+    monkeypatch.setattr(reader, "informative_facts", lambda _: {variable: "1", "hostname": "here"})
     with backend.open() as registry:
         registry.ingest(directory := make_run(1))
         stored = registry.run(directory.run_id)

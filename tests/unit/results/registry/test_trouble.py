@@ -26,12 +26,14 @@ from gpubench_plugin.results.registry import (
 
 
 def waiting(backend: Any) -> list[str]:
-    markers = spool.waiting(location(backend.url, backend.results_dir), backend.results_dir)
+    markers = spool.pending(location(backend.url, backend.results_dir), backend.results_dir)
     return [marker.directory.run_id for marker in markers]
 
 
 def keep(backend: Any, run: Any, **options: Any) -> str | None:
-    return spool.keep(backend.url, backend.results_dir, run, **{"patience_s": 0.3, **options})
+    return spool.store_or_spool(
+        backend.url, backend.results_dir, run, **{"timeout_s": 0.3, **options}
+    )
 
 
 def test_newer_schema_is_refused(backend: Any, make_run: Any) -> None:
@@ -49,8 +51,8 @@ def test_newer_schema_is_refused(backend: Any, make_run: Any) -> None:
 def test_older_schema_is_upgraded_when_asked(backend: Any, make_run: Any) -> None:
     """Opening changes nothing; after the upgrade, what was stored is there, and what waited."""
     where = location(backend.url, backend.results_dir)
-    database = Database.open(where, create=True, patience_s=9)
-    with closing(database), database.maintaining() as connection:
+    database = Database.open(where, create=True, timeout_s=9)
+    with closing(database), database.maintenance() as connection:
         schema.upgrade(connection, "0001")
     columns = (
         "run_id, experiment, started, started_us, machine, environment, benchmarks, measured, "
@@ -126,7 +128,7 @@ def test_lock_that_ends_in_time_is_waited_for(backend: Any, make_run: Any) -> No
         release = threading.Timer(0.3, other.commit)
         release.start()
         try:
-            assert keep(backend, make_run(1), patience_s=20) is None
+            assert keep(backend, make_run(1), timeout_s=20) is None
         finally:
             release.join()
     engine.dispose()
@@ -137,7 +139,7 @@ def test_server_that_is_down_costs_no_run(results_dir: Path, make_run: Any) -> N
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     url = f"postgresql+psycopg://me:hunter2@127.0.0.1:{port}/bench?password=hunter2"
-    line = spool.keep(url, results_dir, make_run(1), patience_s=1)
+    line = spool.store_or_spool(url, results_dir, make_run(1), timeout_s=1)
     assert line is not None
     assert "refused" in line
     assert "hunter2" not in line
@@ -153,7 +155,7 @@ def test_server_that_does_not_answer_is_not_waited_for_long(
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
         url = f"postgresql+psycopg://me@127.0.0.1:{port}/bench"
-        assert "timeout" in str(spool.keep(url, results_dir, make_run(1), patience_s=1))
+        assert "timeout" in str(spool.store_or_spool(url, results_dir, make_run(1), timeout_s=1))
 
 
 @pytest.mark.slow
@@ -183,14 +185,16 @@ def test_wrong_database_name_is_said(postgresql: str, results_dir: Path, make_ru
     url = postgresql.replace("/postgres?", "/no_such_database?")
     if url == postgresql:
         pytest.skip("the server's URL names its database elsewhere")
-    assert "no_such_database" in str(spool.keep(url, results_dir, make_run(1), patience_s=5))
+    assert "no_such_database" in str(
+        spool.store_or_spool(url, results_dir, make_run(1), timeout_s=5)
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"x" * 5000])
 def test_file_that_is_no_database(results_dir: Path, make_run: Any, content: bytes) -> None:
     """An empty file becomes a registry; a damaged one is named with what repairs it."""
     (results_dir / "registry.sqlite").write_bytes(content)
-    line = spool.keep("", results_dir, make_run(1), patience_s=1)
+    line = spool.store_or_spool("", results_dir, make_run(1), timeout_s=1)
     assert line is None if not content else "gpubench db rebuild" in line
 
 
@@ -220,9 +224,9 @@ def test_full_disk_costs_no_run(disk: Path, results_dir: Path, make_run: Any, fi
     Registry.open(url, results_dir).close()
     fill_up(disk)
     many = make_run(1, **{f"b{n}": 0.1 for n in range(50)})
-    assert "disk is full" in str(spool.keep(url, results_dir, many, patience_s=1))
+    assert "disk is full" in str(spool.store_or_spool(url, results_dir, many, timeout_s=1))
     (disk / "filler").unlink()
-    assert spool.keep(url, results_dir, make_run(2), patience_s=1) is None
+    assert spool.store_or_spool(url, results_dir, make_run(2), timeout_s=1) is None
     with Registry.open(url, results_dir) as registry:
         assert len(registry.runs()) == 2
         assert check(registry).problems == []
@@ -235,7 +239,7 @@ def test_file_that_may_not_grow_costs_no_run(
     Registry.open("", results_dir).close()
     many = make_run(1, **{f"b{n}": 0.1 for n in range(200)})
     with files_end_at(50_000):
-        line = spool.keep("", results_dir, many, patience_s=1)
+        line = spool.store_or_spool("", results_dir, many, timeout_s=1)
     assert "disk is full" in str(line)
     with Registry.open("", results_dir) as registry:
         assert registry.runs() == []
@@ -253,7 +257,7 @@ def test_read_only_registry_is_read_and_costs_no_run(
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     with Registry.open(url, results_dir) as registry:
         assert len(registry.runs()) == 1
-    line = str(spool.keep(url, results_dir, make_run(2), patience_s=1))
+    line = str(spool.store_or_spool(url, results_dir, make_run(2), timeout_s=1))
     assert "read-only" in line
 
 
@@ -262,19 +266,21 @@ def test_missing_driver_is_said(
 ) -> None:
     """Without psycopg the line says how to install it."""
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    line = str(spool.keep("postgresql://host/db", results_dir, make_run(1), patience_s=1))
+    line = str(spool.store_or_spool("postgresql://host/db", results_dir, make_run(1), timeout_s=1))
     assert "pip install 'pytest-gpubench[postgresql]'" in line
 
 
 def test_missing_folder_is_said(results_dir: Path, make_run: Any) -> None:
     """A file in a folder that is not there cannot be made."""
     url = f"sqlite:///{results_dir}/no/where.sqlite"
-    assert "folder is missing" in str(spool.keep(url, results_dir, make_run(1), patience_s=1))
+    assert "folder is missing" in str(
+        spool.store_or_spool(url, results_dir, make_run(1), timeout_s=1)
+    )
 
 
 def test_bad_url_costs_no_run(results_dir: Path, make_run: Any) -> None:
     """Where a session was started with one anyhow, its end says so in one line."""
-    assert "mysql" in str(spool.keep("mysql://host/db", results_dir, make_run(1)))
+    assert "mysql" in str(spool.store_or_spool("mysql://host/db", results_dir, make_run(1)))
     with pytest.raises(UsageProblem, match="mysql"):
         Registry.open("mysql://host/db", results_dir)
 
@@ -296,5 +302,5 @@ def test_a_folder_in_the_files_place_is_called_one(tmp_path: Path) -> None:
     (tmp_path / "registry.sqlite").mkdir()
     for create in (True, False):
         with pytest.raises(RegistryError, match=r"registry\.sqlite is a folder; it should be a f"):
-            Registry.open("", tmp_path, create=create, patience_s=0.3)
+            Registry.open("", tmp_path, create=create, timeout_s=0.3)
     assert list(tmp_path.iterdir()) == [tmp_path / "registry.sqlite"]

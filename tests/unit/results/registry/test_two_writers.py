@@ -206,7 +206,7 @@ def test_eight_machines_lose_nothing(machines: Any) -> None:
 
 def tag(registry: Registry, directory: RunDirectory, **change: Any) -> Any:
     """What ``gpubench runs tag`` does."""
-    change_tags(directory, known=registry.tag_changes(directory.run_id), **change)
+    change_tags(directory, known_changes=registry.tag_changes(directory.run_id), **change)
     return registry.tag(directory)
 
 

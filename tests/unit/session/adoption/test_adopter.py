@@ -25,7 +25,7 @@ from gpubench_plugin.measure.probes import Contention
 from gpubench_plugin.records import Measurement
 from gpubench_plugin.reports import summary_lines
 from gpubench_plugin.results import run_of
-from gpubench_plugin.session.adoption import Adopter
+from gpubench_plugin.session.adoption import AdoptionPlugin
 from tests.unit.session.adoption.conftest import Torch
 
 MS = 1_000_000
@@ -62,7 +62,7 @@ class Test:
         **options: Any,
     ):
         self.torch = torch or Torch()
-        self.adopter = Adopter({} if torch is None else {"torch": torch})
+        self.adopter = AdoptionPlugin({} if torch is None else {"torch": torch})
         hook = SimpleNamespace(
             pytest_gpubench_metrics=lambda **_: [], pytest_gpubench_measurement=lambda **_: None
         )
@@ -121,7 +121,7 @@ class Test:
     def measured(self, body: Callable[[BenchmarkFixture], object]) -> Measurement:
         """The measurement of such a test."""
         notes = self.run(body)
-        assert notes.measurement is not None, notes.not_measured
+        assert notes.measurement is not None, notes.error_reason
         return notes.measurement
 
     def step(self) -> None:
@@ -174,7 +174,7 @@ def test_a_step_that_did_not_do_its_work_has_no_numbers(
 
     notes = test.run(body)
     assert notes.measurement is None
-    assert said in notes.not_measured
+    assert said in notes.error_reason
     assert type(results[0]) is type(lazy())
 
 
@@ -182,7 +182,7 @@ def test_a_step_that_only_names_a_function_has_no_numbers() -> None:
     """What to write names the fixture that the test has."""
     notes = Test(None).run(lambda benchmark: benchmark.pedantic(lambda: math.sqrt))
     said = "write benchmark(math.sqrt), not benchmark(lambda: math.sqrt)"
-    assert (notes.measurement, said in notes.not_measured) == (None, True)
+    assert (notes.measurement, said in notes.error_reason) == (None, True)
 
 
 def test_arguments_of_the_function_may_have_any_name() -> None:
@@ -312,27 +312,27 @@ def test_impossible_numbers_are_no_measurement(data: list[float], said: str) -> 
 
     notes = test.run(body)
     assert notes.measurement is None
-    assert said in notes.not_measured
+    assert said in notes.error_reason
 
 
 def test_what_was_not_measured_says_why() -> None:
     """Never called, measuring is off, or an error that the test has caught."""
-    assert Test(None).run(lambda _: None).not_measured == "the test did not call benchmark"
+    assert Test(None).run(lambda _: None).error_reason == "the test did not call benchmark"
 
     off = Test(None, disabled=True).run(lambda benchmark: benchmark.pedantic(lambda: None))
-    assert off.not_measured == "measuring is off (--benchmark-disable)"
+    assert off.error_reason == "measuring is off (--benchmark-disable)"
 
     def fails(benchmark: BenchmarkFixture) -> None:
         with pytest.raises(ZeroDivisionError):
             benchmark.pedantic(lambda: 1 / 0)
 
-    assert Test(None).run(fails).not_measured == "what was measured raised an error"
+    assert Test(None).run(fails).error_reason == "what was measured raised an error"
 
 
 def test_a_fixture_of_somebody_else_is_left_alone() -> None:
     """Another fixture, or one of the same name that is not pytest-benchmark's."""
     other = Test(None).run(lambda benchmark: benchmark.pedantic(lambda: None), name="other")
-    assert other.not_measured == "benchmark is no fixture of pytest-benchmark here"
+    assert other.error_reason == "benchmark is no fixture of pytest-benchmark here"
 
 
 def test_a_test_that_is_not_adopted_is_left_alone(torch: Torch) -> None:
@@ -340,7 +340,7 @@ def test_a_test_that_is_not_adopted_is_left_alone(torch: Torch) -> None:
     test = Test(torch, adopted=False)
     own = test.benchmark._timer
     notes = test.run(lambda benchmark: benchmark.pedantic(test.step))
-    assert (notes.measurement, notes.not_measured) == (None, "")
+    assert (notes.measurement, notes.error_reason) == (None, "")
     assert test.benchmark._timer is own
 
 
@@ -404,5 +404,5 @@ def test_what_the_rounds_say_against_their_median_is_flagged(
 def test_who_waited_for_a_processor_is_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the beginning of pytest-benchmark's calibration to the end of its rounds."""
     for contended in (True, False):
-        monkeypatch.setattr(Contention, "contended", contended)
+        monkeypatch.setattr(Contention, "is_contended", contended)
         assert ("contended" in recorded_of([0.001] * 10).flags) is contended

@@ -9,7 +9,7 @@ import pytest
 from gpubench_plugin.compare import compare_runs
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.records import Measurement
-from gpubench_plugin.results import StoredRun, add_metrics, read_run
+from gpubench_plugin.results import StoredRun, add_metrics, load_run
 from tests.support.runs_builder import measurement, write_run
 from tests.unit.session.adoption.test_adopter import ID, MS, Test
 
@@ -117,7 +117,7 @@ def saved(folder: Path, test: Test, *, ours: bool = False) -> Run:
         add_metrics(document, {ID: measured})
     path = folder / "saved.json"
     json_files.write_json(path, document)
-    return read_run(str(path), results_dir=folder, here=folder)
+    return load_run(str(path), results_dir=folder, cwd=folder)
 
 
 def verdict(base: Run, head: Run) -> str:

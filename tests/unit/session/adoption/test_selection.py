@@ -59,5 +59,5 @@ def test_no_rank_runs_an_adopted_test() -> None:
     ours.stash[STATE] = BenchmarkState(case=case(adopted=False))
     assert case_on_ranks(theirs) is case_on_ranks(ordinary) is None
     assert case_on_ranks(ours) is ours.stash[STATE].case
-    assert theirs.stash[STATE].case.refusal(4) is None
-    assert ours.stash[STATE].case.refusal(4) is not None
+    assert theirs.stash[STATE].case.skip_reason(4) is None
+    assert ours.stash[STATE].case.skip_reason(4) is not None

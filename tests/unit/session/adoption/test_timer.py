@@ -11,7 +11,7 @@ MS = 1_000_000
 
 
 def timer(torch: Torch) -> SynchronisedTimer:
-    accelerator = Accelerator.found({"torch": torch})
+    accelerator = Accelerator.find({"torch": torch})
     assert accelerator is not None
     made = SynchronisedTimer(torch.perf_counter, accelerator)
     made.refresh()
@@ -81,16 +81,16 @@ def test_each_kind_of_accelerator_is_found_and_waited_for(kind: str) -> None:
 
 def test_there_may_be_none() -> None:
     """Torch is not imported, or finds no device."""
-    assert Accelerator.found({}) is None
-    assert Accelerator.found({"torch": Torch("cuda", count=0)}) is None
+    assert Accelerator.find({}) is None
+    assert Accelerator.find({"torch": Torch("cuda", count=0)}) is None
 
 
 def test_mps_counts_no_peak_and_rests_without_memory() -> None:
     """Nothing is handed out: there is no work to wait for."""
     torch = Torch("mps")
-    accelerator = Accelerator.found({"torch": torch})
+    accelerator = Accelerator.find({"torch": torch})
     assert accelerator is not None
-    accelerator.forget_peak()
+    accelerator.reset_peak()
     assert (accelerator.is_started, accelerator.peak_bytes(), accelerator.name) == (
         False,
         None,

@@ -13,7 +13,7 @@ from gpubench_plugin.compare.baselines import Reference
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers import STATE
 from gpubench_plugin.results import run_of
-from gpubench_plugin.session.gate import NOTHING_MEASURED, Confirmation, Judgement, judged
+from gpubench_plugin.session.gate import NOTHING_MEASURED, Confirmation, GateJudgement, judge
 from tests.support.runs_builder import MLP, RESNET, environment, measurement, write_run
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def kinds(comparison: Comparison) -> dict[tuple[str, str], str]:
     return {(v.id, v.metric): v.kind for v in comparison.verdicts}
 
 
-def judge(reference: Reference, head: Run, kind: Any, **options: Any) -> Comparison:
+def judged_usually(reference: Reference, head: Run, kind: Any, **options: Any) -> Comparison:
     usual = {"allow_incomparable": False, "is_gone": lambda node_id: False}
-    return judged(reference, head, kind, {**usual, **options})
+    return judge(reference, head, kind, {**usual, **options})
 
 
 def single(base: Run) -> Reference:
@@ -56,7 +56,7 @@ def test_one_run_is_judged_by_the_threshold() -> None:
     """It is labelled so, and the baseline is called as the user called it."""
     head = run(measurement(MLP, 0.0103))
 
-    found = judge(single(run(measurement(MLP, 0.0100))), head, "threshold")
+    found = judged_usually(single(run(measurement(MLP, 0.0100))), head, "threshold")
 
     assert kinds(found)[MLP, "step_time_min_s"] == "regressed"
     assert found.base == "base.json"
@@ -69,7 +69,7 @@ def test_a_name_given_to_the_threshold_stands_for_the_median_of_its_pinned_runs(
     later = (run(measurement(MLP, 0.05)),) * 5
     runs = (*(pinned(run(measurement(MLP, time))) for time in times), *later)
 
-    found = judge(
+    found = judged_usually(
         Reference(label="main", kind="history", runs=runs), run(measurement()), "threshold"
     )
 
@@ -82,7 +82,7 @@ def test_runs_of_another_machine_do_not_count_for_the_threshold_and_that_is_said
     elsewhere = {"cpu": {"model": "abacus"}}
     runs = (run(measurement(MLP, 0.01)), *(run(measurement(MLP, 9.0), **elsewhere),) * 2)
 
-    found = judge(
+    found = judged_usually(
         Reference(label="main", kind="history", runs=runs), run(measurement()), "threshold"
     )
 
@@ -97,7 +97,7 @@ def test_history_judges_by_all_runs() -> None:
     """Ten earlier runs suffice to see a doubling."""
     runs = tuple(run(measurement(MLP, 0.01 + n / 1e6)) for n in range(10))
 
-    found = judge(
+    found = judged_usually(
         Reference(label="main", kind="history", runs=runs), run(measurement(MLP, 0.02)), "history"
     )
 
@@ -109,11 +109,11 @@ def test_without_a_baseline_fixed_bounds_are_judged_all_the_same() -> None:
     bounded = run(measurement(MLP, 0.02, limits={"step_time_s": "<=0.01"}))
     missing = Reference(label="none-such", kind="missing", notes=("there is none",))
 
-    found = judge(missing, bounded, "missing")
+    found = judged_usually(missing, bounded, "missing")
 
     assert kinds(found) == {(MLP, ""): "no_baseline", (MLP, "step_time_s"): "regressed"}
     assert found.notes == ("there is none",)
-    found = judge(single(run(measurement(RESNET))), bounded, "threshold")
+    found = judged_usually(single(run(measurement(RESNET))), bounded, "threshold")
     assert kinds(found)[MLP, "step_time_s"] == "regressed"
 
 
@@ -122,8 +122,8 @@ def test_the_limits_of_the_command_line_outrank_the_baselines() -> None:
     head = run(measurement(MLP, 0.0103, limits={"step_time_min_s": "60%"}))
     base = single(run(measurement(MLP, 0.0100)))
 
-    found = judge(base, head, "threshold")
-    given = judge(base, head, "threshold", limits={"step_time_min_s": "60%"})
+    found = judged_usually(base, head, "threshold")
+    given = judged_usually(base, head, "threshold", limits={"step_time_min_s": "60%"})
 
     assert kinds(found)[MLP, "step_time_min_s"] == "regressed"
     assert kinds(given)[MLP, "step_time_min_s"] == "unchanged"
@@ -133,7 +133,7 @@ def test_the_limits_of_the_command_line_outrank_the_baselines() -> None:
 
 def test_runs_without_anything_in_common_have_new_benchmarks() -> None:
     """That is no error of the session: --gate-missing decides."""
-    found = judge(single(run(measurement(RESNET))), run(measurement(MLP)), "threshold")
+    found = judged_usually(single(run(measurement(RESNET))), run(measurement(MLP)), "threshold")
 
     assert kinds(found) == {(MLP, ""): "new"}
     assert "in common" in " ".join(found.notes)
@@ -143,7 +143,7 @@ def test_only_what_is_gone_is_removed() -> None:
     """A benchmark that was not selected today is not mentioned."""
     base = run(measurement(MLP), measurement(RESNET), measurement("test_x.py::test_a"))
 
-    found = judge(
+    found = judged_usually(
         single(base), run(measurement(MLP)), "threshold", is_gone=lambda node_id: node_id == RESNET
     )
 
@@ -155,8 +155,8 @@ def test_what_exists_no_longer_was_likely_renamed() -> None:
     old, new = "test_x.py::test_old", "test_x.py::test_new"
     base, head = single(run(measurement(old))), run(measurement(new))
 
-    gone = judge(base, head, "threshold", is_gone=lambda _: True)
-    there = judge(base, head, "threshold")
+    gone = judged_usually(base, head, "threshold", is_gone=lambda _: True)
+    there = judged_usually(base, head, "threshold")
 
     assert [old in v.reason for v in gone.verdicts] == [True, False]
     assert [old in v.reason for v in there.verdicts] == [False]
@@ -167,7 +167,7 @@ def test_a_lost_case_of_a_test_that_ran_is_noted() -> None:
     case, lost, other = (f"test_x.py::test_{name}" for name in ("a[1]", "a[2]", "b[1]"))
     base = run(*map(measurement, (case, lost, other)))
 
-    found = judge(single(base), run(measurement(case)), "threshold")
+    found = judged_usually(single(base), run(measurement(case)), "threshold")
 
     assert {v.id for v in found.verdicts} == {case}
     (note,) = (note for note in found.notes if "only the baseline" in note)
@@ -179,8 +179,8 @@ def test_another_machine_is_incomparable_unless_that_is_allowed() -> None:
     base = run(measurement(MLP, 0.005), torch={"version": "1.0", "threads": 1})
     head = run(measurement(MLP, 0.010))
 
-    assert kinds(judge(single(base), head, "threshold"))[MLP, ""] == "incomparable"
-    allowed = judge(single(base), head, "threshold", allow_incomparable=True)
+    assert kinds(judged_usually(single(base), head, "threshold"))[MLP, ""] == "incomparable"
+    allowed = judged_usually(single(base), head, "threshold", allow_incomparable=True)
     assert kinds(allowed)[MLP, "step_time_min_s"] == "regressed"
     assert "torch.version" in " ".join(allowed.notes)
 
@@ -216,7 +216,7 @@ def judgement(
     launch: Any = None,
     session: Session | None = None,
     **policy: str,
-) -> tuple[Judgement, Session]:
+) -> tuple[GateJudgement, Session]:
     def looked_up(head: Run) -> Reference:
         if isinstance(reference, Exception):
             raise reference
@@ -232,8 +232,8 @@ def judgement(
     session = session or Session({m.id: m for m in measurements})
     session.measurements = {m.id: m for m in measurements}
     confirmation = Confirmation(cast("Any", session), launch, why_not="nobody can")
-    confirmation.know(ITEMS)
-    found = Judgement(cast("Any", session), cast("Any", lookup), lambda _: False, confirmation)
+    confirmation.register(ITEMS)
+    found = GateJudgement(cast("Any", session), cast("Any", lookup), lambda _: False, confirmation)
     return found, session
 
 
@@ -244,7 +244,7 @@ def test_the_verdicts_are_found_and_recorded_once() -> None:
     """However many gate items ask."""
     found, session = judgement(measurement(MLP), measurement(RESNET), reference=BASE)
 
-    assert [found.ending(i).outcome for i in (MLP, RESNET, MLP)] == ["failed"] * 3
+    assert [found.gate_outcome(i).outcome for i in (MLP, RESNET, MLP)] == ["failed"] * 3
     assert found.fails
     assert len(session.kept) == 1
 
@@ -256,7 +256,10 @@ def test_a_limit_of_the_sessions_command_line_counts() -> None:
         head = measurement(MLP, 0.0055, limits={"step_time_min_s": "60%"})
         strict, _ = judgement(head, reference=BASE)
         given, _ = judgement(head, reference=BASE, overrides=("a.b=1", override))
-        assert (strict.ending(MLP).outcome, given.ending(MLP).outcome) == ("failed", "passed")
+        assert (strict.gate_outcome(MLP).outcome, given.gate_outcome(MLP).outcome) == (
+            "failed",
+            "passed",
+        )
 
 
 ELSEWHERE: dict[str, Any] = {"cpu": {"model": "abacus"}}
@@ -267,12 +270,12 @@ def test_a_gate_fails_where_all_that_could_be_compared_is_incomparable() -> None
     bounded = measurement(MLP, 0.01, limits={"step_time_min_s": "<=1"})
     new = measurement(RESNET)
     gone, _ = judgement(bounded, new, reference=single(run(measurement(MLP), **ELSEWHERE)))
-    assert [gone.ending(i).outcome for i in (MLP, RESNET)] == ["failed", "passed"]
+    assert [gone.gate_outcome(i).outcome for i in (MLP, RESNET)] == ["failed", "passed"]
     assert gone.fails
 
     other = measurement(MLP, settings={"training.batch_size": 8})
     some, _ = judgement(bounded, new, reference=single(run(other, new)))
-    assert [some.ending(i).outcome for i in (MLP, RESNET)] == ["passed", "passed"]
+    assert [some.gate_outcome(i).outcome for i in (MLP, RESNET)] == ["passed", "passed"]
     assert not some.fails
 
 
@@ -293,7 +296,7 @@ def test_a_gate_that_passed_for_nothing_says_so(reference: Reference, said: str)
     kind = "threshold" if reference.kind == "single" else reference.kind
     found, _ = judgement(measurement(MLP), measurement(RESNET), reference=reference, kind=kind)
 
-    assert found.undecided == said
+    assert found.undecided_text == said
     assert found.fails == (reference is BASE)
 
 
@@ -331,11 +334,11 @@ def test_the_gate_item_of_a_benchmark_without_numbers_is_skipped() -> None:
     failed = measurement(RESNET, outcome="failed")
     found, _ = judgement(measurement(MLP, 0.005), failed, reference=BASE)
 
-    ending = found.ending(RESNET)
+    ending = found.gate_outcome(RESNET)
 
     assert (ending.outcome, ending.text) == ("skipped", "failed: said why")
-    assert found.ending("test_x.py::test_never_reached").outcome == "skipped"
-    assert found.ending(MLP).outcome == "passed"
+    assert found.gate_outcome("test_x.py::test_never_reached").outcome == "skipped"
+    assert found.gate_outcome(MLP).outcome == "passed"
     assert not found.fails
 
 
@@ -343,7 +346,7 @@ def test_a_gate_that_measured_nothing_fails_with_every_item() -> None:
     """Else a suite that skips itself would pass."""
     found, _ = judgement(measurement(MLP, outcome="skipped"), reference=BASE)
 
-    ending = found.ending(MLP)
+    ending = found.gate_outcome(MLP)
 
     assert ending.outcome == "failed"
     assert ending.text == f"{NOTHING_MEASURED}; skipped: said why"
@@ -358,7 +361,7 @@ def test_what_cannot_be_judged_fails_and_says_why(error: Exception, said: str) -
     """Nothing that was measured is lost for it."""
     found, session = judgement(measurement(MLP), reference=error)
 
-    ending = found.ending(MLP)
+    ending = found.gate_outcome(MLP)
 
     assert (ending.outcome, ending.text) == ("failed", f"could not be judged: {said}")
     assert found.fails
@@ -394,14 +397,14 @@ class Launches:
             )
 
 
-def alarmed(tmp_path: Path, launch: Launches | None) -> tuple[Judgement, Session]:
+def alarmed(tmp_path: Path, launch: Launches | None) -> tuple[GateJudgement, Session]:
     """The judgement of a run in which one of two benchmarks is 10 % slower than its ten pins."""
     here = Session({}, path=write_run(tmp_path, 0).path)
     slow, fine = measurement(MLP, 0.011), measurement(RESNET, 0.020)
     return judgement(slow, fine, reference=PINS, kind="history", launch=launch, session=here)
 
 
-def of_mlp(found: Judgement) -> Verdict:
+def of_mlp(found: GateJudgement) -> Verdict:
     assert found.comparison is not None
     (verdict,) = (
         one for one in found.comparison.verdicts if (one.id, one.metric) == (MLP, "step_time_min_s")
@@ -416,7 +419,7 @@ def test_an_alarm_of_a_history_fails_only_if_the_median_of_three_launches_is_out
     again = Launches(0.0111, 0.0110)
     found, session = alarmed(tmp_path, again)
 
-    assert found.ending(MLP).outcome == "failed"
+    assert found.gate_outcome(MLP).outcome == "failed"
     assert again.launched == [(MLP,), (MLP,)]
     reason = of_mlp(found).reason
     assert reason.startswith("confirmed by 2 more launches (0.0111 and 0.011 s): ")
@@ -432,7 +435,7 @@ def test_an_alarm_that_two_launches_do_not_repeat_passes(tmp_path: Path) -> None
     """The verdict is that of the median, unchanged or inconclusive; it is no regression."""
     found, _ = alarmed(tmp_path, Launches(0.01, 0.010001))
 
-    assert found.ending(MLP).outcome == "passed"
+    assert found.gate_outcome(MLP).outcome == "passed"
     verdict = of_mlp(found)
     assert verdict.kind == "unchanged"
     assert verdict.reason.startswith("not confirmed by 2 more launches (0.01 and 0.01 s): ")
@@ -446,7 +449,7 @@ def test_an_alarm_stands_where_the_benchmark_cannot_be_launched_again(tmp_path: 
     reasons = []
     for launch in (crashes, torchrun, late):
         found, _ = alarmed(tmp_path / str(len(reasons)), launch)
-        assert found.fails if launch is late else found.ending(MLP).outcome == "failed"
+        assert found.fails if launch is late else found.gate_outcome(MLP).outcome == "failed"
         reasons.append(of_mlp(found).reason)
     ends = (
         "; launched again, it gave no number: crashed (said why)",
@@ -465,7 +468,7 @@ def test_a_signal_while_a_benchmark_is_launched_again_ends_the_session(tmp_path:
 
     found, _ = alarmed(tmp_path, cast("Any", signalled))
     with pytest.raises(pytest.exit.Exception):
-        found.ending(MLP)
+        found.gate_outcome(MLP)
     assert of_mlp(found).reason.endswith("; not launched again: the session ended first")
 
 
@@ -476,8 +479,8 @@ def test_an_alarm_stands_where_no_process_can_be_started(tmp_path: Path) -> None
         raise OSError(28, "No space left on device")
 
     found, _ = alarmed(tmp_path, cast("Any", full))
-    assert found.ending(RESNET).outcome == "passed"
-    assert found.ending(MLP).outcome == "failed"
+    assert found.gate_outcome(RESNET).outcome == "passed"
+    assert found.gate_outcome(MLP).outcome == "failed"
     assert of_mlp(found).reason.endswith("; not launched again: [Errno 28] No space left on device")
 
 

@@ -12,17 +12,17 @@ from gpubench_plugin.compare.baselines import Baselines
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.results import run_of
 from gpubench_plugin.results.registry import Registry
-from gpubench_plugin.session.gate import Lookup
+from gpubench_plugin.session.gate import BaselineLookup
 from tests.support.runs_builder import MLP, environment, measurement, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def early(folder: Path, baseline: str, gate: str = "auto", **more: Any) -> Lookup:
+def early(folder: Path, baseline: str, gate: str = "auto", **more: Any) -> BaselineLookup:
     usual = {"registry": "none", "results_dir": folder, "resume": ""}
     settings = SimpleNamespace(**{**usual, "baseline": baseline, "gate": gate, **more})
-    return Lookup.early(settings, folder)  # type: ignore[arg-type] # a stand-in
+    return BaselineLookup.look_up(settings, folder)  # type: ignore[arg-type] # a stand-in
 
 
 def test_a_run_is_read_at_once_and_judged_by_the_threshold(tmp_path: Path) -> None:
@@ -32,8 +32,8 @@ def test_a_run_is_read_at_once_and_judged_by_the_threshold(tmp_path: Path) -> No
     for text in (directory.run_id, directory.run_id[:13], str(directory.path)):
         found = early(tmp_path, text)
         assert found.kind == "threshold"
-        assert found.found is not None
-        assert found.found.runs[0].run_id == directory.run_id
+        assert found.early_reference is not None
+        assert found.early_reference.runs[0].run_id == directory.run_id
 
 
 def test_the_folders_of_the_runs_that_set_the_level_are_known(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_name_is_judged_by_its_history_once_all_is_measured(tmp_path: Path) ->
 
     found = early(tmp_path, "main")
 
-    assert (found.kind, found.found) == ("history", None)
+    assert (found.kind, found.early_reference) == ("history", None)
     assert early(tmp_path, "main", "threshold").kind == "threshold"
     reference = found.reference(run_of("head", [measurement()], environment(), run_id="now"))
     assert [run.run_id for run in reference.runs] == runs
@@ -99,7 +99,7 @@ def test_a_near_miss_that_is_found_late_is_not_judged(tmp_path: Path) -> None:
     settings = SimpleNamespace(
         baseline="mian", registry="none", results_dir=tmp_path, gate="auto", resume=""
     )
-    found = Lookup(settings=settings, here=tmp_path, found=None)  # type: ignore[arg-type] # a stand-in
+    found = BaselineLookup(settings=settings, cwd=tmp_path, early_reference=None)  # type: ignore[arg-type] # a stand-in
 
     with pytest.raises(UsageProblem, match="did you mean 'main'"):
         found.reference(run_of("head", [measurement()], environment(), run_id="now"))
@@ -110,7 +110,7 @@ def test_a_name_that_a_registry_may_know_is_looked_up_later(tmp_path: Path) -> N
     """Its libraries would be part of the memory that is measured."""
     found = early(tmp_path, "main", registry="postgresql+psycopg://nowhere/x")
 
-    assert (found.kind, found.found) == ("history", None)
+    assert (found.kind, found.early_reference) == ("history", None)
     assert "registry" in " ".join(found.notes)
 
 
@@ -175,7 +175,7 @@ def test_the_last_run_is_looked_up_once_all_is_measured(tmp_path: Path) -> None:
 
     for gate in ("", "threshold"):
         lookup = early(tmp_path, "last", gate, registry="")
-        assert (lookup.kind, lookup.found, lookup.notes) == ("last", None, ())
+        assert (lookup.kind, lookup.early_reference, lookup.notes) == ("last", None, ())
 
     head = run_of(
         "head", [measurement()], environment(), run_id="now", started="2027-01-01T00:00:00Z"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.session.gate import Removal
+from gpubench_plugin.session.gate import RemovedBenchmarks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ class Item:
         return SimpleNamespace(obj=SimpleNamespace(test_kept=1, TestX=inner))
 
 
-def removal(folder: Path, *arguments: str, importmode: str = "prepend") -> Removal:
+def removal(folder: Path, *arguments: str, importmode: str = "prepend") -> RemovedBenchmarks:
     for name in ("test_x.py", "test_other.py"):
         (folder / name).touch()
     config = SimpleNamespace(
@@ -36,7 +36,7 @@ def removal(folder: Path, *arguments: str, importmode: str = "prepend") -> Remov
         getoption=lambda name: importmode,
     )
     session = SimpleNamespace(config=config, items=[Item(folder / "test_x.py")])
-    return Removal(session)  # type: ignore[arg-type] # a stand-in
+    return RemovedBenchmarks(session)  # type: ignore[arg-type] # a stand-in
 
 
 @pytest.mark.parametrize(

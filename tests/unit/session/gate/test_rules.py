@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.records import VERDICT_KINDS, Verdict
-from gpubench_plugin.session.gate import Policy, ending, line_of
+from gpubench_plugin.session.gate import Policy, gate_outcome, verdict_line
 
 
 def verdict(kind: Any, metric: str = "step_time_s", **fields: Any) -> Verdict:
@@ -43,7 +43,7 @@ def test_each_undecided_kind_is_said_with_its_count_and_its_policy() -> None:
     """Kinds are never merged into one number."""
     found = [verdict(k) for k in ("new", "no_baseline", "no_baseline", "inconclusive", "unchanged")]
 
-    assert list(Policy(inconclusive="fail").spoken(found)) == [
+    assert list(Policy(inconclusive="fail").undecided_notes(found)) == [
         "2 without baseline: pass (--gate-missing=pass)",
         "1 new: pass (--gate-missing=pass)",
         "1 inconclusive: fail (--gate-inconclusive=fail)",
@@ -56,7 +56,7 @@ def test_what_is_incomparable_fails_where_nothing_else_could_be_compared() -> No
     found = [verdict("incomparable"), verdict("new")]
 
     assert [strict.fails(one) for one in found] == [True, False]
-    new, incomparable = strict.spoken(found)
+    new, incomparable = strict.undecided_notes(found)
     assert new == "1 new: pass (--gate-missing=pass)"
     assert incomparable == (
         "1 incomparable: fail (nothing else could be compared: set a baseline measured like this, "
@@ -71,7 +71,7 @@ def test_a_failing_item_has_a_line_per_metric_and_properties_of_all() -> None:
     )
     better = verdict("improved", metric="peak_memory_bytes", effect=-0.5)
 
-    found = ending([worse, better], Policy())
+    found = gate_outcome([worse, better], Policy())
 
     assert found.outcome == "failed"
     assert found.text == "step_time_s regressed: 25 % slower"
@@ -87,12 +87,12 @@ def test_a_failing_item_has_a_line_per_metric_and_properties_of_all() -> None:
 
 def test_a_line_of_a_whole_benchmark_names_no_metric() -> None:
     """The kind stands in words."""
-    said = line_of(verdict("no_baseline", metric="", reason="the base has none"))
+    said = verdict_line(verdict("no_baseline", metric="", reason="the base has none"))
 
     assert said == "no baseline: the base has none"
 
 
 def test_an_item_without_failing_verdicts_passes() -> None:
     """Also where there is no verdict at all."""
-    assert ending([verdict("unchanged")], Policy()).outcome == "passed"
-    assert ending([], Policy(missing="fail")).outcome == "passed"
+    assert gate_outcome([verdict("unchanged")], Policy()).outcome == "passed"
+    assert gate_outcome([], Policy(missing="fail")).outcome == "passed"

@@ -38,11 +38,11 @@ def test_an_interrupted_session_decides_nothing(interrupted: bool, fails: bool, 
     """A gate that has not seen all benchmarks has neither passed nor failed."""
     judgement: Any = SimpleNamespace(
         comparison=None,
-        problem="said why",
+        error_text="said why",
         nothing_measured=fails,
         fails=fails,
-        failing=(),
-        undecided="",
+        failing_verdicts=(),
+        undecided_text="",
         runs_needed=0,
         run_id="r1",
     )
@@ -57,11 +57,11 @@ def test_a_gate_that_passed_for_nothing_is_in_doubt() -> None:
     """Its last line says so, in the colour of doubt."""
     judgement: Any = SimpleNamespace(
         comparison=None,
-        problem="",
+        error_text="",
         nothing_measured=False,
         fails=False,
         runs_needed=0,
-        undecided="nothing was judged: 12 without baseline",
+        undecided_text="nothing was judged: 12 without baseline",
     )
     lookup: Any = SimpleNamespace(settings=SimpleNamespace(gate="auto"))
 
@@ -74,7 +74,12 @@ def test_a_gate_that_passed_for_nothing_is_in_doubt() -> None:
 def test_a_gate_that_could_judge_nothing_has_not_passed() -> None:
     """It says how many runs it lacks; its exit code is that of all that is inconclusive."""
     judgement: Any = SimpleNamespace(
-        comparison=None, problem="", nothing_measured=False, fails=False, failing=(), runs_needed=9
+        comparison=None,
+        error_text="",
+        nothing_measured=False,
+        fails=False,
+        failing_verdicts=(),
+        runs_needed=9,
     )
 
     said = last_lines(judgement, interrupted=False)

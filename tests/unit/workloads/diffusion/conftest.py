@@ -17,7 +17,7 @@ from gpubench_plugin.workloads.diffusion import build_pipeline
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.workloads.diffusion import Pipeline
+    from gpubench_plugin.workloads.diffusion import DenoisingPipeline
 
 CPU = torch.device("cpu")
 
@@ -68,7 +68,7 @@ def unet() -> Any:
         preset="tiny",
         overlays=[],
         overrides=(),
-        chosen={},
+        fixed_values={},
         rootdir=Path(__file__).parents[4],
         model_section=lambda workload: catalog.load("workloads", workload).Section,
     ).model
@@ -78,10 +78,10 @@ def unet() -> Any:
 
 
 @pytest.fixture
-def make_pipeline(unet: Any) -> Callable[..., Pipeline]:
+def make_pipeline(unet: Any) -> Callable[..., DenoisingPipeline]:
     """Makes a pipeline of the dummy with keys of the section ``diffusion``."""
 
-    def make(*, ranks: Ranks | None = None, kept: Any = None, **keys: Any) -> Pipeline:
+    def make(*, ranks: Ranks | None = None, kept: Any = None, **keys: Any) -> DenoisingPipeline:
         module, workload = unet
         group = ranks or Ranks()
         return build_pipeline(
@@ -96,7 +96,7 @@ def make_pipeline(unet: Any) -> Callable[..., Pipeline]:
             backend=group.backend,
             barrier=group.agreement.barrier,
             hosts=group.agreement.group,
-            keep=(kept if kept is not None else []).extend,
+            on_events=(kept if kept is not None else []).extend,
         )
 
     return make

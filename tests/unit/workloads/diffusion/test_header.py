@@ -18,17 +18,17 @@ def header(**changes: object) -> Header:
 def test_decoded_is_what_was_encoded(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     """Up to eight dimensions and every type of latents travel in 16 integers."""
     sent = header(dtype=dtype, shape=shape)
-    numbers = sent.encoded()
+    numbers = sent.encode()
     assert (numbers.shape, numbers.dtype) == ((LENGTH,), torch.int64)
-    assert Header.decoded(numbers) == sent
+    assert Header.decode(numbers) == sent
 
 
 @pytest.mark.parametrize(("place", "number"), [(0, 0), (6, 99), (6, -1), (7, 9), (7, -1)])
 def test_other_numbers_are_no_header(place: int, number: int) -> None:
     """A tensor that is something else is told from a header, and never read as one."""
-    numbers = header().encoded()
+    numbers = header().encode()
     numbers[place] = number
-    assert Header.decoded(numbers) is None
+    assert Header.decode(numbers) is None
 
 
 def test_text_names_sample_step_shape_and_both_ranks() -> None:

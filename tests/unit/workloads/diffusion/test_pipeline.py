@@ -22,16 +22,16 @@ from tests.unit.workloads.diffusion.conftest import Place, Ranks, Wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpubench_plugin.workloads.diffusion import Pipeline
+    from gpubench_plugin.workloads.diffusion import DenoisingPipeline
 
-    Make = Callable[..., Pipeline]
+    Make = Callable[..., DenoisingPipeline]
 
 
 def ignored(event: object) -> None:
     """Journal nothing."""
 
 
-def joined(make: Make, ranks: int, **keys: Any) -> list[Pipeline]:
+def joined(make: Make, ranks: int, **keys: Any) -> list[DenoisingPipeline]:
     """Pipelines of as many ranks, whose messages stay in this process."""
     made = [make(ranks=Ranks(Place(rank, ranks)), **keys) for rank in range(ranks)]
     between = [Wire(queue.Queue()) for _ in range(ranks)]
@@ -49,7 +49,9 @@ class Ends:
         self.flush = behind.flush
 
 
-def together(pipelines: Sequence[Pipeline], act: Callable[[Pipeline], Any]) -> list[Any]:
+def together(
+    pipelines: Sequence[DenoisingPipeline], act: Callable[[DenoisingPipeline], Any]
+) -> list[Any]:
     with ThreadPoolExecutor(len(pipelines)) as threads:
         return list(threads.map(act, pipelines))
 
@@ -126,10 +128,10 @@ def test_no_rank_begins_a_call_before_all_have_ended_the_one_before(
 
     monkeypatch.setattr(last, "_denoising", slowly)
 
-    def calls(pipeline: Pipeline) -> None:
+    def calls(pipeline: DenoisingPipeline) -> None:
         pipeline._barrier = meeting.wait
         for call in range(2):
-            pipeline.meet()
+            pipeline.barrier()
             order.append(("began", call))
             if call == 1:
                 ahead.set()
@@ -165,7 +167,7 @@ def test_one_process_is_timed_as_long_as_it_takes_to_be_a_measure(
     for length_s, times in ((0.06, 4), (1.0, 3)):
         clock = count(0, length_s)
         monkeypatch.setattr(pipelines, "perf_counter", lambda clock=clock: next(clock))
-        assert last._alone()[1] == pytest.approx(length_s)
+        assert last._run_on_one_rank()[1] == pytest.approx(length_s)
         assert next(clock) == pytest.approx(2 * times * length_s)
 
 
@@ -217,7 +219,7 @@ def test_flops_of_a_rank_are_those_of_its_steps(make_pipeline: Make, unet: Any) 
     half = make_pipeline(ranks=Ranks(Place(0, 2)), samples=4)
     whole = make_pipeline(samples=2)
     counted = [count_flops(pipeline.flops_step).total for pipeline in (half, whole)]
-    workload = unet[1].without_data()
+    workload = unet[1].for_fake_tensors()
 
     def one() -> None:
         built = workload.build()
@@ -242,7 +244,7 @@ def test_workload_without_steps_is_unsupported() -> None:
             backend="gloo",
             barrier=None,
             hosts=None,
-            keep=None,
+            on_events=None,
         )
 
 
@@ -263,5 +265,5 @@ def test_tensors_go_through_the_host_only_where_they_must(
     hosts = object()
     section = type("Section", (), {"receive_timeout_s": 2.0})
     transport = pipelines._transport(section, torch.device(device), backend, hosts)  # type: ignore[arg-type] # a stand-in
-    assert (transport._wire.type == "cpu") == (staged or device == "cpu")
+    assert (transport._transfer_device.type == "cpu") == (staged or device == "cpu")
     assert transport._headers is (hosts if backend == "nccl" else None)

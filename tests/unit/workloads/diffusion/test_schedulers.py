@@ -11,17 +11,17 @@ import torch
 
 from gpubench_plugin.config import SCHEDULERS, DiffusionSection
 from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.workloads.diffusion import SPLIT_SAFE, Schedule
+from gpubench_plugin.workloads.diffusion import SPLIT_SAFE, NoiseSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.workloads.diffusion import Pipeline
+    from gpubench_plugin.workloads.diffusion import DenoisingPipeline
 
 CPU = torch.device("cpu")
 
 
-def split(pipeline: Pipeline, latents: Any, *bounds: int) -> Any:
+def split(pipeline: DenoisingPipeline, latents: Any, *bounds: int) -> Any:
     """The latents after steps taken in parts, each by a scheduler that begins there."""
     denoise = pipeline._denoising
     with torch.inference_mode():
@@ -31,7 +31,9 @@ def split(pipeline: Pipeline, latents: Any, *bounds: int) -> Any:
 
 
 @pytest.mark.parametrize("name", SPLIT_SAFE)
-def test_split_anywhere_is_the_whole(name: str, make_pipeline: Callable[..., Pipeline]) -> None:
+def test_split_anywhere_is_the_whole(
+    name: str, make_pipeline: Callable[..., DenoisingPipeline]
+) -> None:
     """Wherever ranks may part, the last bits are those of one process."""
     pipeline = make_pipeline(scheduler=name)
     latents, total = pipeline._latents[0], pipeline._total
@@ -39,11 +41,13 @@ def test_split_anywhere_is_the_whole(name: str, make_pipeline: Callable[..., Pip
     assert bool(whole.isfinite().all())
     assert not torch.equal(whole, latents)
     for bound in range(1, total):
-        if bound % SPLIT_SAFE[name].together == 0:
+        if bound % SPLIT_SAFE[name].evaluations_per_step == 0:
             assert torch.equal(whole, split(pipeline, latents, 0, bound, total)), bound
 
 
-def test_heun_within_a_step_is_something_else(make_pipeline: Callable[..., Pipeline]) -> None:
+def test_heun_within_a_step_is_something_else(
+    make_pipeline: Callable[..., DenoisingPipeline],
+) -> None:
     """Between its two evaluations Heun keeps a derivative, so ranks may not part there."""
     pipeline = make_pipeline(scheduler="heun")
     latents, total = pipeline._latents[0], pipeline._total
@@ -52,8 +56,10 @@ def test_heun_within_a_step_is_something_else(make_pipeline: Callable[..., Pipel
     assert not torch.equal(whole, split(pipeline, latents, 0, 3, total))
 
 
-@pytest.mark.parametrize("name", [name for name, kind in SPLIT_SAFE.items() if kind.draws])
-def test_noise_of_a_step_is_its_own(name: str, make_pipeline: Callable[..., Pipeline]) -> None:
+@pytest.mark.parametrize("name", [name for name, kind in SPLIT_SAFE.items() if kind.draws_noise])
+def test_noise_of_a_step_is_its_own(
+    name: str, make_pipeline: Callable[..., DenoisingPipeline]
+) -> None:
     """Samples and seeds differ in the noise that steps draw, and repeat it."""
     denoise = make_pipeline(scheduler=name, samples=2)._denoising
     latents, steps = torch.zeros(1, 4, 8, 8), range(1)
@@ -69,7 +75,7 @@ def test_noise_of_a_step_is_its_own(name: str, make_pipeline: Callable[..., Pipe
 def test_scheduler_with_a_history_is_unsupported(name: str) -> None:
     """The reason and what is allowed are said."""
     with pytest.raises(Unsupported, match=f"{name}: it keeps the network's outputs .* lcm"):
-        Schedule(name, steps=4, beta_schedule={}, device=CPU)
+        NoiseSchedule(name, steps=4, beta_schedule={}, device=CPU)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +101,7 @@ def test_class_names_of_diffusers_are_understood(name: str, library_class: str) 
 def test_steps_that_a_scheduler_refuses_are_unsupported() -> None:
     """LCM cannot take more steps than it was distilled from."""
     with pytest.raises(Unsupported, match=r"denoising_steps=200: lcm refuses"):
-        Schedule("lcm", steps=200, beta_schedule={}, device=CPU)
+        NoiseSchedule("lcm", steps=200, beta_schedule={}, device=CPU)
 
 
 def test_missing_diffusers_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,4 +109,4 @@ def test_missing_diffusers_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "diffusers", None)
     said = r"diffusion.scheduler=ddim comes from diffusers.*pip install 'pytest-gpubench\[suite\]'"
     with pytest.raises(Unsupported, match=said):
-        Schedule("ddim", steps=4, beta_schedule={}, device=CPU)
+        NoiseSchedule("ddim", steps=4, beta_schedule={}, device=CPU)

@@ -84,7 +84,7 @@ def test_payload_stays_on_its_device_unless_it_is_staged(wired: Any) -> None:
     assert wire.sent[1][0].device.type == "meta"
     wire.sent.clear()
     end = on("meta", staged=True)
-    wire.sent = [(HEADER.encoded(), None), (torch.ones(HEADER.shape), None)]
+    wire.sent = [(HEADER.encode(), None), (torch.ones(HEADER.shape), None)]
     assert end.receive(HEADER).device.type == "meta"  # back from the host
 
 

@@ -6,7 +6,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads._micro import attend, flops
+from gpubench_plugin.workloads._micro import flops, run_attention
 
 
 def _attention() -> torch.Tensor:
@@ -17,14 +17,14 @@ def _attention() -> torch.Tensor:
 @pytest.mark.parametrize("name", ["math", "flash"])
 def test_the_implementation_asked_for_is_the_one_taken(name: str) -> None:
     """Both that a CPU has compute the same."""
-    assert torch.allclose(attend(name, _attention), _attention(), atol=1e-6)
+    assert torch.allclose(run_attention(name, _attention), _attention(), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["efficient", "cudnn"])
 def test_an_implementation_that_a_cpu_lacks_is_unsupported(name: str) -> None:
     """With the reason that torch gives."""
     with pytest.raises(Unsupported, match=f"attention by {name}: No viable backend"):
-        attend(name, _attention)
+        run_attention(name, _attention)
 
 
 def test_another_implementation_than_asked_for_is_unsupported() -> None:
@@ -35,7 +35,7 @@ def test_another_implementation_than_asked_for_is_unsupported() -> None:
             return _attention()
 
     with pytest.raises(Unsupported, match="attention by flash: torch took math instead"):
-        attend("flash", math)
+        run_attention("flash", math)
 
 
 def test_missing_memory_is_not_hidden() -> None:
@@ -45,7 +45,7 @@ def test_missing_memory_is_not_hidden() -> None:
         raise torch.OutOfMemoryError("tried to allocate 20.00 GiB")
 
     with pytest.raises(torch.OutOfMemoryError):
-        attend("math", large)
+        run_attention("math", large)
 
 
 def test_operations_of_attention() -> None:

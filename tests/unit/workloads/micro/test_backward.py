@@ -5,19 +5,19 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from gpubench_plugin.workloads._micro import Chains, NodeTimes
+from gpubench_plugin.workloads._micro import LinearStacks, NodeTimes
 
 _CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def chains() -> Chains:
+def chains() -> LinearStacks:
     """Two graphs of three layers."""
     torch.manual_seed(0)
-    return Chains(graphs=2, layers=3, size=4, device=_CPU)
+    return LinearStacks(graphs=2, layers=3, size=4, device=_CPU)
 
 
-def test_concurrent_backward_passes_give_the_gradients_of_serial_ones(chains: Chains) -> None:
+def test_concurrent_backward_passes_give_the_gradients_of_serial_ones(chains: LinearStacks) -> None:
     """Three weights and three biases per graph, the same bits in either order."""
     chains.forward()
     chains.serial()
@@ -29,7 +29,7 @@ def test_concurrent_backward_passes_give_the_gradients_of_serial_ones(chains: Ch
     assert all(map(torch.equal, chains.gradients(), serial))
 
 
-def test_a_failure_in_a_thread_is_raised(chains: Chains) -> None:
+def test_a_failure_in_a_thread_is_raised(chains: LinearStacks) -> None:
     """A second backward pass of the same graph is an error, also in a thread."""
     chains.forward()
     chains.serial()
@@ -37,10 +37,10 @@ def test_a_failure_in_a_thread_is_raised(chains: Chains) -> None:
         chains.concurrent(threads)
 
 
-def test_the_shares_of_the_kinds_of_node_add_up(chains: Chains) -> None:
+def test_the_shares_of_the_kinds_of_node_add_up(chains: LinearStacks) -> None:
     """Every kind has a part of the time, all together all of it."""
     times = NodeTimes()
-    times.observe(chains.forward())
+    times.hook(chains.forward())
     with ThreadPoolExecutor(2) as threads:
         chains.concurrent(threads)
     assert {"AddmmBackward0", "ReluBackward0", "AccumulateGrad"} <= set(times.kinds)
@@ -48,35 +48,35 @@ def test_the_shares_of_the_kinds_of_node_add_up(chains: Chains) -> None:
     assert sum(map(times.share, times.kinds)) == pytest.approx(1)
 
 
-def test_counting_begins_anew_and_ends(chains: Chains) -> None:
+def test_counting_begins_anew_and_ends(chains: LinearStacks) -> None:
     """After a reset nothing was spent; after leaving nothing is seen any more."""
     times = NodeTimes()
-    times.observe(chains.forward())
+    times.hook(chains.forward())
     chains.serial()
     times.reset()
     assert [times.share(kind) for kind in times.kinds] == [0] * len(times.kinds)
-    times.leave()
+    times.unhook()
     chains.forward()
     chains.serial()
     assert sum(map(times.share, times.kinds)) == 0
 
 
-def test_observing_again_leaves_one_hook_per_node(chains: Chains) -> None:
+def test_observing_again_leaves_one_hook_per_node(chains: LinearStacks) -> None:
     """Nodes of parameters live on: their hooks must not become more with every graph."""
     times = NodeTimes()
     for _ in range(3):
-        times.observe(chains.forward())
+        times.hook(chains.forward())
         chains.serial()
     calls = []
-    times.observe(chains.forward())
-    times._before = calls.append  # type: ignore[method-assign] # only new graphs would call it
+    times.hook(chains.forward())
+    times._start_timer = calls.append  # type: ignore[method-assign] # only new graphs would call it
     chains.serial()
     assert calls == []
     # Four nodes of a layer's: addmm, the weight's transpose, and two that accumulate; a ReLU.
     assert len(times._handles) == 2 * len(set(_all_nodes(chains)))
 
 
-def _all_nodes(chains: Chains) -> list[object]:
+def _all_nodes(chains: LinearStacks) -> list[object]:
     from gpubench_plugin.workloads._micro.backward import _nodes
 
     return list(_nodes(chains.losses))

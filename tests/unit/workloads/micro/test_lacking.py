@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads._micro import lacking
+from gpubench_plugin.workloads._micro import skip_if_unsupported
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, NotImplementedError, TypeError, ValueError])
@@ -12,7 +12,7 @@ def test_a_refusal_is_unsupported(kind: type[Exception]) -> None:
     """With the first line of what torch says."""
     with (
         pytest.raises(Unsupported, match=r"^fused: needs compute capability 8\.9$"),
-        lacking("fused"),
+        skip_if_unsupported("fused"),
     ):
         raise kind("needs compute capability 8.9\nraised from somewhere")
 
@@ -27,6 +27,6 @@ def test_a_refusal_is_unsupported(kind: type[Exception]) -> None:
 )
 def test_what_goes_wrong_is_not_hidden(error: Exception) -> None:
     """Neither missing memory nor a kernel that failed is skipped over."""
-    with pytest.raises(type(error)) as raised, lacking("fused"):
+    with pytest.raises(type(error)) as raised, skip_if_unsupported("fused"):
         raise error
     assert raised.value is error

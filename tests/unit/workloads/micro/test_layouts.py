@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin.workloads._micro import LAYOUTS, laid_out
+from gpubench_plugin.workloads._micro import LAYOUTS, with_layout
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from gpubench_plugin.workloads._micro import LAYOUTS, laid_out
 def test_the_same_matrix_in_another_layout(layout: str, stride: tuple[int, int]) -> None:
     """Values stay, strides differ: a gap of eight after every row, or column after column."""
     matrix = torch.arange(20.0).reshape(4, 5)
-    made = laid_out(matrix, layout)
+    made = with_layout(matrix, layout)
     assert torch.equal(made, matrix)
     assert made.stride() == stride
     assert layout in LAYOUTS
@@ -21,4 +21,4 @@ def test_the_same_matrix_in_another_layout(layout: str, stride: tuple[int, int])
 def test_an_unknown_layout_is_refused() -> None:
     """There are only these three."""
     with pytest.raises(ValueError, match="no layout 'diagonal'"):
-        laid_out(torch.ones(2, 2), "diagonal")
+        with_layout(torch.ones(2, 2), "diagonal")

@@ -6,7 +6,7 @@ import torch
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config import MoeSection
-from gpubench_plugin.workloads.moe import Construction, MeasuredLayer, ParallelGroups
+from gpubench_plugin.workloads.moe import Construction, MoESubject, ParallelGroups
 
 CPU = torch.device("cpu")
 
@@ -27,4 +27,4 @@ def construction(precision="fp32", groups=None, seed=0, **keys):
 
 
 def measured(part="forward-backward", precision="fp32", **keys):
-    return MeasuredLayer(part, construction(precision, **keys))
+    return MoESubject(part, construction(precision, **keys))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpubench_plugin.workloads.moe.experts import base
-from gpubench_plugin.workloads.moe.experts.base import drawn
+from gpubench_plugin.workloads.moe.experts.base import weights
 from tests.unit.workloads.moe.made import section
 
 
@@ -59,14 +59,14 @@ def test_drawing_leaves_torchs_generator_alone():
 
 def test_an_expert_is_the_same_whoever_draws_it():
     """A rank that draws experts 2 and 0 gets those that a rank drawing all of them has."""
-    everything, some = (drawn(section(), experts, seed=5) for experts in (range(4), (2, 0)))
+    everything, some = (weights(section(), experts, seed=5) for experts in (range(4), (2, 0)))
     assert all(part.equal(whole[[2, 0]]) for part, whole in zip(some, everything, strict=True))
 
 
 def test_slices_of_an_expert_make_it_whole():
     """Two halves of the hidden features are the expert's: columns of A and B, rows of C."""
     (w_in, w_out), *halves = (
-        drawn(section(), (1,), seed=5, part=part) for part in ((0, 1), (0, 2), (1, 2))
+        weights(section(), (1,), seed=5, tensor_part=part) for part in ((0, 1), (0, 2), (1, 2))
     )
     gate_and_up = torch.cat([half.unflatten(2, (2, 4)) for half, _ in halves], dim=3)
     assert gate_and_up.flatten(2).equal(w_in)

@@ -25,7 +25,7 @@ def by_hand(made, tokens):
     output = torch.zeros(tokens.shape, dtype=torch.float64)
     for token, (experts, weights) in enumerate(zip(routing.experts, routing.weights, strict=True)):
         for choice, expert in enumerate(experts.tolist()):
-            if routing.kept is None or routing.kept[token, choice]:
+            if routing.kept_mask is None or routing.kept_mask[token, choice]:
                 gate, up = (tokens[token].double() @ w_in[expert]).chunk(2)
                 output[token] += weights[choice].double() * ((silu(gate) * up) @ w_out[expert])
     return output

@@ -132,7 +132,7 @@ def test_weights_are_compared_between_cpu_and_device(monkeypatch):
     layer = measured("initialisation")
     assert layer.prepare(None).correctness == {}  # a CPU is not compared with itself
     layer.step()
-    made, error = layer._made, 0.0
+    made, error = layer._construction, 0.0
     weights = made.weights
 
     def of_stand_in(experts, *, drawn_on):

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads.moe import ExpertCache, Replayed, offloaded, phase_times
+from gpubench_plugin.workloads.moe import ExpertCache, GraphedRouter, offload, phase_times
 from gpubench_plugin.workloads.moe import construction as room
 from gpubench_plugin.workloads.moe import measured as timing
-from gpubench_plugin.workloads.moe.layer import _Plain
+from gpubench_plugin.workloads.moe.layer import _TensorRouter
 from tests.unit.workloads.moe.made import CPU, construction, measured
 
 
@@ -33,13 +33,13 @@ def test_the_cache_drops_what_was_used_longest_ago():
 
 def test_a_cache_holds_no_more_than_there_is():
     """Room for nine of three experts takes the memory of three."""
-    assert len(cache_of(3, 9)._places) == 3
+    assert len(cache_of(3, 9)._slots) == 3
 
 
 def test_cached_experts_compute_what_the_others_do(monkeypatch):
     """With two of four experts on the device outputs are the reference's; hits are counted."""
     monkeypatch.setattr(
-        room, "offloaded", lambda experts, size: offloaded(experts, size=size, pin=torch.clone)
+        room, "offload", lambda experts, size: offload(experts, size=size, pin=torch.clone)
     )
     layer = measured("forward", pinned_cache=2)
     check = layer.prepare(None)
@@ -68,7 +68,7 @@ def test_a_captured_router_gives_the_routing():
     for keys in ({}, {"capacity_factor": 0.5}):
         made = construction(**keys)
         router, tokens = made.router(), made.tokens(0)
-        replayed, plain = Replayed(_Plain(router))(tokens), router(tokens)
+        replayed, plain = GraphedRouter(_TensorRouter(router))(tokens), router(tokens)
         for one, other in zip(replayed, plain, strict=True):
             assert one is None is other or one.equal(other)
 

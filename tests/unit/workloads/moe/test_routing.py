@@ -27,7 +27,7 @@ def test_the_likeliest_experts_come_first_and_their_weights_sum_to_one():
     assert routing.experts.tolist() == [[0, 2]]
     assert routing.weights[0].tolist() == pytest.approx(torch.tensor([2.0, 1.0]).softmax(0))
     assert routing.counts.tolist() == [1, 0, 1]
-    assert routing.kept is None
+    assert routing.kept_mask is None
 
 
 def test_a_single_expert_keeps_its_probability():
@@ -77,7 +77,7 @@ def test_first_choices_are_kept_before_second_ones():
     routing = routed(tokens, experts=2, capacity_factor=0.5)
     assert capacity(section(experts=2, capacity_factor=0.5), 3) == 2
     assert routing.experts.tolist() == [[1, 0], [0, 1], [0, 1]]
-    assert routing.kept.tolist() == [[True, False], [True, True], [True, False]]
+    assert routing.kept_mask.tolist() == [[True, False], [True, True], [True, False]]
     assert routing.counts.tolist() == [3, 3]
 
 

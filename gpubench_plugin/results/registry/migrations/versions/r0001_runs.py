@@ -1,4 +1,4 @@
-"""Runs and their results."""
+"""Tables of runs and results."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ _KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Make the tables of runs, results and what results share."""
+    """Create the tables of runs, results, and shared facts."""
     op.create_table(
         "runs",
         sa.Column("key", _KEY, primary_key=True, autoincrement=True),

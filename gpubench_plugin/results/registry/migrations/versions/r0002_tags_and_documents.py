@@ -1,4 +1,4 @@
-"""Tags of runs, and documents such as baselines that machines share."""
+"""Tables of tags, and of documents shared between machines (baselines)."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ _KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Make both tables."""
+    """Create both tables."""
     op.create_table(
         "tags",
         sa.Column("run", _KEY, sa.ForeignKey("runs.key", ondelete="CASCADE"), primary_key=True),
