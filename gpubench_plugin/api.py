@@ -71,12 +71,14 @@ def run(
     working_dir = Path.cwd() if cwd is None else Path(cwd)
     if RUN_FILE in os.environ:  # only until a run is there
         raise UsageProblem(
-            "run: pytest has imported what started it, and would be started again without end; put "
-            'the call below `if __name__ == "__main__":`, in a file that is not selected'
+            "run: pytest imported the script that called run(), which would start pytest "
+            'again in an endless loop; guard the call with `if __name__ == "__main__":` and '
+            "keep the script out of the selection"
         )
     if not working_dir.is_dir():
         raise UsageProblem(
-            f"run: cwd={os.fspath(working_dir)!r}: no such folder; allowed: one there is"
+            f"run: cwd={os.fspath(working_dir)!r}: no such directory; allowed: an existing "
+            "directory"
         )
     assignments = [f"{key}={_yaml_value(key, value)}" for key, value in keys.items()]
     arguments = [

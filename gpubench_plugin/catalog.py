@@ -92,7 +92,9 @@ def load(kind: str, name: str) -> Any:
         return _from_entry_point(point, kind)
     if point is not None:
         # Results are compared by name: it must not mean something else on another machine.
-        raise UsageProblem(f"the entry point gpubench.{kind}:{name} takes a built-in name")
+        raise UsageProblem(
+            f"the entry point gpubench.{kind}:{name} uses the name of a built-in component"
+        )
     default = None if kind in _SEVERAL_PER_MODULE else name
     components = [
         component

@@ -135,7 +135,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             raise
     else:
         if not (xdist.is_worker(config) or _defers_output(config)):
-            _report_unjudged_gate(config, "it measured nothing: no benchmark was selected")
+            _report_unjudged_gate(config, "nothing was measured: no benchmark was selected")
         if _OUTPUT in config.stash:
             config.stash[_OUTPUT].release()
 

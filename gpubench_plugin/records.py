@@ -206,9 +206,7 @@ class Work:
     samples: float | None = None
     tokens: float | None = None
     bytes: float | None = None
-    flops: float | None = field(
-        default=None, metadata=described("A multiplication and an addition counting as two")
-    )
+    flops: float | None = field(default=None, metadata=described("A multiply-add counts as two"))
 
     @property
     def known_amounts(self) -> dict[str, float]:
@@ -336,12 +334,10 @@ class Benchmark:
         metadata=described("The configuration by dot key, what is no default and changes numbers"),
     )
     limits: Mapping[str, str] = field(
-        default_factory=dict, metadata=described("What the gate judges metrics by")
+        default_factory=dict, metadata=described("Limits used by the gate, by metric")
     )
     timer: str = field(default="", metadata=described("The clock"))
-    flags: tuple[str, ...] = field(
-        default=(), metadata=described("What makes the numbers less trustworthy")
-    )
+    flags: tuple[str, ...] = field(default=(), metadata=described("Flags that qualify the numbers"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,19 +350,19 @@ class BenchmarkRecord(Benchmark):
 
     name: str = field(metadata=described("The test function's name with its parameters"))
     params: Mapping[str, str] = field(metadata=described("Parameters by name"))
-    world_size: int = field(metadata=described("Ranks that worked together", gt=0))
-    launches: int = field(default=1, metadata=described("Fresh processes measured in", gt=0))
+    world_size: int = field(metadata=described("World size", gt=0))
+    launches: int = field(default=1, metadata=described("Number of fresh processes per rank", gt=0))
     configuration: Mapping[str, Any] = field(
         default_factory=dict, metadata=described("The resolved configuration")
     )
     work: Work | None = field(
-        default=None, metadata=described("Of one call of the step, on all ranks together")
+        default=None, metadata=described("Work of one call, summed over ranks")
     )
     correctness: Mapping[str, Any] = field(
-        default_factory=dict, metadata=described("What the untimed checks found")
+        default_factory=dict, metadata=described("Results of the untimed checks")
     )
     ranks: tuple[RankTimes, ...] = field(
-        default=(), metadata=described("Each rank, where there are several")
+        default=(), metadata=described("One entry per rank, for several ranks")
     )
 
 
@@ -566,23 +562,23 @@ class VerdictPart:
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid", "allow_inf_nan": False}
 
     metric: str = field(
-        default="", metadata=described("Empty where the verdict is about the whole benchmark")
+        default="", metadata=described("Empty if the verdict is about the whole benchmark")
     )
-    unit: str = field(default="", metadata=described("Of base and head"))
-    better: Better = field(
-        default="none", metadata=described("The direction in which the metric gets better")
-    )
+    unit: str = field(default="", metadata=described("Unit of base and head"))
+    better: Better = field(default="none", metadata=described("Direction of improvement"))
     kind: VerdictKind = field(metadata={"alias": "verdict"})
-    base: float | None = field(default=None, metadata=described("The value before, in the unit"))
-    head: float | None = field(default=None, metadata=described("The value now, in the unit"))
+    base: float | None = field(default=None, metadata=described("Base value in the unit"))
+    head: float | None = field(default=None, metadata=described("Head value in the unit"))
     effect: float | None = field(
-        default=None, metadata=described("A fraction, positive where the head is worse")
+        default=None, metadata=described("Fraction, positive if the head is worse")
     )
     interval: Interval | None = field(
         default=None,
-        metadata=described("Of the effect, fractions; an end that is not bounded is null"),
+        metadata=described(
+            "Confidence interval of the effect as fractions; an unbounded end is null"
+        ),
     )
-    limit: str = field(default="", metadata=described("What it was judged by"))
+    limit: str = field(default="", metadata=described("Limit it was judged by"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -600,25 +596,26 @@ class Verdict(VerdictPart):
 
     id: str = field(metadata=described("pytest's node id", min_length=1))
     method: Method | None = field(
-        default=None, metadata=described("threshold is not statistical, exact has no variance")
+        default=None,
+        metadata=described("threshold: not statistical; exact: values without variance"),
     )
     launches: int = field(
         default=0, metadata=described("Independent samples: pairs, earlier runs, or 1", ge=0)
     )
     smallest_visible_effect: float | None = field(
         default=None,
-        metadata=described("The least true effect that could have been called, a fraction"),
+        metadata=described("Smallest true effect that would have been detected, as a fraction"),
     )
     pairs_needed: int | None = field(
-        default=None, metadata=described("About how many pairs would decide it", ge=0)
+        default=None, metadata=described("Estimated number of pairs for a decision", ge=0)
     )
     runs_needed: int | None = field(
         default=None,
-        metadata=described("More earlier runs that a history needs before it can judge", ge=0),
+        metadata=described("Number of further earlier runs required for a history", ge=0),
     )
-    reason: str = field(default="", metadata=described("Why, in one line"))
+    reason: str = field(default="", metadata=described("Reason in one line"))
     parts: tuple[VerdictPart, ...] = field(
-        default=(), metadata=described("Of a step time: all numbers that it is judged by")
+        default=(), metadata=described("For a step time: all metrics it is judged by")
     )
 
     @property

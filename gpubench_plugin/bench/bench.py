@@ -149,9 +149,11 @@ class Bench:
             UsageProblem: said too late or twice, or the unit is not in :data:`.metrics.base.UNITS`.
         """
         if self._measured_once:
-            raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) after the measurement")
+            raise UsageProblem(
+                f"{self._case.id}: gpubench.record({name!r}) was called after the measurement"
+            )
         if name in self._custom_metrics:
-            raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) was said twice")
+            raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) was called twice")
         self._custom_metrics[name] = CustomMetric(name=name, value=value, unit=unit, better=better)
 
     def _run_measurement(self, timed: TimedStep, stated_work: Work) -> Measurement:
@@ -229,7 +231,7 @@ class Bench:
         result = pytest_benchmark.run_once(self._carrier, timed.call, timed.setup, timed.teardown)
         refuse_unfinished(result, timed.call, self._case.id)
         self._result, self._has_result = result, True
-        self._notes.error_reason = "measuring is off (--benchmark-disable)"
+        self._notes.error_reason = "measuring is disabled (--benchmark-disable)"
         return self._case.unmeasured("not_measured", self._notes.error_reason)
 
     def _prepare(self, subject: Subject | None) -> Check:
@@ -427,7 +429,7 @@ def _format_amount(amount: object) -> str:
     try:
         return f"{amount!r:.40}"
     except ValueError:  # Python writes no more than 4,300 digits
-        return "a number of thousands of digits"
+        return "a number with thousands of digits"
 
 
 def file_name(case: Case) -> str:

@@ -132,8 +132,8 @@ def observe_with_checkpoints(
     training = setting.configuration.training
     if training.resume is not None:
         raise UsageProblem(
-            f"training.resume={training.resume}: the time to a target is that from the start; "
-            "allowed: null"
+            f"training.resume={training.resume}: time to target is measured from the first "
+            "step; allowed: null"
         )
     if training.checkpoint:
         checkpoints = _checkpoints(request, "training.checkpoint", setting)
@@ -158,8 +158,8 @@ def _checkpoints(request: pytest.FixtureRequest, key: str, setting: Setting) -> 
     name, group = setting.parallelism.name, setting.group
     if name != "ddp" and group.world.size > 1:
         raise Unsupported(
-            f"{key}: under distributed.parallelism={name} no rank has the whole model "
-            "that all of them train, and a checkpoint is one file; use ddp"
+            f"{key}: under distributed.parallelism={name} no rank holds the whole model, but "
+            "a checkpoint is one file; use ddp"
         )
     configuration, training = setting.configuration, setting.configuration.training
     settings = {

@@ -61,7 +61,7 @@ def _state_of(request: pytest.FixtureRequest) -> BenchmarkState:
     state = state_of(request.node)
     if state is None:
         raise UsageProblem(
-            f"{request.node.nodeid}: gpubench's fixtures work in benchmarks only; ask for the "
+            f"{request.node.nodeid}: gpubench's fixtures work only in benchmarks; request the "
             "fixture `gpubench` or add @pytest.mark.gpubench()"
         )
     return state
@@ -166,6 +166,6 @@ def _refuse_shadowed_fixture(
 
     if not isinstance(value, kind):
         raise UsageProblem(
-            f"{request.node.nodeid}: {name!r} is a fixture of gpubench, and something of that name "
-            f"in this project gave {value!r} instead; rename it"
+            f"{request.node.nodeid}: {name!r} is a gpubench fixture, but this project defines "
+            f"its own, which returned {value!r}; rename it"
         )

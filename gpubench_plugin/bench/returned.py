@@ -36,8 +36,16 @@ _ITERATORS: Final = (
 )
 
 _LAZY: Final = (
-    (AsyncGenerator, "an async generator", "call asyncio.run on what exhausts it in the step"),
-    (AsyncIterator, "an async iterator", "call asyncio.run on what exhausts it in the step"),
+    (
+        AsyncGenerator,
+        "an async generator",
+        "iterate it in a coroutine and run that in the step: asyncio.run(…)",
+    ),
+    (
+        AsyncIterator,
+        "an async iterator",
+        "iterate it in a coroutine and run that in the step: asyncio.run(…)",
+    ),
     (Generator, "a generator", "exhaust it in the step: list(…), or a loop over it"),
     (_ITERATORS, "a lazy iterator", "exhaust it in the step: list(…), or a loop over it"),
     (Future, "a future", "wait for it in the step: its result()"),
@@ -81,14 +89,14 @@ def unfinished_reason(result: object, step: Callable[..., object], measure: str)
     """
     if lazy := _lazy_kind(result):
         name, remedy = lazy
-        return f"a call of the step returned {name}, whose work nobody has done; {remedy}"
+        return f"a call of the step returned {name}, whose work was never done; {remedy}"
     for value in _contained_values(result):
         # Of several that were waited for, the results are in the futures.
         if (lazy := _lazy_kind(value)) and not _is_done(value):
             name, remedy = lazy
             return (
-                f"a call of the step returned a {type(result).__name__} with {name} in it, whose "
-                f"work nobody has done; {remedy}"
+                f"a call of the step returned a {type(result).__name__} containing {name}, "
+                f"whose work was never done; {remedy}"
             )
     if uncalled := _find_uncalled(result, step):
         name, to_write = uncalled
@@ -102,7 +110,7 @@ def unfinished_reason(result: object, step: Callable[..., object], measure: str)
         if (only_names or _is_own_step(value)) and (uncalled := _find_uncalled(value, step)):
             name, to_write = uncalled
             return (
-                f"a call of the step returned a {type(result).__name__} with {name} in it "
+                f"a call of the step returned a {type(result).__name__} containing {name} "
                 f"instead of calling it; write {measure}({to_write})"
             )
     return None

@@ -67,8 +67,8 @@ class TimedStep:
         for name, function in (("setup", setup), ("teardown", teardown)):
             if any(is_lazy(function) for is_lazy in _LAZY_FUNCTIONS):
                 raise UsageProblem(
-                    f"{benchmark}: {name}: a call of it returns before its work is done; pass a "
-                    "function that does it: asyncio.run(…), or a loop over what it yields"
+                    f"{benchmark}: {name}: it returns before its work is done; pass a "
+                    "function that does the work: asyncio.run(…), or a loop over its values"
                 )
         return cls(call=call, subject=subject, setup=setup, teardown=teardown)
 
@@ -79,13 +79,13 @@ def _call_of(given: object, benchmark: str) -> tuple[Step, Subject | None]:
         return subject.step, subject
     if isinstance(given, type) and hasattr(given, "flops_step"):
         raise UsageProblem(
-            f"{benchmark}: gpubench({given.__name__}): that is a class; pass what its fixture made"
+            f"{benchmark}: gpubench({given.__name__}): that is a class; pass the object its "
+            "fixture returns"
         )
     if not callable(given):
         raise UsageProblem(
-            f"{benchmark}: gpubench({_short_repr(given)}): that cannot be called; pass the step "
-            "itself, not what a call of it returned: gpubench(trainer), "
-            "gpubench(lambda: a @ b)"
+            f"{benchmark}: gpubench({_short_repr(given)}) is not callable; pass the step "
+            "itself, not the result of calling it: gpubench(trainer), gpubench(lambda: a @ b)"
         )
     owner = _subject(getattr(given, "__self__", None))
     function = getattr(given, "__func__", None)
@@ -131,9 +131,9 @@ class FirstCallValidator:
             if subject is self._timed.subject and calls != 1:
                 name = type(subject).__name__
                 raise CorrectnessError(
-                    f"{self._benchmark}: a call of the step advanced the {name} by {calls} steps "
-                    "instead of one, so it is not what its amounts are of; measure what was put in "
-                    "its place as gpubench(lambda: …) with amounts of its own"
+                    f"{self._benchmark}: one call of the step advanced the {name} by {calls} "
+                    "steps, so the amounts stated for one step do not apply; measure the "
+                    "replacement as gpubench(lambda: …) with its own amounts"
                 )
         if self._timed.subject is None:
             self._validate_amounts(result, sum(steps_taken))
@@ -174,10 +174,9 @@ class FirstCallValidator:
         subject = self._timed.subject
         if subject is not None and subject.calls - self._calls_at_start != calls:
             raise CorrectnessError(
-                f"{self._benchmark}: {calls} timed calls of the step advanced the "
-                f"{type(subject).__name__} by {subject.calls - self._calls_at_start} steps, so "
-                "its amounts "
-                "are not those of a call"
+                f"{self._benchmark}: {calls} timed calls advanced the "
+                f"{type(subject).__name__} by {subject.calls - self._calls_at_start} steps, "
+                "so the amounts of one step do not apply to one call"
             )
 
 
@@ -228,8 +227,8 @@ def _refuse_borrowed_amounts(stated: Work, subject: Subject, benchmark: str) -> 
         if name in known_work and is_same_amount(amount, known_work[name]):
             kind = type(subject).__name__
             raise UsageProblem(
-                f"{benchmark}: {name}={amount:g} is what a step of the {kind} has, but a call of "
-                "the step took none, and did nothing else; write "
+                f"{benchmark}: {name}={amount:g} are the amounts of one step of the {kind}, "
+                "but the measured call took no step and did nothing else; write "
                 f"gpubench({kind.lower()}), or call its step: gpubench(lambda: "
                 f"{kind.lower()}.step())"
             )

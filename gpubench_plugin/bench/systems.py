@@ -78,8 +78,8 @@ def diffusion(
     parallelism = gpubench_config.distributed.parallelism
     if parallelism not in {"auto", "none"}:
         raise Unsupported(
-            f"distributed.parallelism={parallelism}: every rank of a pipeline of denoising steps "
-            "holds the whole network; allowed: auto, none"
+            f"distributed.parallelism={parallelism}: every rank of a denoising pipeline holds "
+            "the whole network; allowed: auto, none"
         )
     module = build_model(
         workload,
@@ -156,11 +156,14 @@ def _gpubench_generation(
 
     section, inference = gpubench_config.model, gpubench_config.inference
     if not isinstance(workload, CausalLanguageModel):
-        raise Unsupported(f"{section.name} generates no text; allowed: causal language models")
+        raise Unsupported(
+            f"{section.name}: this model does not generate text; allowed: causal language models"
+        )
     parallelism = gpubench_config.distributed.parallelism
     if parallelism not in {"auto", "none"}:
         raise Unsupported(
-            f"distributed.parallelism={parallelism}: one rank generates; allowed: auto, none"
+            f"distributed.parallelism={parallelism}: text generation runs on one rank; "
+            "allowed: auto, none"
         )
     # What is compiled is a call, with its choice of a token, not the module.
     compile: Any = make_compiler(mode=section.compile, backend=section.compile_backend)

@@ -116,8 +116,8 @@ def exposed_communication(
     name = _gpubench_setting.parallelism.name
     if name != "ddp":
         raise Unsupported(
-            f"exposed_communication: under {name} a step cannot be run without its exchange; "
-            "use distributed.parallelism=ddp"
+            f"exposed_communication: under {name} a step cannot run without its gradient "
+            "exchange; use distributed.parallelism=ddp"
         )
     exposed = ExposedCommunication(
         exchanging=trainer.step,

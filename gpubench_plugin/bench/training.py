@@ -35,8 +35,8 @@ def workload(request: pytest.FixtureRequest) -> Workload[Any]:
     section = case_of(request).configuration.model
     if section.name is None:
         raise UsageProblem(
-            f"{request.node.nodeid}: its configuration names no workload; "
-            "give the mark gpubench a config= whose model.name is set"
+            f"{request.node.nodeid}: the configuration names no workload; give the gpubench "
+            "mark a config= that sets model.name"
         )
     built: Workload[Any] = catalog.load("workloads", section.name)(section)
     return built
@@ -108,9 +108,9 @@ def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator
         batch_size = configuration.inference.samples(trained)
         if batch_size != trained and "trainer" in request.fixturenames:
             raise UsageProblem(
-                f"{request.node.nodeid}: inference.batch_size={batch_size} beside a trainer of "
-                f"training.batch_size={trained}: both take the same batches; allowed: {trained}, "
-                "or a test of its own for each"
+                f"{request.node.nodeid}: inference.batch_size={batch_size} conflicts with "
+                f"training.batch_size={trained} of the trainer, since both read the same "
+                f"batches; allowed: {trained}, or separate tests"
             )
         training = configuration.training.model_copy(update={"batch_size": batch_size})
         configuration = configuration.model_copy(update={"training": training})
@@ -206,8 +206,8 @@ def evaluator_of(setting: Setting, module: torch.nn.Module, source: DataSource) 
 
     if setting.parallelism.passes(module, setting.precision) is not None:
         raise Unsupported(
-            f"{setting.parallelism.name}: no rank has the whole model, which evaluation needs; "
-            "use another distributed.parallelism"
+            f"{setting.parallelism.name}: no rank holds the whole model, which evaluation "
+            "needs; use another distributed.parallelism"
         )
     return Evaluator(
         module=module,

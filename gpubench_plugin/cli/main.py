@@ -26,8 +26,8 @@ _EXIT: Final[dict[type[GpubenchError], ExitCode]] = {
 }
 
 _EPILOG: Final = (
-    "exit codes: 0 fine, 1 a regression, 2 bad usage, 3 nothing comparable, 4 a file or the "
-    "database could not be read or written, or an error that nobody has foreseen"
+    "exit codes: 0 ok, 1 regression, 2 usage error, 3 nothing comparable, 4 a file or "
+    "database error, or an unexpected error"
 )
 
 
@@ -78,8 +78,8 @@ def _os_error_text(error: OSError) -> str:
     try:
         os.getcwd()  # noqa: PTH109 # Path.cwd() says the same of it
     except OSError:
-        return f"the working folder is gone ({reason}): change into one that is there"
-    return f"the output could not be written: {reason}"
+        return f"the current directory no longer exists ({reason}): change to an existing one"
+    return f"cannot write the output: {reason}"
 
 
 def _report_unexpected(error: Exception, arguments: Sequence[str]) -> str:
@@ -96,8 +96,8 @@ def _report_unexpected(error: Exception, arguments: Sequence[str]) -> str:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(clean_line("".join(traceback.format_exception(error))))
     except OSError as os_error:
-        return f"unforeseen {summary:.300}; its traceback could not be kept: {os_error.strerror}"
-    return f"unforeseen {summary:.300}; please report it with its traceback, which is in {name}"
+        return f"unexpected {summary:.300}; its traceback could not be saved: {os_error.strerror}"
+    return f"unexpected {summary:.300}; please report it with the traceback in {name}"
 
 
 def _open_closed_streams() -> None:

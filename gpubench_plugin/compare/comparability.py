@@ -166,7 +166,7 @@ class Comparability:
     def notes(self) -> tuple[str, ...]:
         """One line per kind of allowed difference."""
         return tuple(
-            f"compared although they are incomparable ({names_or_count(names)}): {text}"
+            f"compared although incomparable ({names_or_count(names)}): {text}"
             for text, names in self._notes.items()
         )
 

@@ -156,5 +156,5 @@ def _nothing_in_common(matched: MatchResult, bases: Sequence[Run], heads: Sequen
     )
     renames = [f"{old_id}: {hint}" for old_id, hint in matched.renames.items()]
     rest = [f"and {len(renames) - 1} more ids"] if len(renames) > 1 else []
-    error_text = f"no benchmark, or no metric, in common: {', '.join(sides)}"
+    error_text = f"no benchmark or metric in common: {', '.join(sides)}"
     return "; ".join([error_text, *renames[:1], *rest])

@@ -70,7 +70,7 @@ def rejudge(
     )
     verdicts = {number: v for v in rejudged.verdicts for number in _judged_metrics(v)}
     lost = {
-        v.id: f"launched again, it is {v.kind.replace('_', ' ')}: {v.reason}"
+        v.id: f"relaunched, it is {v.kind.replace('_', ' ')}: {v.reason}"
         for v in rejudged.verdicts
         if not v.metric
     }

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.tested import TestResult
 
 
-ADVICE: Final = "`gpubench ab` is the way to know"
+ADVICE: Final = "`gpubench ab` gives a definite answer"
 
 
 def judge_history(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
@@ -91,7 +91,7 @@ def _noise_source(series: Series, samples: HistorySamples) -> str:
 
 def _too_few(series: Series, samples: HistorySamples) -> Verdict:
     unusable_count = len(series.base) - samples.count
-    unusable_note = f" ({unusable_count} more had no positive value)" if unusable_count else ""
+    unusable_note = f"({unusable_count} more without a positive value)" if unusable_count else ""
     cause = f"{_missing_samples_text(samples, unusable_note)}; {ADVICE}"
     return inconclusive_verdict(
         series, "history", cause, launches=samples.count, runs_needed=samples.missing
@@ -101,7 +101,7 @@ def _too_few(series: Series, samples: HistorySamples) -> Verdict:
 def _missing_samples_text(samples: HistorySamples, unusable_note: str = "") -> str:
     requirement = f"at least {FEWEST} are needed"
     if samples.later:
-        requirement = f"{FEWEST} pinned ones are needed, or {FEWEST - 1} later ones"
+        requirement = f"{FEWEST} pinned runs are needed, or {FEWEST - 1} later ones"
     return f"{samples.description}{unusable_note}: {requirement}"
 
 
@@ -112,13 +112,17 @@ def _verdict_of(tested: TestResult) -> Verdict:
         f"{tested.effect_text}, {samples.description}, limit "
         f"{series.limit.text}{_fewer_launches_note(series, samples)}"
     )
-    pin_hint = "" if samples.level_estimates_noise else " and with ten pinned less"
+    pin_hint = "" if samples.level_estimates_noise else "and with ten pinned runs smaller ones"
     visible_effect = f"≥ {percent(tested.detectable)}{pin_hint}, {ADVICE}"
     if tested.kind == "inconclusive":
         return tested.verdict(
-            "history", f"noise between runs {noise}: could only see {visible_effect} ({details})"
+            "history",
+            (
+                f"noise between runs {noise}: only effects {visible_effect} would be visible "
+                f"({details})"
+            ),
         )
-    return tested.verdict("history", f"{details}; history sees {visible_effect}")
+    return tested.verdict("history", f"{details}; a history detects {visible_effect}")
 
 
 def _fewer_launches_note(series: Series, samples: HistorySamples) -> str:
@@ -127,4 +131,4 @@ def _fewer_launches_note(series: Series, samples: HistorySamples) -> str:
     if series.fewest_launches >= typical_launches:
         return ""
     head_launches = counted(series.fewest_launches, "launch")
-    return f", {head_launches} beside runs of {typical_launches}, whose noise is added"
+    return f", {head_launches} against {typical_launches} in earlier runs, which adds noise"

@@ -115,7 +115,7 @@ def _additions(sides: Sides, base: Mapping[str, str], head: Mapping[str, str]) -
     common = _metrics(sides.limit_sources) & _metrics(sides.measured)
     for name in sorted(common & _stated_by_head(sides) - base.keys()):
         if _parsed(head[name]):
-            yield f"adds the limit {head[name]} of {name}, of which the base has none"
+            yield f"adds the limit {head[name]} of {name}, which has none on the base"
 
 
 def _change_verb(old: Limit, new: Limit) -> str:

@@ -239,7 +239,7 @@ def _uneven_rounds(sides: Sides) -> str:
     base_rounds, head_rounds = uneven[0]
     share_text = f" ({len(uneven)} of {len(sides.bases)})" if len(sides.bases) > len(uneven) else ""
     return (
-        f"minima are not compared: of {base_rounds:.0f} rounds in base{share_text}, "
+        f"minima are not compared: over {base_rounds:.0f} rounds in base{share_text}, "
         f"{head_rounds:.0f} in head"
     )
 
@@ -315,18 +315,18 @@ def _unit_mismatch(sides: Sides, metric: Metric) -> str:
         counterpart = r.metrics.get(name, metric)
         if counterpart.unit != metric.unit:
             return (
-                f"{name} is in {counterpart.unit or '1'} in {origin}, in {metric.unit or '1'} in "
-                "head"
+                f"unit of {name} is {counterpart.unit or '1'} in {origin} but "
+                f"{metric.unit or '1'} in head"
             )
         if counterpart.better != metric.better:
             old_direction, new_direction = _PREFERRED[counterpart.better], _PREFERRED[metric.better]
-            return f"of {name} {old_direction} is better in {origin}, {new_direction} in head"
+            return f"{name} of {old_direction} is better in {origin}, but {new_direction} in head"
     return ""
 
 
 def _not_measured(sides: Sides, name: str, limit: Limit) -> Verdict:
     measured_metrics = {metric for r in sides.measured for metric in r.metrics}
-    reason = f"limit {limit.text} on {name}, which this benchmark does not have"
+    reason = f"limit {limit.text} on {name}, which this benchmark does not measure"
     requirement = _REQUIREMENTS.get(name)
     return Verdict(
         id=sides.id,
@@ -334,13 +334,14 @@ def _not_measured(sides: Sides, name: str, limit: Limit) -> Verdict:
         kind="not_measured",
         limit=limit.text,
         reason=reason
-        + (nearest(name, measured_metrics) if requirement is None else f": it needs {requirement}"),
+        + (nearest(name, measured_metrics) if requirement is None else f": requires {requirement}"),
     )
 
 
 _REQUIREMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
-        SCALING, "the same on fewer ranks in the same run, and neither of them in doubt"
+        SCALING,
+        "the same benchmark on fewer ranks in the same run, without doubtful flags on either",
     ),
     "step_time_p95_s": "20 durations; raise measure.min_rounds or measure.min_time_s",
     "step_time_p99_s": "100 durations; raise measure.min_rounds or measure.min_time_s",

@@ -77,8 +77,8 @@ def match(
     """
     if paired and len(bases) != len(heads):
         raise UsageProblem(
-            f"{len(bases)} launches of the base, {len(heads)} of the head: pairs need as many of "
-            "each, in the same order"
+            f"{len(bases)} base launches but {len(heads)} head launches: pairs need the same "
+            "number of each, in the same order"
         )
     likeness = Comparability(exempt=exempt, allow=allow_incomparable)
     matching = _Matching(
@@ -147,7 +147,7 @@ class _Matching:
             ]
             items.extend(removed_metrics(replace(sides, bases=own_pairs), self.limits.overrides))
         if not items:  # it was measured, and must not vanish without a word
-            reason = "it has no metric to judge"
+            reason = "it has no metrics to judge"
             yield Verdict(id=name, metric=STEP_TIME, kind="not_measured", reason=reason)
         yield from items
 
@@ -155,8 +155,10 @@ class _Matching:
     def excluded_notes(self) -> tuple[str, ...]:
         """One line per kind of earlier runs that are excluded as incomparable."""
         return tuple(
-            f"{counted(number, 'earlier run')} {'is' if number == 1 else 'are'} incomparable "
-            f"({names_or_count(names)}): {cause}"
+            (
+                f"{counted(number, 'earlier run')} {'is' if number == 1 else 'are'} incomparable "
+                f"and excluded ({names_or_count(names)}): {cause}"
+            )
             for (number, cause), names in self.excluded.items()
         )
 
@@ -172,7 +174,7 @@ class _Matching:
         for item in items:
             if self.paired and isinstance(item, Series) and len(item.head) < pairs:
                 statement = f"{item.metric} is judged in {len(item.head)} of {pairs} pairs"
-                self.notes.append(f"{item.id}: {statement}, since the others lack it")
+                self.notes.append(f"{item.id}: {statement}; the other pairs do not have it")
 
     def _pairs(self, name: str) -> list[tuple[Run, Result, Run, Result]] | Verdict:
         """Comparable result pairs, or the verdict explaining why there are none."""
@@ -193,13 +195,13 @@ class _Matching:
                 key=lambda pair: not pair[1].pinned
             )  # the level stands before the later ones
         if not pairs:
-            reason = f"the base did not measure it: {_failure_text(base_results[-1])}"
+            reason = f"the base failed to measure it: {_failure_text(base_results[-1])}"
             if any(r.outcome == "measured" for r in base_results):
-                reason = "no pair has it measured on both sides"
+                reason = "no pair measured it on both sides"
             return Verdict(id=name, kind="no_baseline", reason=reason)
         if self.paired and (dropped := len(self.heads) - len(pairs)):
-            dropped_text = f"{dropped} of {len(self.heads)} pairs are left out"
-            self.notes.append(f"{name}: {dropped_text}, since one side did not measure it there")
+            dropped_text = f"{dropped} of {len(self.heads)} pairs are excluded"
+            self.notes.append(f"{name}: {dropped_text} because one side did not measure it")
         return self._comparable_pairs(name, pairs)
 
     @cached_property
@@ -225,7 +227,7 @@ class _Matching:
     def _origin(self, name: str) -> str:
         """Hint if the base has the benchmark under another id."""
         if old := self.former_ids.get(name):
-            return f", but {old}: {PRECISION_LEFT}; set the baseline anew"
+            return f", but {old}: {PRECISION_LEFT}; set the baseline again"
         if old := self.likely_renames.get(name):
             return f"; likely renamed from {old}: {_RENAMED}"
         return ""
@@ -268,7 +270,7 @@ def _removed(
     for name in _names(bases):
         outcomes = {run.results[name].outcome for run in bases if name in run.results}
         if name not in head_ids and outcomes & (_BROKEN | {"measured"}):
-            reason = "; ".join(filter(None, ["only the base has it", renamed.get(name)]))
+            reason = "; ".join(filter(None, ["only in the base", renamed.get(name)]))
             yield Verdict(id=name, kind="removed", reason=reason)
 
 

@@ -82,7 +82,9 @@ def _trivial_verdict(series: Series, unchanged_from: int) -> Verdict | None:
         return trivial
     pairs, judged_pairs = len(series.head), used_pairs(len(series.head))
     if len(series.base) != pairs:
-        raise ValueError(f"{series.id}: {len(series.base)} values of the base, {pairs} of the head")
+        raise ValueError(
+            f"{series.id}: {len(series.base)} values on the base but {pairs} on the head"
+        )
     for base, head in zip(series.base, series.head, strict=True):
         if unusable_verdict := unusable(series, base, head):
             return unusable_verdict
@@ -104,38 +106,45 @@ def _exact_pairs(series: Series, unchanged_from: int) -> Verdict:
         return verdict
     if pairs >= unchanged_from:
         return replace(verdict, reason=f"{verdict.reason}; {_undetected_text(pairs, 'worse')}")
-    caveat = f"not worse so far, but {_undetected_text(pairs, 'worse')}: unchanged is said from"
+    caveat = f"""not worse so far, but {_undetected_text(pairs, "worse")}: "unchanged" requires"""
     reason = f"{caveat} {unchanged_from} pairs on ({verdict.reason})"
     return replace(verdict, kind="inconclusive", reason=reason, pairs_needed=unchanged_from)
 
 
 def _undetected_text(pairs: int, direction: str) -> str:
-    return f"up to {percent(undetected_share(pairs))} of launches could be {direction} unseen"
+    return (
+        f"up to {percent(undetected_share(pairs))} of launches could be {direction} without "
+        "having been seen"
+    )
 
 
 def _verdict_of_pairs(tested: TestResult, unchanged_from: int) -> Verdict:
     sample, series = tested.sample, tested.sample.series
     details = f"{tested.effect_text}, {counted(sample.launches, 'pair')}, limit {series.limit.text}"
     if unjudged := len(series.head) - sample.launches:
-        details += f"; {unjudged} more wait for the look at {sample.launches + LOOK}"
+        details += f"; {unjudged} more are judged once there are {sample.launches + LOOK}"
     undetected_text = _undetected_text(sample.launches, "slow")
     if tested.kind == "unchanged":
         return tested.verdict("paired", f"{details}; {undetected_text}")
     if tested.kind != "inconclusive":
-        return tested.verdict("paired", f"{details}; could see ≥ {percent(tested.detectable)}")
+        return tested.verdict(
+            "paired", f"{details}; detectable effect ≥ {percent(tested.detectable)}"
+        )
     needed_pairs = _pairs_needed(tested, unchanged_from)
     if tested.is_unchanged:
         cause = (
-            f"not worse so far, but {undetected_text}: unchanged is said from {unchanged_from} "
-            "pairs on"
+            f'not worse so far, but {undetected_text}: "unchanged" requires {unchanged_from} pairs'
         )
         return tested.verdict("paired", f"{cause} ({details})", pairs_needed=needed_pairs)
     outlook = (
         f"about {needed_pairs} pairs needed"
         if needed_pairs
-        else f"too close to the limit for {MOST_PAIRS} pairs to tell"
+        else f"too close to the limit to be decided within {MOST_PAIRS} pairs"
     )
-    cause = f"launch noise {_noise(sample)}: could only see ≥ {percent(tested.detectable)}"
+    cause = (
+        f"launch noise {_noise(sample)}: only effects ≥ {percent(tested.detectable)} would be "
+        "detected"
+    )
     return tested.verdict("paired", f"{cause}; {outlook} ({details})", pairs_needed=needed_pairs)
 
 
@@ -144,7 +153,7 @@ def _noise(sample: Sample) -> str:
     if sample.floor <= sample.spread:
         return percent(sample.noise)
     assumed = percent(sample.floor / math.sqrt(2))  # as the noise is of the spread
-    return f"{percent(sample.noise)}, taken for {assumed} in a louder suite"
+    return f"{percent(sample.noise)}, assumed {assumed} since the suite is noisier"
 
 
 def _pairs_needed(tested: TestResult, unchanged_from: int) -> int | None:

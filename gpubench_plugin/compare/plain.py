@@ -84,8 +84,10 @@ def trivial_verdict(series: Series) -> Verdict | None:
             series,
             "errored",
             None,
-            f"{series.metric} has no better direction, so that {series.limit.text} means nothing; "
-            "state a fixed bound such as '<=0.25'",
+            (
+                f"{series.metric} has no preferred direction, so {series.limit.text} is "
+                "undefined; use an absolute bound such as '<=0.25'"
+            ),
         )
     if not series.base:
         return verdict(series, "no_baseline", None, f"the base has no value of {series.metric}")
@@ -128,7 +130,7 @@ def family_size(series: Sequence[Series]) -> int:
 def exact_verdict(series: Series, *, launches: int) -> Verdict:
     """Verdict about constant values."""
     base, head = series.base[0], series.head[0]
-    return threshold_verdict(series, base, head, "exact", "no variance: compared exactly", launches)
+    return threshold_verdict(series, base, head, "exact", "no variance: exact comparison", launches)
 
 
 def threshold_verdict(
@@ -143,7 +145,7 @@ def threshold_verdict(
         "regressed" if effect >= bound else "improved" if effect <= -bound else "unchanged"
     )
     if kind == "regressed" and series.is_lenient and method == "threshold":
-        kind, text = "inconclusive", f"{text}; one total says little on a clock of the host"
+        kind, text = "inconclusive", f"{text}; a single total on a host clock is not reliable"
     elif kind == "improved" and series.is_lenient and method == "threshold":
         kind = "unchanged"  # nor does a base that others held up make the head a faster one
     reason = f"{effect_text(series, effect)}, limit {series.limit.text}; {text}"
@@ -163,8 +165,11 @@ def unusable(series: Series, base: float | None, head: float | None) -> Verdict 
                 series,
                 "errored",
                 None,
-                f"the {side}'s {series.metric} is {value:g}: {series.limit.text} of it means "
-                "nothing" + ("; state a fixed bound such as '<=0.25'" if value <= 0 else ""),
+                (
+                    f"the {side}'s {series.metric} is {value:g}: {series.limit.text} of it is "
+                    "undefined"
+                )
+                + ("; use an absolute bound such as '<=0.25'" if value <= 0 else ""),
                 base=_finite(base),
                 head=_finite(head),
             )
@@ -190,7 +195,7 @@ def _absolute(series: Series) -> Verdict:
         series,
         "regressed" if broken else "unchanged",
         "absolute",
-        f"{reason}; a fixed bound, the base does not count",
+        f"{reason}; absolute bound, not compared with the base",
         base=median(base) if base else None,
         head=head,
         launches=len(series.head),

@@ -101,7 +101,7 @@ def variation_text(series: Series, interval: tuple[float, float]) -> str:
     if not is_uninformative or not low < 0 < high or not sides:
         return ""
     factor = max(max(values) / min(values) for values in sides)
-    return f"launches vary by {factor:.1f}×: quiet the machine"  # noqa: RUF001 # a factor
+    return f"launches vary by a factor of {factor:.1f}: reduce other load"  # a factor
 
 
 def _direction_word(series: Series, effect: float) -> str:
@@ -177,7 +177,7 @@ class HistorySamples:
         if not self.later:
             return counted(self.count, "earlier run")
         if not self.pinned:
-            return f"{counted(self.count, 'earlier run')}, none pinned, the oldest is the level"
+            return f"{counted(self.count, 'earlier run')}, none pinned; the oldest is the level"
         return f"{len(self.level)} pinned and {counted(len(self.later), 'later run')}"
 
 

@@ -75,7 +75,7 @@ def _summary(series: Series, verdict: Verdict) -> str:
     if verdict.effect is None:
         return f"{verdict.metric} {verdict.kind.replace('_', ' ')}"
     is_tolerated = verdict.kind == "unchanged" and verdict.effect >= series.limit.bound
-    kind = "not surely worse" if is_tolerated else verdict.kind  # of a loose series alone
+    kind = "not significantly worse" if is_tolerated else verdict.kind  # of a loose series alone
     return (
         f"{verdict.metric} {effect_text(series, verdict.effect)}, {kind} (limit "
         f"{series.limit.text})"

@@ -12,10 +12,10 @@ from gpubench_plugin.compare.plain import exact_verdict, has_no_variance, trivia
 from gpubench_plugin.compare.series import Series
 from gpubench_plugin.records import Run, Verdict
 
-_ADVICE = "take base and head in turns, or let `gpubench ab` do it"
+_ADVICE = "alternate base and head, or use `gpubench ab`"
 _UNKNOWN = (
-    "nobody knows whether the launches were taken in turns, since not all of them say when they "
-    "began: what the machine did meanwhile would pass for an effect"
+    "it cannot be verified that launches alternated, since some have no start time: a drift "
+    "of the machine could pass for an effect"
 )
 
 
@@ -51,7 +51,8 @@ class Interleaving:
             if pair != other_pair:
                 partner = next(run for run in (bases[pair], heads[pair]) if run is not earlier)
                 broken = (
-                    f"{intruder.label} began between {earlier.label} and {partner.label}, a pair"
+                    f"{intruder.label} started between {earlier.label} and {partner.label}, "
+                    "which form a pair"
                 )
                 return cls(violation=broken, notes=tuple(notes))
         return cls(notes=tuple(notes))
@@ -69,8 +70,10 @@ class Interleaving:
             series,
             "inconclusive",
             "paired",
-            f"not judged, since the launches were not taken in turns: {self.violation}; what the "
-            f"machine did meanwhile would pass for an effect; {_ADVICE}",
+            (
+                f"not judged because the launches did not alternate: {self.violation}; a drift of "
+                f"the machine could pass for an effect; {_ADVICE}"
+            ),
             base=median(series.base),
             head=median(series.head),
             launches=len(series.head),
@@ -92,9 +95,8 @@ def _overlapping(launches: Sequence[Run]) -> str:
     earlier, later = overlaps[0]
     count = f"{len(overlaps)} launches" if len(overlaps) > 1 else "a launch"
     return (
-        f"{count} began before the one before had ended ({later.label} beside {earlier.label}): "
-        "each "
-        "slowed the other"
+        f"{count} started before the previous one had ended ({later.label} during "
+        f"{earlier.label}): they slowed each other down"
     )
 
 

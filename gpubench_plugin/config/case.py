@@ -86,24 +86,26 @@ class Case:
             return pytest.skip.Exception(reason)
         if not self.is_offered:
             return Unsupported(
-                f"this benchmark does not offer precision {self.precision}"
+                f"this benchmark does not support precision {self.precision}"
                 if self.uses_precision
-                else "does not use precision: neither it nor a fixture of it asks for `precision`; "
-                "leave out --precision, or add fp32 to it"
+                else (
+                    "does not use precision: neither it nor its fixtures request `precision`; "
+                    "omit --precision, or include fp32"
+                )
             )
         ranks = self.world_size if world_size in {None, 1} else 1
         if reason := too_few_reason(self.device, ranks, shares_device=self.shares_device):
             return Unsupported(reason)
         if world_size is not None and world_size != self.world_size:
-            return pytest.skip.Exception(f"runs on {self.world_size} ranks, not on {world_size}")
+            return pytest.skip.Exception(f"needs {self.world_size} ranks, not {world_size}")
         return None
 
     def _deselect_reason(self) -> str:
         """Reason to deselect or skip a measurable benchmark in this run; empty if none."""
         if not self.mark.allows(self.world_size):
-            return f"runs on ranks={self.mark.ranks!r}, not on {self.world_size}"
+            return f"needs ranks={self.mark.ranks!r}, not {self.world_size}"
         if self.full_profile_only and self._is_quick:
-            return "measured on a CPU with --measure.profile=full only"
+            return "measured on a CPU only with --measure.profile=full"
         return ""
 
     @property

@@ -103,7 +103,7 @@ def find(name: str, folders: Sequence[Path]) -> Path:
             return files[name]
     available = sorted(set().union(*files_by_folder))
     searched_text = ", ".join(dict.fromkeys(map(str, folders)))
-    listing = f"there: {', '.join(available)}" if available else "no configuration is there"
+    listing = f"available: {', '.join(available)}" if available else "it contains no configurations"
     message = (
         f"config {name!r}: no file {name}.yaml{nearest(name, available)} in {searched_text}; "
         f"{listing}"

@@ -53,8 +53,8 @@ class Limit:
             )
             return cls(text=text, kind=kind, bound=number)
         raise UsageProblem(
-            f"{label}: {text!r} is no limit; allowed: a percentage between 0 and 100 such as "
-            "'3%' or '2.5%', or a fixed bound such as '<=0.25' or '>=1000'"
+            f"{label}: {text!r} is not a limit; allowed: a percentage between 0 and 100 such "
+            "as '3%' or '2.5%', or an absolute bound such as '<=0.25' or '>=1000'"
         )
 
 

@@ -117,7 +117,9 @@ def assignments(node: pytest.Item) -> tuple[str, ...]:
     texts = tuple(argument for mark in (*own_marks[::-1], *of_parameters) for argument in mark.args)
     for text in texts:
         if not isinstance(text, str) or "=" not in text:
-            raise UsageProblem(f"{node.nodeid}: mark gpubench_set: {text!r} is not 'key=value'")
+            raise UsageProblem(
+                f"{node.nodeid}: mark gpubench_set: {text!r} is not of the form 'key=value'"
+            )
     return texts
 
 
@@ -140,13 +142,13 @@ def check_precisions(node: pytest.Item, allowed: Iterable[str]) -> None:
                 raise invalid_choice(f"{node.nodeid}: mark precision", str(name), allowed)
         if mark.kwargs or not mark.args:
             hint = nearest("names", mark.kwargs)
-            raise UsageProblem(f"{node.nodeid}: mark precision takes names only{hint}")
+            raise UsageProblem(f"{node.nodeid}: mark precision accepts only precision names{hint}")
     for mark in node.iter_markers("gpubench_full"):
         for name in mark.args:
             if name not in allowed:
                 raise invalid_choice(f"{node.nodeid}: mark gpubench_full", str(name), allowed)
         if mark.kwargs:
-            raise UsageProblem(f"{node.nodeid}: mark gpubench_full takes names of precisions only")
+            raise UsageProblem(f"{node.nodeid}: mark gpubench_full accepts only precision names")
 
 
 def _is_ranks(ranks: object) -> bool:

@@ -44,8 +44,10 @@ FLAGS: Final[dict[str, dict[str, str]]] = {
     },
     "world-size": {
         "metavar": "SIZES",
-        "help": "Numbers of ranks to measure on, comma-separated: 1,2,4. Several ranks run in a "
-        "gang of processes that pytest starts (default: what each benchmark's `ranks` asks for)",
+        "help": (
+            "World sizes to measure, comma-separated: 1,2,4. Several ranks run as processes "
+            "started by pytest (default: the benchmark's `ranks`)"
+        ),
     },
     "launches": {
         "metavar": "K",
@@ -53,57 +55,68 @@ FLAGS: Final[dict[str, dict[str, str]]] = {
     },
     "isolate": {
         "action": "store_true",
-        "help": "A fresh process per rank for each benchmark",
+        "help": "Run each benchmark in a fresh process per rank",
     },
     "resume": {
         "metavar": "RUN",
-        "help": "Go on with an interrupted run: its folder, its id or the id's beginning",
+        "help": "Resume an interrupted run, given its folder, id or id prefix",
     },
-    "preset": {"metavar": "NAME", "help": "Size of the workloads: auto, tiny, full"},
+    "preset": {"metavar": "NAME", "help": "Workload preset: auto, tiny, full"},
     "config": {
         "metavar": "FILE",
         "action": "append",
-        "help": "YAML file laid over the configurations, or a folder searched first; repeatable",
+        "help": "YAML file that overrides configurations, or a folder searched first; repeatable",
     },
     "set": {
         "metavar": "KEY=VALUE",
         "action": "append",
-        "help": "One key of the configuration, e.g. training.batch_size=64; repeatable. "
-        "Short form: --training.batch_size=64",
+        "help": (
+            "Set one configuration key, e.g. training.batch_size=64; repeatable. Short form: "
+            "--training.batch_size=64"
+        ),
     },
-    "results-dir": {"metavar": "DIR", "help": "Where runs are written (default: results)"},
-    "experiment": {"metavar": "NAME", "help": "Folder of related runs (default: default)"},
-    "tag": {"metavar": "NAME", "help": "Part of the run's name (default: run)"},
+    "results-dir": {"metavar": "DIR", "help": "Results directory (default: results)"},
+    "experiment": {
+        "metavar": "NAME",
+        "help": "Experiment, a folder that groups runs (default: default)",
+    },
+    "tag": {"metavar": "NAME", "help": "Label used in the run's name (default: run)"},
     "registry": {
         "metavar": "URL",
-        "help": "Database that indexes the runs: a SQLAlchemy URL, or none (default: the file "
-        "registry.sqlite in the folder of the runs)",
+        "help": (
+            "Registry database URL (SQLAlchemy), or none (default: registry.sqlite in the "
+            "results directory)"
+        ),
     },
     "adopt": {
         "action": "store_true",
-        "help": "Record, compare and gate tests written for pytest-benchmark, too",
+        "help": "Also record, compare and gate tests written for pytest-benchmark",
     },
     "baseline": {
         "metavar": "RUN",
-        "help": "Compare with a baseline's name, a run, its folder, or a file of pytest-benchmark; "
-        "last: with the last comparable run of this machine",
+        "help": (
+            "Compare with a baseline, a run (name or folder), or a pytest-benchmark file; last: "
+            "the last comparable run on this machine"
+        ),
     },
     "gate": {
         "metavar": "KIND",
-        "help": "Fail where a benchmark got worse than its limit. --gate: by history where the "
-        "baseline has one; --gate=history or --gate=threshold",
+        "help": (
+            "Fail if a benchmark regressed beyond its limit. --gate: by history if the baseline "
+            "has one; --gate=history or --gate=threshold"
+        ),
     },
     "gate-missing": {
         "metavar": "VERDICT",
-        "help": "What the gate says of a benchmark without baseline: pass or fail (default: pass)",
+        "help": "Gate result for a benchmark without a baseline: pass or fail (default: pass)",
     },
     "gate-inconclusive": {
         "metavar": "VERDICT",
-        "help": "What the gate says where the numbers cannot tell: pass or fail (default: pass)",
+        "help": "Gate result if the numbers are inconclusive: pass or fail (default: pass)",
     },
     "allow-incomparable": {
         "action": "store_true",
-        "help": "Compare with a baseline of another machine or configuration, and say so",
+        "help": "Compare with a baseline of another machine or configuration, with a warning",
     },
     "profile": {
         "action": "store_true",
@@ -117,13 +130,13 @@ MARKS: Final = (
         "its configuration, `ranks` the world sizes it runs on (an int, a tuple, 'any' or '>=N')."
     ),
     (
-        "gpubench_set(*assignments): keys of the configuration that this case sets, e.g. "
+        "gpubench_set(*assignments): configuration keys set by this case, e.g. "
         "'model.channels_last=true'."
     ),
-    "precision(*names): the precisions this benchmark offers; --precision chooses among them.",
+    "precision(*names): precisions this benchmark supports; --precision selects among them.",
     (
-        "gpubench_full(*precisions): measured on a CPU with --measure.profile=full only; with "
-        "arguments, in these precisions."
+        "gpubench_full(*precisions): measured on a CPU only with --measure.profile=full; "
+        "with arguments, only in these precisions."
     ),
 )
 
@@ -134,14 +147,14 @@ SHORT_NAMES: Final = tuple(FLAGS)
 """The names that ``--<name>`` may stand for, without the leading dashes."""
 
 INI: Final = {
-    "precision": ("fp32", "Precisions measured when --precision is not given"),
-    "device": ("auto", "Devices measured when --device is not given"),
-    "preset": ("auto", "Preset used when --preset is not given"),
-    "results-dir": ("results", "Folder of the runs, relative to the rootdir"),
-    "baseline": ("", "What to compare with when --baseline is not given: last, for example"),
-    "registry": ("", "Database that indexes the runs when --registry is not given"),
-    "timeout-s": ("600", "Seconds after which a benchmark that does not end is a hang"),
-    "experiment": ("default", "Experiment used when --experiment is not given"),
+    "precision": ("fp32", "Default of --precision"),
+    "device": ("auto", "Default of --device"),
+    "preset": ("auto", "Default of --preset"),
+    "results-dir": ("results", "Default of --results-dir, relative to the rootdir"),
+    "baseline": ("", "Default of --baseline, for example: last"),
+    "registry": ("", "Default of --registry"),
+    "timeout-s": ("600", "Timeout of a benchmark in seconds"),
+    "experiment": ("default", "Default of --experiment"),
 }
 
 

@@ -21,7 +21,7 @@ FIXTURE = "gpubench"
 PRECISION = "precision"
 FOREIGN_FIXTURE = "benchmark"
 """The fixture of pytest-benchmark, and the name of the plugin that it belongs to."""
-PRECISION_LEFT: Final = "ids name a precision only where it is used"
+PRECISION_LEFT: Final = "ids contain a precision only if the benchmark uses one"
 """Why an id is another one now."""
 
 

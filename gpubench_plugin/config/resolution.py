@@ -77,7 +77,7 @@ def _share(global_batch: int, configuration: Configuration[Any], merged: Merged)
     share, remainder = divmod(global_batch, ranks * batches)
     if remainder:
         note = f" with {batches} accumulated batches each" if batches > 1 else ""
-        message = f"{global_batch} does not divide among {ranks} ranks{note}"
+        message = f"{global_batch} is not divisible by {ranks} ranks{note}"
         raise explain.key_error(
             merged, _WHOLE, f"{message}; allowed: a multiple of {ranks * batches}"
         )
@@ -87,7 +87,7 @@ def _share(global_batch: int, configuration: Configuration[Any], merged: Merged)
 def _refuse_other_scaling(kind: str, merged: Merged) -> None:
     stated_value = merged.get(_SCALING)
     if stated_value not in (None, kind):
-        implied = f"{explain.as_yaml(kind)}, which data.global_batch_size chooses"
+        implied = f"{explain.as_yaml(kind)}, which data.global_batch_size implies"
         raise explain.key_error(
             merged, _SCALING, f"{explain.as_yaml(stated_value)} contradicts {implied}"
         )
@@ -98,7 +98,7 @@ def _refuse_other_batch(share: int, stated: Sequence[Layer], merged: Merged) -> 
     stated_value = merged.get(_PART)
     if stated_value in (None, share) or _last(_PART, stated) < _last(_WHOLE, stated):
         return
-    message = f"{stated_value} beside data.global_batch_size {merged.get(_WHOLE)}"
+    message = f"{stated_value} conflicts with data.global_batch_size {merged.get(_WHOLE)}"
     allowed = f"allowed: {share}, or null for data.global_batch_size"
     raise explain.key_error(merged, _PART, f"{message} ({merged.source(_WHOLE)}); {allowed}")
 
@@ -204,7 +204,7 @@ def _offered(name: str | None, files: Sequence[ConfigurationFile]) -> tuple[Pres
 def _require_preset(name: str | None, preset: Preset, files: Sequence[ConfigurationFile]) -> None:
     available = _offered(name, files)
     if preset not in available:
-        message = f"{files[0].label}: has no preset {preset!r}; there: {', '.join(available)}"
+        message = f"{files[0].label}: no preset {preset!r}; available: {', '.join(available)}"
         raise UsageProblem(message)
 
 
@@ -257,15 +257,17 @@ def _refuse_invalid_text(merged: Merged) -> None:
         try:
             json.dumps(merged.get(key), ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise explain.key_error(merged, key, "holds text that is not valid Unicode") from None
+            raise explain.key_error(
+                merged, key, "contains text that is not valid Unicode"
+            ) from None
 
 
 def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> None:
     training = configuration.training
     if training.steps is not None and training.epochs is not None:
         steps = ("training", "steps")
-        message = f"{training.epochs} beside training.steps {training.steps}"
-        allowed = "allowed: one of the two, and null for the other"
+        message = f"{training.epochs} conflicts with training.steps {training.steps}"
+        allowed = "allowed: one of the two, with null for the other"
         source = merged.source(steps)
         raise explain.key_error(merged, ("training", "epochs"), f"{message} ({source}); {allowed}")
 
@@ -298,10 +300,10 @@ def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> No
         if merged.get(key) is not None and parallelism != effective:
             value_text = explain.as_yaml(merged.get(key))
             message = (
-                f"{value_text} is for distributed.parallelism={parallelism}, not for "
+                f"{value_text} applies to distributed.parallelism={parallelism}, not to "
                 f"{parallelism_name}"
             )
-            raise explain.key_error(merged, key, f"{message}; allowed: to leave it out")
+            raise explain.key_error(merged, key, f"{message}; remove it")
 
 
 def _lapsed(
@@ -323,8 +325,8 @@ def _lapsed(
         return configuration
     which = " and ".join(f"{'.'.join(key)} ({merged.source(key)})" for key in changed)
     reason = (
-        f"training.loss_drop={before.get(_LOSS_DROP)} of {before.source(_LOSS_DROP)} lapses: "
-        f"{which} overrides what it was set for"
+        f"training.loss_drop={before.get(_LOSS_DROP)} from {before.source(_LOSS_DROP)} is "
+        f"ignored: {which} overrides the schedule it was tuned for"
     )
     training = configuration.training.without_loss_drop(reason)
     return configuration.model_copy(update={"training": training})

@@ -234,6 +234,6 @@ def _refuse_contradiction(
         key, _, value = text.partition("=")
         if key in own_values and own_values[key] != value:
             raise UsageProblem(
-                f"--{key}={value}: the case {item.nodeid} sets {key}={own_values[key]}; "
-                "choose cases with -k instead"
+                f"--{key}={value}: conflicts with the case {item.nodeid}, which sets "
+                f"{key}={own_values[key]}; select cases with -k instead"
             )

@@ -150,11 +150,11 @@ def read(path: Path) -> dict[str, Any]:
         _refuse_nested(text, path)
         values = from_yaml(text, lambda part: yaml.load(part, Loader=_Loader))
         if not isinstance(values, dict):
-            raise BrokenFile(f"{path} is not as it was written: no mapping")
+            raise BrokenFile(f"{path} is malformed: not a mapping")
         _SizeLimiter(path).of(values)
     except yaml.YAMLError as error:
         message = " ".join(str(error).split())
-        raise BrokenFile(f"{path} is not as it was written: {message:.300}") from None
+        raise BrokenFile(f"{path} is malformed: {message:.300}") from None
     except RecursionError:
         raise _nested(path) from None
     except (
@@ -163,9 +163,9 @@ def read(path: Path) -> dict[str, Any]:
         TypeError,
         ValueError,
     ) as error:  # of the text, of numbers
-        raise BrokenFile(f"{path} is not as it was written: {error!r:.300}") from None
+        raise BrokenFile(f"{path} is malformed: {error!r:.300}") from None
     except MemoryError:
-        raise BrokenFile(f"{path} does not fit into memory") from None
+        raise BrokenFile(f"{path} is too large for memory") from None
     return values
 
 
@@ -207,8 +207,8 @@ class _SizeLimiter:
             raise BrokenFile(f"{self._path}: an anchor (&) contains itself")
         if cached[0] > MAX_VALUES:
             raise BrokenFile(
-                f"{self._path}: more than {MAX_VALUES} values, counting each alias (*) as what it "
-                "stands for"
+                f"{self._path}: more than {MAX_VALUES} values, counting every alias (*) as "
+                "its expansion"
             )
         if depth + cached[1] > MAX_DEPTH:
             raise _nested(self._path)
@@ -220,11 +220,11 @@ class _SizeLimiter:
         if isinstance(value, dict):
             keys = [key for key in value if not isinstance(key, str)]
             if keys:
-                raise BrokenFile(f"{self._path}: the key {keys[0]!r:.40} is no text")
+                raise BrokenFile(f"{self._path}: the key {keys[0]!r:.40} is not text")
             parts = list(value.values())
         elif isinstance(value, list):
             parts = value
         else:
-            raise BrokenFile(f"{self._path}: a {type(value).__name__} is no plain value")
+            raise BrokenFile(f"{self._path}: unsupported type {type(value).__name__}")
         extents = [self.of(part, depth + 1) for part in parts]
         return 1 + sum(e[0] for e in extents), 1 + max((e[1] for e in extents), default=0)

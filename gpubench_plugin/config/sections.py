@@ -45,19 +45,20 @@ SCHEDULERS: Final = {
 class DiffusionSection(Section):
     """A pipeline of denoising steps."""
 
-    denoising_steps: PositiveInt = Field(
-        default=8, description="Denoising steps asked of the scheduler"
-    )
-    samples: PositiveInt = Field(default=1, description="Samples that follow each other")
+    denoising_steps: PositiveInt = Field(default=8, description="Number of denoising steps")
+    samples: PositiveInt = Field(default=1, description="Consecutive samples")
     scheduler: str = Field(
-        default="ddim", description="The noise scheduler, one whose steps can be split"
+        default="ddim", description="Noise scheduler, one whose steps can be split"
     )
     remainder: Literal["refuse", "first", "last", "spread"] = Field(
         default="refuse",
-        description="Steps that do not divide: refused, on that rank, or on the first few",
+        description=(
+            "Steps that do not divide evenly: refuse, or give them to the first, the last or the "
+            "first few ranks"
+        ),
     )
     receive_timeout_s: PositiveFloat = Field(
-        default=300.0, description="A message that does not come for so long fails the benchmark"
+        default=300.0, description="Timeout for receiving a message from another rank"
     )
 
     @field_validator("scheduler")
@@ -78,7 +79,7 @@ class GateSection(Section):
     """Settings of ``--gate``; not part of comparability."""
 
     limits: dict[str, LimitText] = Field(
-        default={}, description="By metric: how much worse it may get, or a fixed bound"
+        default={}, description="By metric: allowed regression, or an absolute bound"
     )
 
 
@@ -86,16 +87,19 @@ class InferenceSection(Section):
     """Forward passes and token-by-token text generation."""
 
     batch_size: PositiveInt | Literal["max"] | None = Field(
-        default=None, description="Samples per call; max: the largest; null: training.batch_size"
+        default=None,
+        description="Samples per call; max: the largest that fits; null: training.batch_size",
     )
     largest_batch_size: PositiveInt | None = Field(
-        default=None, description="What max stands for; null: training.batch_size"
+        default=None, description="Meaning of max; null: training.batch_size"
     )
     prompt_tokens: PositiveInt | None = Field(
-        default=None, description="Generation: given tokens; null: half of model.sequence_length"
+        default=None,
+        description="Generation: length of the prompt; null: half of model.sequence_length",
     )
     new_tokens: PositiveInt | None = Field(
-        default=None, description="Generation: tokens until it starts anew; null: the other half"
+        default=None,
+        description="Generation: tokens to generate before restarting; null: the other half",
     )
 
     def samples(self, training_batch_size: int) -> int:
@@ -108,62 +112,64 @@ class InferenceSection(Section):
 class MicroSection(Section):
     """Sizes of micro benchmarks."""
 
-    matrix_size: PositiveInt = Field(default=256, description="Rows and columns of matrices")
-    batch: PositiveInt = Field(default=4, description="Samples of a convolution, of attention")
+    matrix_size: PositiveInt = Field(default=256, description="Matrix rows and columns")
+    batch: PositiveInt = Field(default=4, description="Batch size of convolution and attention")
     channels: PositiveInt = Field(default=32, description="Channels of a convolution")
-    image_size: PositiveInt = Field(default=32, description="Height and width of its images")
-    heads: PositiveInt = Field(default=4, description="Heads of attention")
-    tokens: PositiveInt = Field(default=128, description="Tokens of a sequence in attention")
-    head_size: PositiveInt = Field(default=64, description="Features of a head")
+    image_size: PositiveInt = Field(default=32, description="Image height and width")
+    heads: PositiveInt = Field(default=4, description="Attention heads")
+    tokens: PositiveInt = Field(default=128, description="Attention sequence length")
+    head_size: PositiveInt = Field(default=64, description="Features per head")
     rows: PositiveInt = Field(default=512, description="Rows of softmax, norms, layouts")
     columns: PositiveInt = Field(default=512, description="Columns of softmax, norms, layouts")
-    tensors: PositiveInt = Field(default=20, description="Parameters of an optimizer")
-    tensor_elements: PositiveInt = Field(default=4096, description="Elements of each of them")
-    copy_bytes: PositiveInt = Field(default=1048576, description="Length of a copy")
-    graphs: PositiveInt = Field(default=2, description="Autograd graphs without a part in common")
-    layers: PositiveInt = Field(default=16, description="Linear layers of each of them")
-    layer_size: PositiveInt = Field(default=128, description="Features of these layers")
+    tensors: PositiveInt = Field(default=20, description="Number of optimizer parameters")
+    tensor_elements: PositiveInt = Field(default=4096, description="Elements per parameter")
+    copy_bytes: PositiveInt = Field(default=1048576, description="Size of a copy in bytes")
+    graphs: PositiveInt = Field(default=2, description="Independent autograd graphs")
+    layers: PositiveInt = Field(default=16, description="Linear layers per graph")
+    layer_size: PositiveInt = Field(default=128, description="Features per layer")
 
 
 class MoeSection(Section):
     """A mixture-of-experts layer."""
 
-    experts: PositiveInt = Field(default=8, description="Experts over all ranks")
-    top_k: PositiveInt = Field(default=2, description="Experts that each token visits")
-    width: PositiveInt = Field(default=64, description="Features of a token")
-    hidden: PositiveInt = Field(default=128, description="Features inside an expert")
-    tokens: PositiveInt = Field(default=256, description="Tokens of a rank in one call")
+    experts: PositiveInt = Field(default=8, description="Number of experts over all ranks")
+    top_k: PositiveInt = Field(default=2, description="Experts per token")
+    width: PositiveInt = Field(default=64, description="Model width (features per token)")
+    hidden: PositiveInt = Field(default=128, description="Hidden width of an expert")
+    tokens: PositiveInt = Field(default=256, description="Tokens per rank and call")
     balancing: Literal["none", "aux-loss", "z-loss"] = Field(
-        default="aux-loss", description="What keeps the router from preferring few experts"
+        default="aux-loss", description="Load balancing loss of the router"
     )
-    balancing_weight: PositiveFloat = Field(default=0.01, description="Weight of that loss")
+    balancing_weight: PositiveFloat = Field(
+        default=0.01, description="Weight of the balancing loss"
+    )
     capacity_factor: PositiveFloat | None = Field(
         default=None,
-        description="Tokens an expert takes, relative to an even share; null: all, none is dropped",
+        description="Tokens per expert relative to an even share; null: no limit, no dropped token",
     )
     dispatcher: Literal["auto", "local", "all-gather", "all-to-all", "flex"] = Field(
         default="auto",
-        description="How tokens travel to their experts; auto: local, or all-to-all between ranks",
+        description="Token dispatcher; auto: local, or all-to-all between ranks",
     )
     expert_kind: Literal["sequential", "grouped", "te-grouped"] = Field(
-        default="grouped", description="How a rank computes its experts"
+        default="grouped", description="Expert computation on a rank"
     )
     expert_parallel: PositiveInt | None = Field(
-        default=None, description="Ranks that share the experts; null: as many as there are"
+        default=None, description="Ranks that share the experts; null: all"
     )
     tensor_parallel: PositiveInt = Field(
         default=1, description="Ranks that share each expert's hidden features"
     )
-    rank_sorter: str = Field(default="none", description="The order in which ranks take experts")
+    rank_sorter: str = Field(default="none", description="Assignment order of experts to ranks")
     device_initialisation: bool = Field(
-        default=False, description="Draw the weights on the device instead of on the CPU"
+        default=False, description="Initialise weights on the device instead of the CPU"
     )
     pinned_cache: PositiveInt | None = Field(
         default=None,
-        description="Experts kept on the device, the others in pinned memory; null: all on it",
+        description="Experts kept on the device, with the others in pinned memory; null: all",
     )
     graph_capture: bool = Field(
-        default=False, description="Replay the router, whose shapes are fixed, as a CUDA graph"
+        default=False, description="Replay the router, which has static shapes, as a CUDA graph"
     )
 
     @model_validator(mode="after")
@@ -171,13 +177,13 @@ class MoeSection(Section):
         """Validate keys against each other."""
         if self.top_k > self.experts:
             raise ValueError(
-                f"top_k={self.top_k} of experts={self.experts}: a token cannot visit more experts "
-                f"than there are; allowed: top_k from 1 to {self.experts}"
+                f"top_k={self.top_k} exceeds experts={self.experts}; allowed: top_k from 1 to "
+                f"{self.experts}"
             )
         if self.hidden % self.tensor_parallel:
             raise ValueError(
-                f"tensor_parallel={self.tensor_parallel} of hidden={self.hidden}: ranks cannot "
-                "take equally many features; allowed: a tensor_parallel that divides hidden"
+                f"tensor_parallel={self.tensor_parallel} does not divide "
+                f"hidden={self.hidden}; allowed: a divisor of hidden"
             )
         return self
 
@@ -185,10 +191,10 @@ class MoeSection(Section):
 class ProfilingSection(Section):
     """torch.profiler on extra steps after the measurement, never during it."""
 
-    enabled: bool = Field(default=False, description="Also set by --profile")
-    steps: PositiveInt = Field(default=3, description="Steps profiled")
-    record_shapes: bool = Field(default=False, description="With the shapes of inputs")
-    with_stack: bool = Field(default=False, description="With Python stacks")
+    enabled: bool = Field(default=False, description="Enable; also set by --profile")
+    steps: PositiveInt = Field(default=3, description="Number of profiled steps")
+    record_shapes: bool = Field(default=False, description="Record input shapes")
+    with_stack: bool = Field(default=False, description="Record Python stacks")
 
 
 Preset = Literal["tiny", "full"]
@@ -197,30 +203,28 @@ Preset = Literal["tiny", "full"]
 class ExperimentSection(Section):
     """Notes and seed of a run; preset and device are set by options."""
 
-    notes: str = Field(default="", description="Free text kept with the results")
+    notes: str = Field(default="", description="Free text stored with the results")
     seed: int = Field(default=0, ge=0, description="Seed of model, data and check")
-    preset: Preset = Field(default="tiny", description="Chosen by --preset")
-    device: str = Field(default="cpu", description="Type of the device; chosen by --device")
+    preset: Preset = Field(default="tiny", description="Set by --preset")
+    device: str = Field(default="cpu", description="Device type; set by --device")
 
 
 class ModelSection(Section):
     """The workload and how its model is built; workloads add their own keys."""
 
-    name: str | None = Field(default=None, description="The workload")
+    name: str | None = Field(default=None, description="Workload")
     channels_last: bool = Field(
-        default=False, description="Memory format NHWC for models of images"
+        default=False, description="Use the NHWC memory format for image models"
     )
     compile: Literal["none", "default", "reduce-overhead", "max-autotune"] = Field(
-        default="none", description="Mode of torch.compile"
+        default="none", description="torch.compile mode"
     )
-    compile_backend: str = Field(
-        default="inductor", description="Back end of torch.compile, one of torch's registry"
-    )
+    compile_backend: str = Field(default="inductor", description="torch.compile backend")
     cudnn_benchmark: bool | None = Field(
-        default=None, description="Let cuDNN try its convolutions and take the fastest; null: yes"
+        default=None, description="Enable cuDNN autotuning; null: yes"
     )
     activation_checkpointing: bool = Field(
-        default=False, description="Compute activations again in the backward pass"
+        default=False, description="Recompute activations in the backward pass"
     )
 
 
@@ -229,21 +233,21 @@ class DataSection(Section):
 
     source: str = Field(
         default="synthetic",
-        description="synthetic, a shipped real data set, or images from a path",
+        description="synthetic, a bundled data set, or images from a path",
     )
     path: str | None = Field(
         default=None,
-        description="images: CIFAR-10 (binary), MNIST, or a folder of one folder per class",
+        description="images: CIFAR-10 (binary), MNIST, or a folder with one subfolder per class",
     )
-    workers: int = Field(default=0, ge=0, description="images: processes that load ahead")
+    workers: int = Field(default=0, ge=0, description="images: number of loader processes")
     pin_memory: bool | None = Field(
-        default=None, description="images: load into pinned memory; null: for CUDA"
+        default=None, description="images: load into pinned memory; null: on CUDA"
     )
     prefetch_factor: PositiveInt = Field(
-        default=2, description="images: batches that each worker loads ahead"
+        default=2, description="images: batches prefetched per worker"
     )
     persistent_workers: bool = Field(
-        default=True, description="images: workers live on from epoch to epoch"
+        default=True, description="images: keep workers between epochs"
     )
     global_batch_size: PositiveInt | None = Field(
         default=None,
@@ -258,53 +262,62 @@ class TrainingSection(Section):
         default=8, description="Samples per batch and rank (weak scaling)"
     )
     optimizer: str = Field(default="sgd", description="The optimizer")
-    learning_rate: PositiveFloat = Field(default=0.01, description="Before the scheduler's factor")
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="Of SGD")
-    weight_decay: float = Field(default=0.0, ge=0, description="Of the optimizer")
-    fused: bool | None = Field(default=None, description="Fused optimizer; null: on accelerators")
-    scheduler: str = Field(default="constant", description="Schedule of the learning rate")
+    learning_rate: PositiveFloat = Field(
+        default=0.01, description="Base learning rate, before the schedule's factor"
+    )
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="SGD momentum")
+    weight_decay: float = Field(default=0.0, ge=0, description="Optimizer weight decay")
+    fused: bool | None = Field(
+        default=None, description="Use the fused optimizer; null: on accelerators"
+    )
+    scheduler: str = Field(default="constant", description="Learning rate schedule")
     schedule_steps: PositiveInt = Field(default=1000, description="Length of the schedule in steps")
-    gradient_clipping: PositiveFloat | None = Field(default=None, description="Largest global norm")
+    gradient_clipping: PositiveFloat | None = Field(
+        default=None, description="Maximum global gradient norm"
+    )
     accumulation_steps: PositiveInt = Field(default=1, description="Batches per optimizer step")
     steps: PositiveInt | None = Field(
         default=None, description="Untimed steps on one fixed batch before measuring; null: 20"
     )
     epochs: PositiveInt | None = Field(
-        default=None, description="Passes over the data set before measuring, instead of steps"
+        default=None, description="Untimed epochs before measuring, instead of steps"
     )
     log_every: PositiveInt = Field(
-        default=5, description="Journal the untimed training every N steps"
+        default=5, description="Record the untimed training in the journal every N steps"
     )
     loss_drop: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,
-        description="The last three losses must be below this share of the first three",
+        description="Required loss reduction: last three losses relative to the first three",
     )
     evaluate: bool = Field(
         default=False, description="Evaluate on held-out samples after the untimed training"
     )
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="Convergence: train until the held-out samples have it"
+        default=None, description="Convergence: train until held-out samples reach this accuracy"
     )
     target_loss: PositiveFloat | None = Field(
-        default=None, description="Convergence: the same of their loss; one target is given"
+        default=None,
+        description="Convergence: train until held-out samples reach this loss; set one target",
     )
     evaluate_every: PositiveInt | None = Field(
         default=None, description="Convergence: steps between evaluations; null: an epoch"
     )
     max_steps: PositiveInt = Field(
-        default=1000, description="Convergence: a target not reached by then is an error"
+        default=1000, description="Convergence: maximum number of steps, an error if exceeded"
     )
     parity_band: PositiveFloat = Field(
-        default=0.05, description="Convergence: largest relative error of the final loss"
+        default=0.05, description="Convergence: maximum relative error of the final loss"
     )
     deterministic: bool = Field(
-        default=False, description="Deterministic algorithms only, or unsupported"
+        default=False,
+        description="Use deterministic algorithms only; unsupported ones skip the benchmark",
     )
     checkpoint: bool = Field(
-        default=False, description="Write a checkpoint of the untimed training, latest and best"
+        default=False, description="Write latest and best checkpoints of the untimed training"
     )
     resume: str | None = Field(
-        default=None, description="Checkpoint to go on from: its manifest, or the folder of latest"
+        default=None,
+        description="Checkpoint to resume from: a manifest, or a folder with a latest checkpoint",
     )
     _loss_drop_ignored: str | None = PrivateAttr(default=None)
 
@@ -323,64 +336,65 @@ class TrainingSection(Section):
 class PrecisionSection(Section):
     """Numeric precision; its name is set by --precision."""
 
-    name: str = Field(default="fp32", description="Chosen by --precision")
-    init_scale: PositiveFloat = Field(default=65536.0, description="First scale of the GradScaler")
-    growth_interval: PositiveInt = Field(
-        default=2000, description="Steps between two growths of it"
+    name: str = Field(default="fp32", description="Set by --precision")
+    init_scale: PositiveFloat = Field(
+        default=65536.0, description="Initial scale of the GradScaler"
     )
+    growth_interval: PositiveInt = Field(default=2000, description="Steps between scale increases")
 
 
 class DistributedSection(Section):
     """Ranks and process group."""
 
-    world_size: PositiveInt = Field(default=1, description="Chosen by --world-size or torchrun")
+    world_size: PositiveInt = Field(default=1, description="Set by --world-size or torchrun")
     backend: Literal["auto", "gloo", "nccl", "xccl"] = Field(
-        default="auto", description="Of the process group"
+        default="auto", description="Backend of the process group"
     )
     parallelism: str = Field(default="auto", description="auto: ddp on several ranks")
     scaling: Literal["weak", "strong"] = Field(
-        default="weak", description="Chosen by data.global_batch_size: strong where it is given"
+        default="weak", description="Set by data.global_batch_size: strong if given"
     )
     bucket_cap_mb: PositiveFloat | None = Field(
-        default=None, description="ddp: MiB of gradients reduced together; null: torch's default"
+        default=None, description="ddp: bucket size in MiB; null: torch's default"
     )
     gradient_as_bucket_view: bool = Field(
-        default=True, description="ddp: gradients lie in the buckets, which saves a copy"
+        default=True, description="ddp: let gradients be views into the buckets, which saves a copy"
     )
     static_graph: bool = Field(
-        default=False, description="ddp: promise that every step uses the same parameters"
+        default=False, description="ddp: assert that every step uses the same parameters"
     )
     reshard_after_forward: bool | None = Field(
         default=None,
-        description="fsdp2: free gathered parameters after the forward pass; null: not the root's",
+        description="fsdp2: free gathered parameters after the forward; null: except the root's",
     )
     fsdp_param_dtype: Literal["bf16", "fp16"] | None = Field(
-        default=None, description="fsdp2: gather and compute in; null: the parameters' own dtype"
+        default=None,
+        description="fsdp2: dtype for gathering and computing; null: the parameters' dtype",
     )
     fsdp_reduce_dtype: Literal["fp32", "bf16", "fp16"] | None = Field(
-        default=None, description="fsdp2: reduce gradients in; null: what they are computed in"
+        default=None, description="fsdp2: dtype for gradient reduction; null: the compute dtype"
     )
     pipeline_schedule: Literal["GPipe", "1F1B", "Interleaved1F1B", "ZBVZeroBubble"] = Field(
-        default="1F1B", description="pipeline: the order in which microbatches pass the stages"
+        default="1F1B", description="pipeline: schedule of microbatches through the stages"
     )
     pipeline_microbatches: PositiveInt | None = Field(
         default=None,
-        description="pipeline: equal parts of the batch; null: at least as many as stages",
+        description="pipeline: microbatches per batch; null: at least the number of stages",
     )
     threads: PositiveInt | None = Field(
-        default=None, description="CPU threads per rank; null: its share"
+        default=None, description="CPU threads per rank; null: an equal share of the cores"
     )
     largest_message_bytes: PositiveInt | None = Field(
-        default=None, description="Collectives on larger messages are skipped; null: on none"
+        default=None, description="Skip collectives on larger messages; null: no limit"
     )
     share_device: bool = Field(
-        default=False, description="All ranks of a host on one device, over gloo: a simulator"
+        default=False, description="Run all ranks of a host on one device over gloo, as a simulator"
     )
     failure_grace_s: PositiveFloat = Field(
-        default=5.0, description="A rank that does not end this long after another failed is hung"
+        default=5.0, description="Timeout for the other ranks once a rank has failed"
     )
     divergence_s: PositiveFloat = Field(
-        default=60.0, description="The same after another rank passed"
+        default=60.0, description="Timeout for the other ranks once a rank has passed"
     )
 
 
@@ -402,69 +416,81 @@ class MeasureSection(Section):
 
     profile: Literal["quick", "full"] | None = Field(
         default=None,
-        description="Defaults of this section: quick for each change, full for every night",
+        description="Defaults of this section: quick for every change, full for nightly runs",
     )
-    by: Literal["ci", "steps", "time"] = Field(default="ci", description="What ends measuring")
+    by: Literal["ci", "steps", "time"] = Field(default="ci", description="Stopping rule")
     ci_half_width: PositiveFloat = Field(
-        default=0.01, description="by ci: half-width of the median's confidence interval, relative"
+        default=0.01, description="by ci: relative half-width of the median's confidence interval"
     )
-    confidence: float = Field(default=0.95, gt=0, le=0.9999, description="Level of that interval")
-    min_time_s: PositiveFloat = Field(default=0.2, description="by ci: at least")
-    min_rounds: PositiveInt = Field(default=10, description="by ci: at least")
+    confidence: float = Field(
+        default=0.95, gt=0, le=0.9999, description="Confidence level of the interval"
+    )
+    min_time_s: PositiveFloat = Field(default=0.2, description="by ci: minimum measuring time")
+    min_rounds: PositiveInt = Field(default=10, description="by ci: minimum number of rounds")
     max_rounds: PositiveInt = Field(
-        default=500, description="by ci: at most, once min_time_s is over"
+        default=500, description="by ci: maximum number of rounds, once min_time_s has passed"
     )
     max_time_s: PositiveFloat = Field(
-        default=3.0, description="by ci: give up here, flagged; ten times later before min_rounds"
+        default=3.0,
+        description="by ci: time limit, flagged when reached; ten times as long before min_rounds",
     )
-    steps: PositiveInt = Field(default=50, description="by steps: calls of the step per rank")
-    time_s: PositiveFloat = Field(default=3.0, description="by time: length of the window")
-    round_s: PositiveFloat = Field(default=0.001, description="Shortest round")
-    warmup_iterations: PositiveInt = Field(default=3, description="At least")
+    steps: PositiveInt = Field(default=50, description="by steps: calls per rank")
+    time_s: PositiveFloat = Field(default=3.0, description="by time: measuring time")
+    round_s: PositiveFloat = Field(default=0.001, description="Minimum duration of a round")
+    warmup_iterations: PositiveInt = Field(default=3, description="Minimum number of warm-up calls")
     warmup_s: PositiveFloat | None = Field(
-        default=None, description="At least; null: 0.5 on an accelerator, 0.1 on a CPU"
+        default=None, description="Minimum warm-up time; null: 0.5 on an accelerator, 0.1 on a CPU"
     )
-    warmup_max_rounds: PositiveInt = Field(default=100, description="Not steady by then: flagged")
-    warmup_max_s: PositiveFloat = Field(default=10.0, description="Not steady by then: flagged")
+    warmup_max_rounds: PositiveInt = Field(
+        default=100, description="Maximum warm-up rounds, flagged if not steady by then"
+    )
+    warmup_max_s: PositiveFloat = Field(
+        default=10.0, description="Maximum warm-up time, flagged if not steady by then"
+    )
     steady_tolerance: PositiveFloat = Field(
         default=0.02,
-        description="Steady: first and last third of the rounds differ by less, or by noise",
+        description="Steady: first and last third of the rounds differ by less than this, or noise",
     )
     timing: Literal["step", "kernel"] = Field(
-        default="step", description="kernel: single CUDA kernels"
+        default="step", description="kernel: time single CUDA kernels"
     )
     cache: Literal["hot", "cold"] = Field(
         default="hot", description="kernel: state of the L2 cache"
     )
     rounds_file: str | None = Field(
         default=None,
-        description="JSON file of the rounds each benchmark is to run, instead of a rule",
+        description="JSON file with a fixed number of rounds per benchmark; no stopping rule",
     )
     keep_durations: PositiveInt = Field(
         default=1_000_000,
-        description="More durations are sketched: of them the medians of rounds are kept, flagged",
+        description=(
+            "Maximum number of durations kept; beyond it, keep round medians and a sketch, flagged"
+        ),
     )
     sketch_rank_error: Annotated[float, Field(ge=1e-4, le=0.1)] = Field(
-        default=0.001, description="How far the rank of a percentile may then be off"
+        default=0.001, description="Maximum rank error of percentiles from the sketch"
     )
     timeout_s: PositiveFloat | None = Field(
         default=None,
-        description="Longer is a hang; null: the mark's, else that of the ini file",
+        description="Timeout; null: the mark's, else the ini file's",
     )
-    gc: bool = Field(default=False, description="Leave Python's garbage collector on while timing")
+    gc: bool = Field(
+        default=False, description="Keep Python's garbage collector enabled while timing"
+    )
     check: bool | None = Field(
         default=None,
-        description="Compare the first training steps with fp32; null: yes, of preset full one",
+        description="Compare the first training steps with fp32; null: yes, one step in preset full",
     )
     check_steps: PositiveInt = Field(
-        default=5, description="check: steps compared; one of preset full, unless check is true"
+        default=5, description="check: steps compared; for preset full one, unless check is true"
     )
     check_loss_band: PositiveFloat | None = Field(
-        default=None, description="check: largest relative error of a loss; null: the precision's"
+        default=None,
+        description="check: maximum relative error of a loss; null: the precision's default",
     )
     check_gradient_band: PositiveFloat | None = Field(
         default=None,
-        description="check: largest relative error of a gradient norm; null: the precision's",
+        description="check: largest relative error of a gradient norm; null: the precision's default",
     )
 
     @property
@@ -481,14 +507,13 @@ class MeasureSection(Section):
             self.min_rounds > self.max_rounds
         ):
             raise ValueError(
-                f"measure.min_rounds={self.min_rounds} contradicts "
-                f"measure.max_rounds={self.max_rounds}; allowed: a min_rounds up to max_rounds"
+                f"measure.min_rounds={self.min_rounds} exceeds "
+                f"measure.max_rounds={self.max_rounds}; allowed: at most max_rounds"
             )
         if "min_time_s" in self.model_fields_set and self.min_time_s > self.max_time_s:
             raise ValueError(
-                f"measure.min_time_s={self.min_time_s:g} contradicts "
-                f"measure.max_time_s={self.max_time_s:g}: measuring cannot last longer than "
-                "it may; allowed: a min_time_s up to max_time_s"
+                f"measure.min_time_s={self.min_time_s:g} exceeds "
+                f"measure.max_time_s={self.max_time_s:g}; allowed: at most max_time_s"
             )
         return self
 

@@ -71,7 +71,7 @@ class Settings:
         if not option_values["results-dir"]:
             raise UsageProblem("--results-dir=: empty; allowed: a folder")
         if flags["resume"] == "":
-            raise UsageProblem("--resume=: empty; allowed: a run's folder, or its id's beginning")
+            raise UsageProblem("--resume=: empty; allowed: a run's folder, id or id prefix")
         if option_values["preset"] not in PRESETS:
             raise invalid_choice("--preset", option_values["preset"], PRESETS)
         return cls(
@@ -106,13 +106,14 @@ def _gate_settings(flags: Mapping[str, Any], baseline: str) -> dict[str, Any]:
     gate = flags["gate"]
     if flags["baseline"] == "":
         raise UsageProblem(
-            "--baseline=: empty; allowed: a baseline's name, last, a run, its folder, or a file"
+            "--baseline=: empty; allowed: a baseline's name, last, a run (name or folder), "
+            "or a file"
         )
     if gate is not None and gate not in GATES:
         raise invalid_choice("--gate", gate, GATES)
     if gate is not None and not baseline:
         raise UsageProblem(
-            "--gate: there is nothing to compare with; name it with --baseline=<name, run or file>"
+            "--gate: no baseline to compare with; set --baseline=<name, run or file>"
         )
     judging = {
         "baseline": baseline,
@@ -145,7 +146,7 @@ def _world_sizes(text: str | None) -> tuple[int, ...]:
 
 def _positive_int(key: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise UsageProblem(f"{key}: {text!r} is not a whole number from 1")
+        raise UsageProblem(f"{key}: {text!r} is not a positive integer")
     return int(text)
 
 
@@ -155,7 +156,7 @@ def _positive_seconds(key: str, text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise UsageProblem(f"{key}={text}: not a number of seconds above 0")
+        raise UsageProblem(f"{key}={text}: not a positive number of seconds")
     return seconds
 
 

@@ -73,7 +73,9 @@ def read(path: Path, label: str) -> dict[str, Any]:
     values = parse(_text(path, label), label)
     if not isinstance(values, dict):
         description = "empty" if values is None else _NAMES[type(values)]
-        raise UsageProblem(f"{label}: the file is {description}; it must be a mapping of sections")
+        raise UsageProblem(
+            f"{label}: the file contains {description}; it must be a mapping of sections"
+        )
     return values
 
 
@@ -142,7 +144,7 @@ class _ValueBuilder:
             case yaml.ScalarNode() if tag in _SCALAR_VALUES:
                 return _scalar(node, tag)
         tag_text = node.tag.replace(_TAG, "!!")
-        allowed = "only plain values are: mappings, lists, text, numbers, true, false and null"
+        allowed = "only plain values: mappings, lists, text, numbers, true, false and null"
         raise _refuse(node, f"the tag {tag_text} is not allowed here; {allowed}")
 
     def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
@@ -152,7 +154,7 @@ class _ValueBuilder:
             if not isinstance(key, str):
                 raise _refuse(key_node, f"the key {key!r} is not text; put it in quotes")
             if key in values:
-                raise _refuse(key_node, f"the key {key!r} stands twice in one mapping")
+                raise _refuse(key_node, f"duplicate key {key!r} in a mapping")
             values[key] = self.of(value_node, depth + 1)
         return values
 
@@ -161,7 +163,7 @@ def _scalar(node: yaml.ScalarNode, tag: str) -> Any:
     try:
         return _SCALAR_VALUES[tag](node.value)
     except (ValueError, KeyError):
-        raise _refuse(node, f"{node.value[:40]!r} is no {tag} that fits here") from None
+        raise _refuse(node, f"{node.value[:40]!r} is not a valid {tag} here") from None
 
 
 def _null(text: str) -> None:

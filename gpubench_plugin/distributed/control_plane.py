@@ -115,7 +115,7 @@ class ControlPlane:
         if not self._world.is_root:
             self._await(key, 0, description, timeout_s)
         elif record is None:
-            raise ValueError(f"rank zero has nothing to publish as {tag!r}")
+            raise ValueError(f"rank zero has no record to publish as {tag!r}")
         else:
             self._published[key] = self._put(key, record)
         return self._read(key)[0]
@@ -213,7 +213,7 @@ class ControlPlane:
             # It may have written the key and gone on since the first look.
             if is_out_of_step and not self._store.check([key]):
                 raise MeasurementError(
-                    f"the ranks are out of step: rank {rank} is at {peer_location} while rank "
+                    f"ranks are out of step: rank {rank} is at {peer_location} while rank "
                     f"{self._world.rank} waits for it at {description}"
                 )
             if clock.remaining(timeout_s) <= 0 and not self._store.check([key]):

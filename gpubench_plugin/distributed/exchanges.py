@@ -58,7 +58,7 @@ def parse(text: str) -> int:
     """
     match = _SIZE.fullmatch(text)
     if match is None:
-        allowed = f"a whole number of {', '.join(_UNITS)}, such as 64KiB"
+        allowed = f"an integer with {', '.join(_UNITS)}, such as 64KiB"
         raise UsageProblem(f"message size {text!r}; allowed: {allowed}")
     return int(match[1]) * _UNITS[match[2]]
 
@@ -165,7 +165,7 @@ class Exchange:
                 raise
             reason = str(error).partition("\n")[0]
             name, backend = self._collective.name, self._group.backend
-            raise Unsupported(f"{backend} does not offer {name} here: {reason}") from error
+            raise Unsupported(f"{backend} does not support {name} here: {reason}") from error
 
     def _require_equal(self, expected: Tensor) -> None:
         if torch.equal(self._recv_buffer, expected):
@@ -175,8 +175,8 @@ class Exchange:
         raise CorrectnessError(
             f"{self._collective.name}: rank {self._collective.rank} received "
             f"{self._recv_buffer[first_mismatch].item():g} instead of "
-            f"{expected[first_mismatch].item():g} as element "
-            f"{first_mismatch} of {expected.numel()}; {mismatches.numel()} differ"
+            f"{expected[first_mismatch].item():g} in element {first_mismatch} of "
+            f"{expected.numel()}; {mismatches.numel()} elements differ"
         )
 
 
@@ -202,10 +202,10 @@ def exchange(
     kind: type[Collective] = catalog.load("collectives", name)
     size_bytes, world = parse(size), group.world
     if world.size == 1:
-        raise Unsupported(f"{name}: one rank has nobody to exchange anything with")
+        raise Unsupported(f"{name}: requires at least 2 ranks")
     if largest_bytes is not None and size_bytes > largest_bytes:
         limit = f"distributed.largest_message_bytes={largest_bytes}"
-        raise Unsupported(f"{name} of {size}: larger than {limit}; see --preset=full")
+        raise Unsupported(f"{name} of {size}: exceeds {limit}; see --preset=full")
     collective = kind(
         rank=world.rank,
         world_size=world.size,
@@ -230,5 +230,6 @@ def _require_memory(
     )["free"]
     if lowest is not None and lowest < needed_bytes:
         raise Unsupported(
-            f"{label}: takes {byte_size(needed_bytes)} per rank, {byte_size(lowest)} are free"
+            f"{label}: needs {byte_size(needed_bytes)} per rank, but only {byte_size(lowest)} "
+            "are free"
         )

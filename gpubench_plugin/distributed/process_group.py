@@ -237,8 +237,8 @@ def backend_for(
     if shares_device:
         if configured in _NEEDS:
             raise UsageProblem(
-                f"distributed.backend={configured!r}: takes one rank per device, not several as "
-                "with distributed.share_device; allowed: auto, gloo"
+                f"distributed.backend={configured!r}: requires one device per rank, unlike "
+                "distributed.share_device; allowed: auto, gloo"
             )
         return "gloo"
     if configured == "auto":
@@ -248,7 +248,7 @@ def backend_for(
     if configured in _NEEDS:
         if device.type != _NEEDS[configured]:
             raise UsageProblem(
-                f"distributed.backend={configured!r} works on {_NEEDS[configured]}, not on "
+                f"distributed.backend={configured!r} requires {_NEEDS[configured]}, not "
                 f"{device.type}; allowed: auto, gloo"
             )
         if not getattr(dist, f"is_{configured}_available")():
@@ -268,7 +268,9 @@ def rank_device(device: torch.device, world: World, *, shares_device: bool = Fal
         UsageProblem: one device is named for several ranks, or there is none for this rank.
     """
     if world.size > 1 and device.type == "mps":
-        raise UsageProblem(f"device mps: one rank only, not {world.size}; allowed: cpu, cuda, xpu")
+        raise UsageProblem(
+            f"device mps: supports one rank, not {world.size}; allowed: cpu, cuda, xpu"
+        )
     if device.type not in {"cuda", "xpu"}:
         return device
     if shares_device:
@@ -283,8 +285,8 @@ def rank_device(device: torch.device, world: World, *, shares_device: bool = Fal
         return torch.device(device.type, world.local_rank)
     if world.local_size > 1 and device.index != world.local_rank:
         raise UsageProblem(
-            f"device {device}: names one device for {world.local_size} ranks; "
-            f"allowed: {device.type}, of which each rank takes its own, or with it "
+            f"device {device}: a single device for {world.local_size} ranks; use "
+            f"{device.type} so that each rank takes its own, or add "
             "distributed.share_device=true"
         )
     return device
@@ -300,9 +302,9 @@ def _check_existing(world: World) -> None:
     existing = (dist.get_rank(), dist.get_world_size())
     if existing != (world.rank, world.size):
         raise UsageProblem(
-            f"the default process group that exists already says rank {existing[0]} of "
-            f"{existing[1]}, "
-            f"the environment says rank {world.rank} of {world.size}; start the ranks with torchrun"
+            f"the existing default process group is rank {existing[0]} of {existing[1]}, but "
+            f"the environment says rank {world.rank} of {world.size}; start the ranks with "
+            "torchrun"
         )
 
 

@@ -87,7 +87,7 @@ class RankAggregate:
             MeasurementError: the ranks did not run or time the same calls, or there are none.
         """
         if self._longest is None:
-            raise MeasurementError("no rank has told anything")
+            raise MeasurementError("no rank has reported yet")
         if self.error:
             raise MeasurementError(self.error)
         return replace(self._longest, flags=tuple(sorted(self._flags, key=self._flags.__getitem__)))

@@ -45,7 +45,7 @@ def _shared_store(world: World) -> Store:
             return _serve_store(_listening_socket(port), port, world.size)
         store: Store = next(rendezvous("env://", world.rank, world.size))[0]
     except (OSError, dist.DistError) as error:
-        message = f"MASTER_ADDR={address} MASTER_PORT={port}: the ranks cannot meet there: {error}"
+        message = f"MASTER_ADDR={address} MASTER_PORT={port}: rendezvous failed: {error}"
         raise UsageProblem(message) from error
     return store
 

@@ -71,13 +71,14 @@ def find(name: str, *, local_rank: int = 0) -> Device:
     if not count:
         available = ", ".join(t for t in TYPES if _count(t))
         raise UsageProblem(
-            f"--device={name}: torch {torch.__version__} finds none; there: {available}"
+            f"--device={name}: torch {torch.__version__} supports no such device; available: "
+            f"{available}"
         )
     number = int(index) if index else local_rank if kind in {"cuda", "xpu"} else 0
     if number >= count:
         last_device = f"{kind}:{count - 1}"
         raise UsageProblem(
-            f"--device={name}: no {kind}:{number} for this rank; the last is {last_device}"
+            f"--device={name}: this rank has no {kind}:{number}; the last one is {last_device}"
         )
     return _describe(kind, number)
 
@@ -117,13 +118,15 @@ def too_few_reason(device: Device, ranks: int, *, shares_device: bool) -> str:
     """
     if shares_device:
         shareable = device.type in {"cuda", "xpu"}
-        message = f"distributed.share_device: is for cuda and xpu; on {device.type} leave it out"
+        message = (
+            f"distributed.share_device applies to cuda and xpu only; remove it on {device.type}"
+        )
         return "" if shareable else message
     if device.device_count is None or ranks <= device.device_count:
         return ""
     return (
-        f"{ranks} ranks need a {device.type} device each, here: {device.device_count}; "
-        "--distributed.share_device=true puts them on one"
+        f"{ranks} ranks need one {device.type} device each, but this host has "
+        f"{device.device_count}; --distributed.share_device=true runs them on one"
     )
 
 

@@ -59,9 +59,9 @@ def read(path: Path, *, limit: int) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise ResultsError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise ResultsError(f"cannot read {path}: {error.strerror or error}") from error
     except MemoryError:
-        raise BrokenFile(f"{path} does not fit into memory") from None
+        raise BrokenFile(f"{path} is too large for memory") from None
 
 
 def open_to_write(path: Path, *, append: bool = False) -> int:
@@ -100,14 +100,12 @@ def _require_own_file(status: os.stat_result) -> None:
 
 def _kind(status: os.stat_result) -> str:
     kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "something else")
-    return f"no regular file but {kind}"
+    return f"not a regular file but {kind}"
 
 
 def _require_within(path: Path, size: int, limit: int) -> None:
     if size > limit:
-        raise BrokenFile(
-            f"{path} has {size} bytes; such files of more than {limit} bytes are not read"
-        )
+        raise BrokenFile(f"{path} has {size} bytes; the limit is {limit}")
 
 
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -83,11 +83,11 @@ def parse(data: bytes, label: str) -> Any:
     except json.JSONDecodeError as error:
         raise BrokenFile(f"{label} {_syntax_error(error)}") from None
     except ValueError:  # of the text's encoding
-        raise BrokenFile(f"{label} is not JSON: it is no text") from None
+        raise BrokenFile(f"{label} is not JSON: not valid text") from None
     except RecursionError:
         raise _nested(label) from None
     except MemoryError:
-        raise BrokenFile(f"{label} does not fit into memory") from None
+        raise BrokenFile(f"{label} is too large for memory") from None
 
 
 def _parse_integer(digits: str) -> float:
@@ -127,7 +127,7 @@ def _nearest_hint(path: Path) -> str:
 def _syntax_error(error: json.JSONDecodeError) -> str:
     at_end = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
     if at_end and error.doc.lstrip()[:1] in {"{", "["}:
-        return f"was cut off: the JSON ends in the middle, at line {error.lineno}"
+        return f"is truncated: the JSON ends early, at line {error.lineno}"
     return f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
 
 
@@ -211,10 +211,10 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
         files.sync_folder(path.parent)
     except OSError as error:
-        raise ResultsError(f"{path} was not removed: {error.strerror}") from error
+        raise ResultsError(f"cannot remove {path}: {error.strerror}") from error
 
 
 def not_written(path: Path, error: OSError) -> ResultsError:
     """ResultsError for a write that the operating system refused."""
     reason = error.strerror or str(error)
-    return ResultsError(f"{path} was not written: {reason}; what was written before is intact")
+    return ResultsError(f"cannot write {path}: {reason}; the previous content is intact")

@@ -85,7 +85,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         lock = KernelLock(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise ResultsError(f"{folder} cannot be opened: {error.strerror}") from error
+        raise ResultsError(f"cannot open {folder}: {error.strerror}") from error
     with lock:
         with suppress(OSError):
             lock.acquire(wait=True)

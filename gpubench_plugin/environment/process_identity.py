@@ -60,9 +60,9 @@ class ProcessIdentity:
         numbers = {name: data[name] for name in ("uid", "pid", "started")}
         texts = {name: data[name] for name in ("host", "place")}
         if not all(type(number) is int and 0 <= number < 2**63 for number in numbers.values()):
-            raise ValueError(f"not the numbers of a process: {numbers}")
+            raise ValueError(f"invalid process numbers: {numbers}")
         if not all(isinstance(text, str) for text in texts.values()):
-            raise TypeError(f"not the names of a host: {texts}")
+            raise TypeError(f"invalid host names: {texts}")
         return cls(**numbers, **texts)
 
     def is_gone(self) -> bool:

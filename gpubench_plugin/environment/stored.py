@@ -110,9 +110,9 @@ def restored(kind: type[_Record], fields: object, where: str, *, strict: bool = 
         return adapter.validate_json(to_json(fields, inf_nan_mode="constants"), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the whole"
+        place = ".".join(map(str, first["loc"])) or "the record"
         message = _MESSAGES.get(first["type"], f"{first['msg']}, not {_shown(first['input'])}")
-        raise BrokenFile(f"{where} breaks the schema at {place}: {message}") from error
+        raise BrokenFile(f"{where} violates the schema at {place}: {message}") from error
     except PydanticSerializationError as error:  # a lone surrogate, which is no Unicode
         raise BrokenFile(f"{where} breaks the schema at the whole: {error}") from error
 

@@ -38,7 +38,7 @@ class Deadline:
     def __init__(self, timeouts: Timeouts, now: float):
         self._timeouts = timeouts
         self.at = now + timeouts.timeout_s
-        self.message = f"did not end within {timeouts.timeout_s:g} s (measure.timeout_s)"
+        self.message = f"timed out after {timeouts.timeout_s:g} s (measure.timeout_s)"
 
     def rank_ended(self, now: float, *, passed: bool, skipped: bool = False) -> None:
         """Shorten the deadline after a rank has ended; more so if it did not pass."""
@@ -51,9 +51,7 @@ class Deadline:
     def _shorten(self, now: float, grace_s: float, event: str, key: str) -> None:
         if now + grace_s < self.at:
             self.at = now + grace_s
-            self.message = (
-                f"did not end within {grace_s:g} s after another rank {event} (distributed.{key})"
-            )
+            self.message = f"timed out {grace_s:g} s after another rank {event} (distributed.{key})"
 
 
 class JoinDeadline:

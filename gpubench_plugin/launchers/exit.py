@@ -42,7 +42,10 @@ def force_exit(
         _finish_session(session, reports, message, code)
         on_written()
     except BaseException as error:  # there is nobody left who could handle it
-        _print(f"gpubench: the session's end failed: {type(error).__name__}: {error_text(error)}")
+        _print(
+            f"gpubench: error while finishing the session: {type(error).__name__}: "
+            f"{error_text(error)}"
+        )
     finally:
         os._exit(code)
 

@@ -188,9 +188,11 @@ class InProcess(RunsBenchmarks, SignalInterrupt):
         force_exit(
             item.session,
             reports.merge_reports(item, endings, judge(endings)),
-            message=f"{item.name} {deadline.message}; it ran in this process, so the session ends "
-            "with it. "
-            "With --isolate every benchmark has processes of its own, and the session goes on",
+            message=(
+                f"{item.name} {deadline.message}; it ran in this process, so the session ends. "
+                "With --isolate every benchmark runs in its own processes, and the session "
+                "continues"
+            ),
             code=pytest.ExitCode.TESTS_FAILED,
         )
 

@@ -122,7 +122,7 @@ def _judge_absent(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
     absent_ranks = _in_state(rank_outcomes, "absent")
     if not absent_ranks:
         return None
-    reason = f"{_ranks(absent_ranks)} did not collect it"
+    reason = f"{_ranks(absent_ranks)} did not collect the test"
     details = "; ".join(
         dict.fromkeys(outcome.details for outcome in absent_ranks if outcome.details)
     )
@@ -162,7 +162,7 @@ def _judge_mismatch(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None
         ]
         cause = f" ({same_outcome[0].reason})" if same_outcome[0].reason else ""
         parts.append(f"{_ranks(same_outcome)} {outcome}{cause}")
-    reason = f"the ranks ended differently: {'; '.join(parts)}"
+    reason = f"the ranks had different outcomes: {'; '.join(parts)}"
     return JointVerdict(outcome="mismatched_ranks", reason=reason)
 
 

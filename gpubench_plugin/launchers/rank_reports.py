@@ -158,7 +158,7 @@ def _first(warnings: Sequence[Json], max_text: int) -> list[Json]:
         for warning in warnings[:_MOST_WARNINGS]
     ]
     if omitted := len(warnings) - len(kept_warnings):
-        kept_warnings.append({**warnings[-1], "text": f"{omitted} more warnings are left out"})
+        kept_warnings.append({**warnings[-1], "text": f"{omitted} more warnings omitted"})
     return kept_warnings
 
 
@@ -183,7 +183,7 @@ def _cut(value: Any, max_text: int) -> Any:
     """Truncate every text in `value` to its tail."""
     if isinstance(value, str) and len(value) > max_text:
         omitted = len(value) - max_text
-        return f"[{omitted} characters left out]\n{value[omitted:]}"
+        return f"[{omitted} characters omitted]\n{value[omitted:]}"
     if isinstance(value, list | tuple):
         return [_cut(part, max_text) for part in value]
     return value

@@ -43,7 +43,9 @@ class Notes:
         """Record that calling ``gpubench`` raised, since the test may catch the exception."""
         if not self.error_reason:
             _, reason = outcome_of(error)
-            self.error_reason = f"gpubench raised {reason[:LONGEST_REASON]}; the test caught it"
+            self.error_reason = (
+                f"gpubench raised {reason[:LONGEST_REASON]}; the test caught the exception"
+            )
 
 
 def attach(

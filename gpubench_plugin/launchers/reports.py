@@ -48,7 +48,7 @@ def alike(
     item: pytest.Item, outcomes: Iterable[tuple[Phase, PhaseOutcome]]
 ) -> list[pytest.TestReport]:
     """Reports of `item` with these outcomes, for counting."""
-    return [_report(item, when, outcome, "as on rank 0") for when, outcome in outcomes]
+    return [_report(item, when, outcome, "same as on rank 0") for when, outcome in outcomes]
 
 
 def skip_reports(item: pytest.Item, skip: BaseException) -> list[pytest.TestReport]:

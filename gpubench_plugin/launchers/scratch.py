@@ -147,8 +147,8 @@ def private_folder() -> ScratchFolder:
         parent = Path("/tmp")
     for left in leftovers(parent, _PREFIX):
         if left.remove():
-            _LOGGER.info("removed %s, which a killed session had left", left.path)
+            _LOGGER.info("removed %s, left over by a killed session", left.path)
     try:
         return ScratchFolder.make(parent, _PREFIX)
     except (OSError, ResultsError) as error:
-        raise GangError(f"no folder for the gang's socket could be made: {error}") from error
+        raise GangError(f"cannot create a folder for the gang's socket: {error}") from error

@@ -28,7 +28,7 @@ def call_or_exit(function: Callable[[], object]) -> None:
         function()
     except BaseException:  # whatever it is
         with suppress(OSError):
-            text = f"gpubench: this process cannot go on:\n{traceback.format_exc()}"
+            text = f"gpubench: fatal error in a helper thread:\n{traceback.format_exc()}"
             os.write(_STDERR, text.encode(errors="replace"))
         os._exit(3)
 

@@ -77,7 +77,9 @@ def build_measurement(
     metrics = compute_all(observation)
     for metric in (own_metric.metric() for own_metric in custom_metrics):
         if metric.name in metrics:
-            raise UsageProblem(f"{item.nodeid}: gpubench.record({metric.name!r}): it is there")
+            raise UsageProblem(
+                f"{item.nodeid}: gpubench.record({metric.name!r}): the name is taken"
+            )
         metrics[metric.name] = metric
     for plugin_metrics in hook.pytest_gpubench_metrics(item=item, observation=observation):
         metrics.update({metric.name: metric for metric in plugin_metrics})

@@ -101,12 +101,12 @@ class Planner:
         calls = fixed.calls_per_duration * fixed.durations_per_round
         if fixed.calls_per_duration > 1 and not self._is_bare:
             return (
-                f"calls_per_duration={fixed.calls_per_duration}, but a setup or teardown runs "
-                "around every call; allowed: 1"
+                f"calls_per_duration={fixed.calls_per_duration}, but setup or teardown must "
+                "run around every call; allowed: 1"
             )
         if calls > self._clock.queued_calls:
             return (
-                f"a round of {calls} calls; the clock {self._clock.timer} allows up to "
+                f"{calls} calls per round; the clock {self._clock.timer} supports at most "
                 f"{self._clock.queued_calls}"
             )
         return ""

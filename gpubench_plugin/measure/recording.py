@@ -117,6 +117,6 @@ def _check(durations_s: Sequence[float]) -> None:
         return
     bad_duration = next(d for d in durations_s if not (math.isfinite(d) and d > 0))
     raise MeasurementError(
-        f"a timed call lasted {bad_duration} s: the clock saw no time pass or went wrong, "
-        "so no number is reported"
+        f"a timed call lasted {bad_duration} s: the clock did not advance or failed, so no "
+        "number is reported"
     )

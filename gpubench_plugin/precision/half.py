@@ -36,7 +36,7 @@ class Half(Precision):
             return None
         with torch.cuda.device(device):
             supported = torch.cuda.is_bf16_supported(including_emulation=False)
-        return None if supported else f"{torch.cuda.get_device_name(device)} has no bf16"
+        return None if supported else f"{torch.cuda.get_device_name(device)} does not support bf16"
 
 
 class TrueHalf(Half):
@@ -93,7 +93,7 @@ class Autocast(Half):
         import torch
 
         if not torch.amp.is_autocast_available(device.type):
-            return f"torch has no autocast on {device.type}"
+            return f"torch does not support autocast on {device.type}"
         return super().unsupported(device)
 
     def forward_context(self, device: torch.device) -> AbstractContextManager[object]:

@@ -41,10 +41,10 @@ class TF32(Precision):
         import torch
 
         if device.type != "cuda":
-            return f"TF32 exists on CUDA devices only, not on {device.type}"
+            return f"TF32 requires a CUDA device, not {device.type}"
         with torch.cuda.device(device):
             supported = torch.cuda.is_tf32_supported()
-        return None if supported else f"{torch.cuda.get_device_name(device)} has no TF32"
+        return None if supported else f"{torch.cuda.get_device_name(device)} does not support TF32"
 
     def switches(self) -> AbstractContextManager[None]:
         """Enable TF32 in matrix products, convolutions and recurrent layers."""

@@ -129,7 +129,7 @@ class _Scale:
     def outside(self, dots: Sequence[Dot], noun: str, unit: str, glyphs: Glyphs) -> Iterator[str]:
         """Notes on a logarithmic scale and on out-of-range dots."""
         if self.logarithmic:
-            yield "the scale is logarithmic"
+            yield "logarithmic scale"
         for sign, values, direction, extreme in (
             (_ABOVE, self.above_range, "above", max(self.above_range, default=0.0)),
             (_BELOW, self.below_range, "below", min(self.below_range, default=0.0)),

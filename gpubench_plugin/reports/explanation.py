@@ -110,17 +110,17 @@ def explanation_lines(explanation: Explanation, total: int, glyphs: Glyphs) -> I
         yield from _picture(explanation, metric, unit, total, glyphs)
     yield from _flags(explanation.points, total)
     yield from _looks(explanation.looks, total, glyphs)
-    yield from _listed("what it rests on", explanation.facts, total)
-    yield from _listed("launches that are not judged", explanation.unused, total)
+    yield from _listed("based on", explanation.facts, total)
+    yield from _listed("launches not judged", explanation.unused, total)
     difference_lines = [
         difference_text(difference, glyphs) for difference in explanation.environment_differences
     ]
-    yield from _listed("differences of the environment", difference_lines, total)
+    yield from _listed("environment differences", difference_lines, total)
     yield from _listed("notes", explanation.notes, total)
     is_measurement = explanation.noun == "round" or any(
         point.role == "launch" for point in explanation.points
     )
-    title = "what would make it surer" if is_measurement else "what would decide"
+    title = "to narrow it down" if is_measurement else "to reach a decision"
     yield from _advice(title, explanation.advice, total)
 
 
@@ -190,7 +190,7 @@ def _picture(
     roles = {point.role for point in plotted_points}
     signs = {role: str(getattr(glyphs, sign)) for role, sign in _SIGNS.items() if role in roles}
     legend = "  ".join(f"{sign} {role}" for role, sign in signs.items())
-    heading = printable(f"{metric} of each {explanation.noun} in the order of time:")
+    heading = printable(f"{metric} of each {explanation.noun} in time order:")
     fits_on_one_line = width(heading) + 1 + width(legend) <= total
     for text in [f"{heading} {legend}"] if fits_on_one_line else [heading, legend]:
         yield from (((line, BOLD),) for line in wrapped(text, total))

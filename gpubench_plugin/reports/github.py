@@ -124,7 +124,7 @@ def publish(
             with Path(file).open("a", encoding="utf-8", errors="backslashreplace") as summary:
                 summary.write(f"{text}\n")
         except OSError as error:
-            problem = f"GITHUB_STEP_SUMMARY={file} could not be written: {error.strerror}"
+            problem = f"cannot write GITHUB_STEP_SUMMARY={file}: {error.strerror}"
     is_action = environ.get("GITHUB_ACTIONS") == "true"
     return annotations(comparison, locations) if is_action else [], problem
 
@@ -139,7 +139,7 @@ def step_summary(comparison: Comparison, *, reproduce: str, accept: str) -> str:
     if len(text.encode()) > _LIMIT_BYTES:
         text = "\n".join(_page(comparison, reproduce, accept, include_unchanged=False))
     if len(text.encode()) > _LIMIT_BYTES:
-        overflow_note = "too many verdicts for this page; the run's verdicts.json has all"
+        overflow_note = "too many verdicts for this page; see the run's verdicts.json"
         text = "\n".join([f"## {escaped(headline(comparison.verdicts))}", "", overflow_note, ""])
     return text
 
@@ -166,12 +166,12 @@ def _page(
     if unchanged and include_unchanged:
         folded = _details(headline(unchanged), table(unchanged))
     elif unchanged:
-        folded = [f"{escaped(headline(unchanged))}: too many to be listed here", ""]
+        folded = [f"{escaped(headline(unchanged))}: too many to list here", ""]
     yield from section(comparison, f"## {escaped(headline(verdicts))}", changed(verdicts), folded)
     if reproduce:
-        yield from ("To see it again:", "", *_block(reproduce))
+        yield from ("To reproduce:", "", *_block(reproduce))
     if accept:
-        yield from ("To accept it, with the reason:", "", *_block(accept))
+        yield from ("To accept, with a reason:", "", *_block(accept))
 
 
 def _block(command: str) -> list[str]:

@@ -105,7 +105,7 @@ def _plot(segment: TrendSegment, total: int, glyphs: Glyphs) -> Iterator[str]:
         yield f"  {bars[start : start + max(total - 2, 1)]}"
     unit = segment.points[-1].unit
     low, high = (number(extreme, unit, glyphs) for extreme in (min(values), max(values)))
-    yield printable(f"  least {low}, greatest {high}")
+    yield printable(f"lowest {low}, highest {high}")
 
 
 def _table(segment: TrendSegment, total: int, glyphs: Glyphs) -> list[str]:
@@ -126,7 +126,7 @@ def _table(segment: TrendSegment, total: int, glyphs: Glyphs) -> list[str]:
 
 def _changes(segment: TrendSegment, total: int, glyphs: Glyphs) -> Iterator[str]:
     if segment.changes == ():
-        yield "no change of level was found"
+        yield "no level change detected"
     for change in segment.changes or ():
         unit = change.point.unit
         old_level, new_level = (
@@ -135,7 +135,7 @@ def _changes(segment: TrendSegment, total: int, glyphs: Glyphs) -> Iterator[str]
         commit = f" (commit {short_commit(change.point.commit)})" if change.point.commit else ""
         size = signed(change.change)
         yield from wrapped(
-            f"new level from {change.point.run_id}{commit} on: {old_level} {glyphs.to} {new_level}"
-            f"{f', {size}' if size else ''}",
+            f"new level starting with {change.point.run_id}{commit}: {old_level} {glyphs.to} "
+            f"{new_level}f', {size}' if size else ''",
             total,
         )

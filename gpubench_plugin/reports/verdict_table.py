@@ -270,12 +270,12 @@ def _environment(comparison: Comparison, width: int, glyphs: Glyphs) -> Iterator
     differences = comparison.environment_differences
     if not differences:
         return
-    yield (("differences of the environment:", BOLD),)
+    yield (("environment differences:", BOLD),)
     for difference in differences[:_DIFFERENCES]:
         yield ((_escaped(f"  {difference_text(difference, glyphs)}", width, glyphs), PLAIN),)
     if len(differences) > _DIFFERENCES:
         hidden_count = len(differences) - _DIFFERENCES
-        yield ((f"  and {hidden_count} more; --format=json lists all", PLAIN),)
+        yield ((f"and {hidden_count} more; use --format=json for all", PLAIN),)
 
 
 def _escaped(text: str, width: int, glyphs: Glyphs) -> str:

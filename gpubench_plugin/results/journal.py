@@ -117,7 +117,7 @@ def read(path: Path) -> list[Json]:
     try:
         lines = files.read(path, limit=json_files.LIMIT_BYTES).split(b"\n")
     except FileNotFoundError as error:
-        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
+        raise ResultsError(f"cannot read {path}: {error.strerror}") from error
     events: list[Json] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -127,7 +127,7 @@ def read(path: Path) -> list[Json]:
         except BrokenFile as error:
             if number == len(lines) and (events or line.startswith(_BEGINNING)):
                 break
-            raise BrokenFile(f"{path}, line {number}: not a journal's line: {error}") from None
+            raise BrokenFile(f"{path}, line {number}: invalid journal line: {error}") from None
         events.append(_LINE.checked(event, f"{path}, line {number}"))
     return events
 
@@ -146,7 +146,7 @@ def restore_non_finite(event: Json) -> Json:
                 target = target[int(part) if isinstance(target, list) else part]
             target[int(last_key) if isinstance(target, list) else last_key] = float(number)
     except json_files.MALFORMED as error:
-        raise BrokenFile(f"a journal's line breaks the schema at not_finite: {error!r}") from error
+        raise BrokenFile(f"invalid not_finite in a journal line: {error!r}") from error
     return event
 
 
@@ -163,7 +163,7 @@ def _event(line: bytes) -> Json:
     """
     event = json_files.parse(line, "it")
     if not isinstance(event, dict):
-        raise BrokenFile("it is no JSON object")
+        raise BrokenFile("not a JSON object")
     return event
 
 

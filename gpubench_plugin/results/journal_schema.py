@@ -29,10 +29,12 @@ class _Line:
     __pydantic_config__: ClassVar = _OPEN
 
     schema_version: Literal[1]
-    time: UtcTime = field(metadata=described("When it was written, in UTC"))
+    time: UtcTime = field(metadata=described("UTC time of writing"))
     not_finite: Mapping[str, Literal["nan", "inf", "-inf"]] = field(
         default_factory=dict,
-        metadata=described("By JSON pointer, the numbers of this line that became null"),
+        metadata=described(
+            "Non-finite numbers of this line, which are stored as null, by JSON pointer"
+        ),
     )
 
 
@@ -45,13 +47,13 @@ class RunStarted(_Line):
     command: tuple[str, ...] = field(metadata=described("Arguments of pytest, without secrets"))
     params: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict,
-        metadata=described("Of every selected benchmark by node id, its parameters"),
+        metadata=described("Parameters of every selected benchmark, by node id"),
     )
     code: Mapping[str, str] | None = field(
         default=None,
         metadata=described(
-            "Of every file of the code, relative to pytest's rootdir, what tells its "
-            "contents from others; null in runs of versions that did not record it"
+            "Content hash of every code file, relative to pytest's rootdir; null in runs of "
+            "versions that did not record it"
         ),
     )
 
@@ -63,7 +65,7 @@ class RunResumed(_Line):
     event: Literal["run_resumed"]
     run_id: str = field(metadata={"min_length": 1})
     command: tuple[str, ...]
-    kept: int = field(metadata=described("Benchmarks that were measured before", ge=0))
+    kept: int = field(metadata=described("Number of benchmarks measured before", ge=0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +110,7 @@ class VerdictsEvent(_Line):
 
 @dataclass(frozen=True, kw_only=True)
 class _BenchmarkEvent(_Line):
-    benchmark: str = field(metadata=described("The node id of what it happened in", min_length=1))
+    benchmark: str = field(metadata=described("Node id of the benchmark", min_length=1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,9 +128,7 @@ class CodeEvent(_BenchmarkEvent):
 
     event: Literal["code"]
     files: Mapping[str, str] = field(
-        metadata=described(
-            "Relative to pytest's rootdir, what tells the contents of each from others"
-        )
+        metadata=described("Content hashes by file, relative to pytest's rootdir")
     )
 
 
@@ -161,7 +161,7 @@ KNOWN: Final = frozenset(
 
 def _is_other(event: str) -> str:
     if event in KNOWN:
-        raise ValueError(f"{event!r} has a form of its own")
+        raise ValueError(f"{event!r} has its own form")
     return event
 
 

@@ -24,5 +24,5 @@ def time_after(previous: str, current: str) -> str:
     try:
         successor = datetime.fromisoformat(previous) + timedelta(microseconds=1)
     except (ValueError, OverflowError) as error:
-        raise ResultsError(f"{previous!r} is no time that another can follow: {error}") from error
+        raise ResultsError(f"{previous!r} has no successor: {error}") from error
     return successor.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -18,7 +18,7 @@ def implausible(metrics: Mapping[str, object], launches: Iterable[Mapping[str, o
     all_values = chain(metrics.items(), *(launch.items() for launch in launches))
     for name, value in all_values:
         if isinstance(value, int | float) and not _possible(name, value):
-            return f"{name} of {_short(value)} cannot be true"
+            return f"{name} of {_short(value)} is impossible"
     return ""
 
 
@@ -40,4 +40,4 @@ def _short(value: float) -> str:
     try:
         return f"{value:.6g}"
     except OverflowError:
-        return "more than any float"
+        return "beyond float range"

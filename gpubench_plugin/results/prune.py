@@ -91,12 +91,12 @@ def _artifact(path: Path, name: str, is_hashed: Callable[[str, int], bool]) -> A
                 digest.update(data)
                 size += len(data)
     except OSError as error:
-        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
+        raise ResultsError(f"cannot read {path}: {error.strerror}") from error
     return Artifact(name=name, bytes=size, sha256=digest.hexdigest())
 
 
 def _refuse(error: OSError) -> None:
-    raise ResultsError(f"{error.filename} cannot be listed: {error.strerror}") from error
+    raise ResultsError(f"cannot list {error.filename}: {error.strerror}") from error
 
 
 _FOLDERS: Final = ("*", "*/*", "*/*/checkpoints/*")
@@ -151,7 +151,7 @@ def remove_leftover(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise ResultsError(f"{error.filename} was not removed: {error.strerror}") from error
+        raise ResultsError(f"cannot remove {error.filename}: {error.strerror}") from error
 
 
 def _is_own_folder(path: Path) -> bool:
@@ -256,7 +256,7 @@ def unknown_files(directory: RunDirectory) -> list[str]:
             and not (path.is_file() and (path.name == PROBE or files.is_temporary(path.name)))
         )
     except OSError as error:
-        raise ResultsError(f"{directory} cannot be listed: {error.strerror}") from error
+        raise ResultsError(f"cannot list {directory}: {error.strerror}") from error
 
 
 def is_link(directory: RunDirectory) -> bool:
@@ -279,13 +279,15 @@ def remove(removal: PruneTarget, *, forget: Callable[[], None] = lambda: None) -
                 shutil.rmtree(removal.path)
                 return
             if unknown := unknown_files(run):
-                raise ResultsError(f"{run} was not removed: it also holds {', '.join(unknown)}")
+                raise ResultsError(
+                    f"{run} was kept: it contains unknown files: {', '.join(unknown)}"
+                )
             forget()
             renamed_path = run.path.rename(removal_name(run.path))
             files.sync_folder(renamed_path.parent)
             remove_leftover(renamed_path)
         except OSError as error:
-            raise ResultsError(f"{error.filename} was not removed: {error.strerror}") from error
+            raise ResultsError(f"cannot remove {error.filename}: {error.strerror}") from error
 
 
 def _size(folder: Path) -> int:

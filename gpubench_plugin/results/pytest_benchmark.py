@@ -193,11 +193,11 @@ def own_measurement(benchmark: BenchmarkFixture) -> OwnMeasurement | str:
     """The measurement of `benchmark`, or why there is none."""
     metadata: Metadata | None = benchmark.stats
     if measuring_disabled(benchmark):
-        return "measuring is off (--benchmark-disable)"
+        return "measuring is disabled (--benchmark-disable)"
     if benchmark._mode is None:
-        return "the test did not call benchmark"
+        return "the test did not call the benchmark fixture"
     if benchmark.has_error or metadata is None or not metadata.stats.data:
-        return "what was measured raised an error"
+        return "the measured function raised an error"
     timer = metadata.options.get("timer")
     return OwnMeasurement(
         durations_s=tuple(map(float, metadata.stats.data)),
@@ -371,7 +371,7 @@ def _checked(measurement: Measurement) -> Samples:
         raise MeasurementError(f"{measurement.id}: there are no samples to save")
     for duration in samples.durations_s:
         if not (math.isfinite(duration) and duration > 0):
-            raise MeasurementError(f"{measurement.id}: a duration of {duration} s cannot be true")
+            raise MeasurementError(f"{measurement.id}: a duration of {duration} s is impossible")
     for metric in measurement.metrics.values():
         if not math.isfinite(metric.value):
             raise MeasurementError(f"{measurement.id}: {metric.name} is {metric.value}")

@@ -159,7 +159,7 @@ def _results(entries: list[Any], path: Path) -> dict[str, Result]:
     return {
         name: _result(name, entry)
         if times[name] == 1
-        else _failed(name, f"the file has it {times[name]} times, which is meant is not known")
+        else _failed(name, f"the file contains it {times[name]} times; ambiguous")
         for name, entry in named_entries
     }
 
@@ -171,15 +171,15 @@ def _name(entry: object, number: int, path: Path) -> str:
             return name
         hint = nearest("fullname", map(str, entry))
         raise UsageProblem(f"{path}: benchmarks.{number} has no fullname{hint}")
-    raise UsageProblem(f"{path}: benchmarks.{number} is no benchmark but {type(entry).__name__}")
+    raise UsageProblem(f"{path}: benchmarks.{number} is not a benchmark but {type(entry).__name__}")
 
 
 def _result(name: str, entry: Mapping[str, Any]) -> Result:
     if entry.get("has_error") or entry.get("error"):
-        return _failed(name, "the file says that it failed")
+        return _failed(name, "the file marks it as failed")
     own_part, stats = entry.get("gpubench"), _mapping(entry.get("stats"))
     if not stats:
-        return _failed(name, "the file has no stats of it")
+        return _failed(name, "the file has no stats for it")
     error_text = _implausible_reason(stats)
     if error_text:
         return _failed(name, error_text)
@@ -187,7 +187,7 @@ def _result(name: str, entry: Mapping[str, Any]) -> Result:
         try:
             return _own_result(name, own_part, _mapping(entry.get("options")))
         except (BrokenFile, AttributeError, KeyError, OverflowError, TypeError, ValueError):
-            return _failed(name, "its gpubench part is not as it was written")
+            return _failed(name, "its gpubench part is malformed")
     metrics = {m.name: m for m in _metrics(stats)}
     options = _mapping(entry.get("options"))
     return Result(
@@ -257,9 +257,9 @@ def _implausible_reason(stats: Mapping[str, Any]) -> str:
     for name in ("median", "min"):
         value: Any = stats.get(name)
         if not _is_number(value):
-            return f"the file's {name} is {value!r:.40}, no number"
+            return f"the file's {name} is {value!r:.40}, not a number"
         if not (_finite(value) and value > 0):
-            return f"a {name} of {value} s cannot be true"
+            return f"a {name} of {value} s is impossible"
     return ""
 
 

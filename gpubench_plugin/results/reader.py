@@ -56,7 +56,7 @@ def intact(place: RunDirectory | Path) -> Iterator[None]:
     try:
         yield
     except json_files.MALFORMED as error:
-        raise BrokenFile(f"{place} is not as it was written: {error!r:.200}") from error
+        raise BrokenFile(f"{place} is malformed: {error!r:.200}") from error
 
 
 State = Literal["complete", "failed", "interrupted", "running", "broken"]
@@ -95,8 +95,10 @@ class RunOverview:
         return self.outcomes.get("measured", 0)
 
 
-_NEVER: Final = "the run ended before it"
-_UNFINISHED: Final = "the run has no end and no record of this: it was killed, or still runs"
+_NEVER: Final = "the run ended before this benchmark"
+_UNFINISHED: Final = (
+    "the run has neither an end nor a record of this benchmark: it was killed, or is still running"
+)
 
 
 class StoredRun:
@@ -141,7 +143,9 @@ class StoredRun:
         """The journal's event of the start."""
         beginning = next((e for e in self.events if e.get("event") == "run_started"), None)
         if beginning is None:
-            raise BrokenFile(f"{self.directory.journal} has no beginning: the run never started")
+            raise BrokenFile(
+                f"{self.directory.journal} has no run_started event: the run never started"
+            )
         return beginning
 
     @property
@@ -201,7 +205,7 @@ class StoredRun:
         try:
             return resolved_file.read(path)
         except FileNotFoundError as error:
-            raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
+            raise ResultsError(f"cannot read {path}: {error.strerror}") from error
 
     @cached_property
     def environment(self) -> Json:
@@ -214,7 +218,7 @@ class StoredRun:
         except UsageProblem as error:
             raise ResultsError(str(error)) from error
         if not isinstance(facts, dict):
-            raise BrokenFile(f"{path} is not as it was written: no mapping")
+            raise BrokenFile(f"{path} is malformed: not a mapping")
         return facts
 
     @cached_property
@@ -451,7 +455,7 @@ def _untrue(document: object) -> dict[str, str]:
             continue  # the model says what is wrong with it
         node_id = str(entry.get("id"))
         if node_id in seen_ids:
-            reasons[node_id] = "the file has it twice, which is meant is not known"
+            reasons[node_id] = "the file contains it twice; ambiguous"
         seen_ids.add(node_id)
         values = {n: m.get("value") for n, m in entry["metrics"].items() if isinstance(m, dict)}
         launches = entry.get("per_launch")

@@ -193,7 +193,7 @@ def _open_log(directory: RunDirectory) -> logging.Handler:
     try:
         handler = _LogFile(directory.log, encoding="utf-8")
     except OSError as error:
-        raise ResultsError(f"{directory.log} cannot be written: {error.strerror}") from error
+        raise ResultsError(f"cannot write {directory.log}: {error.strerror}") from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.INFO)

@@ -71,8 +71,8 @@ def _refuse_other_options(directory: RunDirectory, options: Mapping[str, str]) -
     for flag, requested in options.items():
         if requested != actual[flag]:
             raise UsageProblem(
-                f"{flag}={requested} contradicts it: the run has {actual[flag]!r}; leave the flag "
-                "away"
+                f"{flag}={requested} conflicts with the resumed run, which has "
+                f"{actual[flag]!r}; omit the option"
             )
 
 
@@ -81,8 +81,8 @@ def _refuse_other_benchmarks(run: ResumableRun, selected: Iterable[str]) -> None
     if new:
         command = shlex.join(["pytest", *run.command])
         raise UsageProblem(
-            f"not selected in the run: {listed(new)}; a run keeps the benchmarks it was started "
-            f"with: {command}{_renamed_hint(run, new)}"
+            f"not part of the resumed run: {listed(new)}; a run keeps the benchmarks it was "
+            f"started with: {command}{_renamed_hint(run, new)}"
         )
 
 
@@ -110,7 +110,9 @@ def _refuse_other_conditions(
         *_code_differences(run, configurations, rootdir),
     ]
     if mismatches:
-        raise UsageProblem("\n  ".join(["this is not what the run was measured with", *mismatches]))
+        raise UsageProblem(
+            "\n  ".join(["the conditions differ from those of the resumed run", *mismatches])
+        )
 
 
 def _configuration_differences(
@@ -146,6 +148,4 @@ def _code_differences(run: ResumableRun, selected: Iterable[str], rootdir: Path)
         return
     files = code.changes(rootdir, selected, run.code)
     if files:
-        yield (
-            f"code: {listed(files)}; put it back as it was, or measure a new run without --resume"
-        )
+        yield (f"code: {listed(files)}; restore it, or start a new run without --resume")

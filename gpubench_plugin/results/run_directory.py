@@ -126,7 +126,7 @@ class RunDirectory:
         if run.journal.is_file():
             return run
         if run.path.is_dir():
-            raise UsageProblem(f"{path} is no run's folder: it has no {run.journal.name}")
+            raise UsageProblem(f"{path} is not a run directory: it has no {run.journal.name}")
         siblings = [p.name for p in run.path.parent.glob("*/")]
         raise UsageProblem(f"{path}: no such folder{nearest(run.path.name, siblings)}")
 
@@ -221,8 +221,8 @@ class RunDirectory:
 def _refuse_link(experiment: Path) -> None:
     if experiment.is_symlink():
         raise UsageProblem(
-            f"--experiment: {experiment} is a symbolic link, which is not followed; give the "
-            f"folder it stands in with --results-dir"
+            f"--experiment: {experiment} is a symbolic link, which is not followed; use "
+            "--results-dir for the folder that contains its target"
         )
 
 
@@ -237,14 +237,14 @@ def _check_writable(folder: Path) -> None:
 def _not_writable(results: Path, run: Path, error: OSError) -> UsageProblem:
     nearest_existing = next(p for p in (run, *run.parents) if os.path.lexists(p))
     if nearest_existing == run:
-        reason = f"{run} exists already"
+        reason = f"{run} already exists"
     elif not nearest_existing.is_dir():
         reason = f"{nearest_existing} is not a folder"
     else:
         reason = error.strerror or str(error)
     return UsageProblem(
-        f"--results-dir: cannot write into {results}: {reason}; give another folder with "
-        f"--results-dir"
+        f"--results-dir: cannot write to {results}: {reason}; choose another directory with "
+        "--results-dir"
     )
 
 
@@ -295,9 +295,9 @@ def opening(text: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:  # a path with a null character
-        raise UsageProblem(f"{text!r} is no path: {error}") from None
+        raise UsageProblem(f"{text!r} is not a path: {error}") from None
     except OSError as error:  # a name too long, a folder that is closed
-        raise ResultsError(f"{text} cannot be read: {error.strerror}") from error
+        raise ResultsError(f"cannot read {text}: {error.strerror}") from error
 
 
 def _run_at(results_dir: Path, text: str, here: Path) -> RunDirectory | None:
@@ -318,10 +318,10 @@ def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
     if text and (cwd / text).is_dir():
         return RunDirectory.open(cwd / text)  # says why not
     if matches:
-        raise UsageProblem(f"{len(matches)} runs begin with {text!r}: {_names_text(matches)}")
+        raise UsageProblem(f"{len(matches)} runs start with {text!r}: {_names_text(matches)}")
     hint = nearest(text, [run.run_id for run in runs])
-    there = f"the latest: {_names_text(runs)}" if runs else "there is none at all"
-    raise UsageProblem(f"no run in {results_dir} begins with {text!r}{hint}; {there}")
+    there = f"latest: {_names_text(runs)}" if runs else "there are none"
+    raise UsageProblem(f"no run in {results_dir} starts with {text!r}{hint}; {there}")
 
 
 def _names_text(runs: Sequence[RunDirectory]) -> str:

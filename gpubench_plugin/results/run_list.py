@@ -51,7 +51,7 @@ def latest_runs(
         try:
             remote = _remote_runs(registry, directories)
         except RegistryError as error:
-            notes.append(f"runs of other machines are not listed: {error}")
+            notes.append(f"runs of other machines are unavailable: {error}")
     merged_runs = merge(
         _local_runs(directories, filter), remote, key=lambda run: run.run_id, reverse=True
     )

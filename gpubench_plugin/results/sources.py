@@ -46,7 +46,7 @@ def _run_in_file(path: Path, text: str) -> Run:
     if isinstance(document, Mapping) and {"schema_version", "run_id"} <= document.keys():
         return summarised(path, document, text)
     raise BrokenFile(
-        f"{path} is neither a file of pytest-benchmark nor a run's summary: it "
+        f"{path} is neither a pytest-benchmark file nor a run summary: it "
         f"{_describe_document(document)}"
     )
 
@@ -54,10 +54,10 @@ def _run_in_file(path: Path, text: str) -> Run:
 def _describe_document(document: object) -> str:
     """Describe an unexpected document."""
     if not isinstance(document, Mapping):
-        kinds = {list: "is a list", str: "is a text", type(None): "is null"}
+        kinds = {list: "is a list", str: "is a string", type(None): "is null"}
         return kinds.get(type(document), "is a number")
     if document.get("benchmarks") == []:
-        return "has no benchmarks: the list of them is empty"
+        return "has no benchmarks (empty list)"
     if isinstance(document.get("benchmarks"), list):
-        return "has benchmarks without the stats of pytest-benchmark"
+        return "has benchmarks without pytest-benchmark's stats"
     return "has no benchmarks" + nearest("benchmarks", map(str, document))

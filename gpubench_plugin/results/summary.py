@@ -64,9 +64,9 @@ class SummaryBenchmark(BenchmarkRecord):
         },
     }
 
-    metrics: Mapping[str, SummaryMetric] = field(metadata=described("Numbers by name"))
+    metrics: Mapping[str, SummaryMetric] = field(metadata=described("Metrics by name"))
     per_launch: tuple[Mapping[str, float], ...] = field(
-        default=(), metadata=described("The numbers of each launch of fresh processes, of several")
+        default=(), metadata=described("Metrics of each launch, for several launches")
     )
     slowest_rank: int | None = field(
         default=None, metadata=described("The rank with the longest median round", ge=0)
@@ -89,7 +89,7 @@ class Summary:
     status: RunStatus
     started: UtcTime = field(metadata=described("ISO 8601 in UTC"))
     resumed: tuple[UtcTime, ...] = field(
-        default=(), metadata=described("When the run went on, in UTC")
+        default=(), metadata=described("UTC times at which the run was resumed")
     )
     finished: UtcTime = field(metadata=described("ISO 8601 in UTC"))
     command: tuple[str, ...] = field(metadata=described("Arguments of pytest, without secrets"))

@@ -72,7 +72,7 @@ def tag_changes(directory: RunDirectory) -> frozenset[TagChange]:
         text = files.read(path, limit=FORMAT.limit)
     except FileNotFoundError:
         if path.is_symlink():
-            raise BrokenFile(f"{path} is a symbolic link to nothing") from None
+            raise BrokenFile(f"{path} is a dangling symbolic link") from None
         return frozenset()
     return from_text(text, str(path))
 
@@ -128,8 +128,8 @@ def from_text(text: str | bytes, label: str) -> frozenset[TagChange]:
         return frozenset(TagChange(time="", tag=tag, action="add") for tag in file.tags)
     if current_tags(file.changes) != tuple(sorted({*file.tags})):
         raise BrokenFile(
-            f"{label} breaks the schema at tags: its changes lead to others; they are changed by "
-            "'gpubench runs tag' alone"
+            f"{label} is inconsistent: its changes lead to other tags; edit it only with "
+            "'gpubench runs tag'"
         )
     return frozenset(file.changes)
 

@@ -30,8 +30,8 @@ _KEYS: Final = (
 class BenchmarkVerdict(Verdict):
     """A verdict with the labels of its comparison; null where there is no such number."""
 
-    base_label: str = field(default="", metadata=described("What it was compared with"))
-    head_label: str = field(default="", metadata=described("What was judged"))
+    base_label: str = field(default="", metadata=described("Label of the base"))
+    head_label: str = field(default="", metadata=described("Label of the head"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -145,7 +145,7 @@ class Recording:
         if self._settings.resume:
             kept = self._run.carried_over
             to_go = len(self._cases.keys() - kept)
-            lines.append(f"resumed: {len(kept)} measured before, {to_go} to go")
+            lines.append(f"resumed: {len(kept)} already measured, {to_go} remaining")
             lines += self._run.notes
         return lines
 
@@ -213,7 +213,7 @@ class Recording:
         """Stop once results cannot be written any more."""
         handled = yield
         if self._problem is not None:
-            item.session.shouldfail = f"results could not be written: {self._problem}"
+            item.session.shouldfail = f"cannot write results: {self._problem}"
         return handled
 
     def pytest_benchmark_update_json(self, output_json: Json) -> None:
@@ -264,7 +264,7 @@ class Recording:
                     terminalreporter=reporter, exitstatus=session.exitstatus, config=self._config
                 )
                 told = f"{type(error).__name__}: {error_text(error)}"
-                reporter.write_line(f"ERROR: the session's end failed: {told}", red=True)
+                reporter.write_line(f"ERROR: error at the end of the session: {told}", red=True)
             return None
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -282,8 +282,12 @@ class Recording:
             if _has_outcome(self._told.get(case.id, ())):
                 self._record(case)  # it was interrupted after that
             elif case.id not in self._measurements:
-                stopped = "the output was closed" if self._output_closed else "interrupted"
-                ended = session.shouldfail or session.shouldstop or "the session ended before it"
+                stopped = "stdout was closed" if self._output_closed else "interrupted"
+                ended = (
+                    session.shouldfail
+                    or session.shouldstop
+                    or "the session ended before this benchmark"
+                )
                 reason = stopped if status == "interrupted" else str(ended)
                 self._measurements[case.id] = self._run.earlier_measurements.get(
                     case.id, case.unmeasured("not_measured", reason)
@@ -318,7 +322,7 @@ class Recording:
                 terminalreporter.write(text, **markup)
             terminalreporter.write("\n")
         if self._problem is not None:
-            terminalreporter.write_line(f"results could not be written: {self._problem}", red=True)
+            terminalreporter.write_line(f"cannot write results: {self._problem}", red=True)
         terminalreporter.write_line(f"recorded in {self._shown_directory()}")
         if self._unindexed is not None:
             terminalreporter.write_line(printable(self._unindexed), yellow=True)

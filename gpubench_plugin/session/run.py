@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Json, Measurement
 
 
-_CODE_UNKNOWN: Final = (
-    "the run recorded no contents of its files: its code was compared by git's facts alone"
-)
+_CODE_UNKNOWN: Final = "the run recorded no file hashes: its code was compared by git facts only"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +102,7 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
     except GpubenchError as resume_error:
         raise UsageProblem(f"--resume={settings.resume}: {resume_error}") from resume_error
     except json_files.MALFORMED as error:
-        message = f"the run is not as it was written: {error!r:.200}"
+        message = f"the run is malformed: {error!r:.200}"
         raise UsageProblem(f"--resume={settings.resume}: {message}") from error
     notes = (_CODE_UNKNOWN,) if run.code is None else ()
     earlier_measurements = {
@@ -156,7 +154,7 @@ def _require_writable_json(config: pytest.Config) -> None:
         return
     file = Path(path_text).absolute()
     if file.is_dir():
-        raise UsageProblem(f"--benchmark-json={path_text}: a folder; give the name of a file")
+        raise UsageProblem(f"--benchmark-json={path_text}: this is a folder; give a file name")
     if file.exists() and not os.access(file, os.W_OK):
         raise UsageProblem(f"--benchmark-json={path_text}: the file is not writable")
     if not file.parent.is_dir():

@@ -57,7 +57,7 @@ def start_session(
     """
     config, manager = session.config, session.config.pluginmanager
     if not manager.hasplugin("benchmark"):
-        raise UsageProblem("-p no:benchmark: benchmarks need pytest-benchmark; remove the flag")
+        raise UsageProblem("-p no:benchmark: gpubench requires pytest-benchmark; remove the option")
     check_marks(items)
     world = context_of(config).ranks.world
     gang_rank: GangRank | None = manager.get_plugin(LAUNCHER)
@@ -104,8 +104,8 @@ def _choose_launcher(
     elif cases and _needs_gang(context, cases):
         if has_debugger(session.config):
             raise UsageProblem(
-                "--pdb: a debugger needs the terminal to itself, and a gang has several ranks; "
-                "debug one rank in this process with --world-size=1"
+                "--pdb: a debugger needs a terminal of its own, but a gang has several "
+                "ranks; debug a single rank in this process with --world-size=1"
             )
         from gpubench_plugin.launchers.gang import GangController
 
@@ -133,8 +133,9 @@ def _refuse_flags_of_gangs(context: RunContext) -> None:
     for flag, given in flags.items():
         if given:
             raise UsageProblem(
-                f"{flag}: pytest starts the ranks itself then, but torchrun has started {size} "
-                f"(WORLD_SIZE={size}); leave the flag out, or run pytest without torchrun"
+                f"{flag}: pytest would start the ranks itself, but torchrun has already "
+                f"started {size} (WORLD_SIZE={size}); omit the option, or run pytest without "
+                "torchrun"
             )
 
 
@@ -192,10 +193,10 @@ def _confirmation(
     from gpubench_plugin.session.gate import Confirmation
 
     if context_of(config).ranks.started_world_size:
-        why = "pytest cannot start the ranks that torchrun has started"
+        why = "pytest cannot restart ranks started by torchrun"
         return Confirmation(recording, None, why_not=why)
     if has_debugger(config):
-        return Confirmation(recording, None, why_not="a debugger has the terminal (--pdb)")
+        return Confirmation(recording, None, why_not="a debugger uses the terminal (--pdb)")
 
     def launch(
         items: Sequence[pytest.Item], rounds: Mapping[str, FixedRounds]

@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 
 MESSAGE: Final = (
-    "-n (pytest-xdist): benchmarks that run beside each other disturb each other; run them without "
-    "-n, or leave measuring off with --benchmark-skip or --benchmark-disable"
+    "-n (pytest-xdist): concurrent benchmarks disturb each other; run without -n, or disable "
+    "measuring with --benchmark-skip or --benchmark-disable"
 )
 
 _KEY: Final = "gpubench"

@@ -117,9 +117,9 @@ def bands_of(
     unknown_dtypes = [dtype for dtype in dtypes if dtype not in _OF_DTYPE]
     if unknown_dtypes and precision not in table:
         raise UsageProblem(
-            f"measure.check: no band is known for {precision}, which computes in "
-            f"{unknown_dtypes[0]}; "
-            "give measure.check_loss_band and measure.check_gradient_band, or measure.check=false"
+            f"measure.check: no tolerance is known for {precision}, which computes in "
+            f"{unknown_dtypes[0]}; set measure.check_loss_band and "
+            "measure.check_gradient_band, or measure.check=false"
         )
     names = [precision, *(_OF_DTYPE[dtype] for dtype in dtypes if dtype in _OF_DTYPE)]
     bands = _FP32

@@ -66,7 +66,7 @@ def require_finite(loss: float, *, step: int | None = None) -> None:
         CorrectnessError: naming the step, None for the last timed one.
     """
     if not isfinite(loss):
-        step_text = "of the last timed step" if step is None else f"at step {step}"
+        step_text = "in the last timed step" if step is None else f"at step {step}"
         raise CorrectnessError(f"the loss {step_text} is {loss}")
 
 
@@ -95,7 +95,9 @@ def require_gradients(
     )
     for name, is_missing, is_not_finite in zip(names, missing_share, not_finite, strict=True):
         if is_missing:
-            raise CorrectnessError(f"parameter {name} got no gradient: the loss ignores it")
+            raise CorrectnessError(
+                f"parameter {name} received no gradient: it does not affect the loss"
+            )
         if is_not_finite:
             raise CorrectnessError(f"the gradient of parameter {name} is not finite")
 
@@ -115,8 +117,8 @@ def require_updates(steps: int, skipped: int) -> None:
     """
     if skipped and skipped == steps:
         raise CorrectnessError(
-            f"all {steps} optimizer steps were skipped because gradients were not finite: "
-            "lower precision.init_scale, or look for NaN"
+            f"all {steps} optimizer steps were skipped because of non-finite gradients: lower "
+            "precision.init_scale, or look for NaN"
         )
 
 
@@ -132,9 +134,9 @@ def check_loss_drop(losses: Sequence[float], *, limit: float | None) -> float:
     first_mean, last_mean = fmean(losses[:count]), fmean(losses[-count:])
     if limit is not None and not last_mean < limit * first_mean:
         raise CorrectnessError(
-            f"training.loss_drop={limit}: {len(losses)} steps brought the mean loss of {count} "
-            f"from {first_mean:.4g} to {last_mean:.4g} only; where that is no fault of the step, "
-            "--training.loss_drop=null leaves the check out"
+            f"training.loss_drop={limit}: in {len(losses)} steps the mean loss of {count} "
+            f"only fell from {first_mean:.4g} to {last_mean:.4g}; if the step is correct, "
+            "disable the check with --training.loss_drop=null"
         )
     return last_mean / first_mean if first_mean else 1.0
 
@@ -193,8 +195,8 @@ def steps_of_check(training: TrainingSection, data: DataSource) -> int:
         return training.steps or DEFAULT_STEPS
     if data.steps_per_epoch is None:
         raise UsageProblem(
-            f"training.epochs={training.epochs}: these data have no epochs; "
-            "use training.steps, or data.source=digits"
+            f"training.epochs={training.epochs}: this data source has no epochs; use "
+            "training.steps, or data.source=digits"
         )
     return -(-training.epochs * data.steps_per_epoch // training.accumulation_steps)
 

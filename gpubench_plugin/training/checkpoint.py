@@ -122,7 +122,7 @@ class Checkpoints:
         with _checkpoint_errors(data):
             states = list(state.pop("random"))
             if rank >= len(states):
-                raise UsageProblem(f"{path}: has the random states of {len(states)} ranks only")
+                raise UsageProblem(f"{path}: contains random states of only {len(states)} ranks")
             own_random_state = RandomState(**states[rank])
             training.load_state_dict(state)
             own_random_state.restore(self.device)
@@ -194,7 +194,7 @@ def _checkpoint_errors(data: Path) -> Iterator[None]:
     except Exception as error:
         first_line = str(error).splitlines()[0] if str(error) else ""
         details = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
-        raise UsageProblem(f"{data} is no checkpoint: {details}") from error
+        raise UsageProblem(f"{data} is not a checkpoint: {details}") from error
 
 
 def _read(data: Path) -> dict[str, Any]:
@@ -203,10 +203,10 @@ def _read(data: Path) -> dict[str, Any]:
         with ZipFile(data) as archive:
             packed = [part for part in archive.infolist() if part.compress_type != ZIP_STORED]
         if packed:
-            raise UsageProblem(f"{data} is no checkpoint: {packed[0].filename!r} is compressed")
+            raise UsageProblem(f"{data} is not a checkpoint: {packed[0].filename!r} is compressed")
         state = torch.load(data, map_location="cpu", weights_only=True)
     if not isinstance(state, dict):
-        raise UsageProblem(f"{data} is no checkpoint: it holds a {type(state).__name__}")
+        raise UsageProblem(f"{data} is not a checkpoint: it contains a {type(state).__name__}")
     return state
 
 

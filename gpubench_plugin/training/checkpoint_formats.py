@@ -75,9 +75,9 @@ class Safetensors(CheckpointFormat):
         for name, tensor in tensors.items():
             if not tensor.is_contiguous():
                 raise Unsupported(
-                    f"safetensors holds contiguous tensors only, and {name} has the strides "
-                    f"{list(tensor.stride())}; set model.channels_last=false, or write another "
-                    "format, which keeps strides"
+                    f"safetensors requires contiguous tensors, but {name} has strides "
+                    f"{list(tensor.stride())}; set model.channels_last=false, or use a format "
+                    "that keeps strides"
                 )
         try:
             library.save_file(dict(tensors), path)
@@ -195,7 +195,9 @@ class CheckpointIO:
         is_foreign = not self._is_written and os.path.lexists(self._path)
         # DCP's other ranks may find what rank zero has begun.
         if is_foreign and not (dist.is_initialized() and dist.get_rank() > 0):
-            raise UsageProblem(f"{self._path} exists already; give the checkpoint an empty folder")
+            raise UsageProblem(
+                f"{self._path} already exists; use an empty folder for the checkpoint"
+            )
         self._is_written = True
         started = perf_counter()
         wait = self._format.start(self._tensors, self._path)
@@ -223,7 +225,7 @@ class CheckpointIO:
         ]
         if mismatches:
             raise CorrectnessError(
-                f"what was read is not what was written: {'; '.join(mismatches)}"
+                f"the data read differ from the data written: {'; '.join(mismatches)}"
             )
 
     def remove(self) -> None:
@@ -256,7 +258,7 @@ def _require_gloo() -> None:
     backend = dist.get_backend() if dist.is_initialized() else "none"
     if backend != "gloo":
         raise Unsupported(
-            f"DCP in the background needs a process group over gloo, not {backend}: set "
+            f"asynchronous DCP requires a gloo process group, not {backend}: set "
             "distributed.backend=gloo"
         )
 

@@ -84,7 +84,7 @@ def make_compiler(*, mode: str, backend: str = INDUCTOR) -> Callable[[nn.Module]
     if mode == "none":
         if backend != INDUCTOR:
             raise UsageProblem(
-                f"model.compile_backend={backend}: nothing is compiled; add --model.compile=default"
+                f"model.compile_backend={backend}: compilation is off; add --model.compile=default"
             )
         return lambda module: module
     if backend != INDUCTOR:
@@ -92,8 +92,8 @@ def make_compiler(*, mode: str, backend: str = INDUCTOR) -> Callable[[nn.Module]
             raise invalid_choice("model.compile_backend", backend, available)
         if mode != "default":
             raise UsageProblem(
-                f"model.compile={mode}: modes are inductor's, model.compile_backend={backend} has "
-                "none; allowed: none, default"
+                f"model.compile={mode}: modes exist only for inductor, not for "
+                f"model.compile_backend={backend}; allowed: none, default"
             )
 
     def compiled(module: nn.Module) -> nn.Module:

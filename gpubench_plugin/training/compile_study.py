@@ -20,9 +20,9 @@ Loss = Callable[[nn.Module], Tensor]
 
 # What inductor says where it finds nothing to compile its code with.
 _MISSING = {
-    "InvalidCxxCompiler": "inductor needs a C++ compiler: install g++",
-    "TritonMissing": "inductor needs Triton: pip install triton",
-    "GPUTooOldForTriton": "this GPU is too old for Triton, which inductor needs",
+    "InvalidCxxCompiler": "inductor requires a C++ compiler: install g++",
+    "TritonMissing": "inductor requires Triton: pip install triton",
+    "GPUTooOldForTriton": "inductor requires Triton, which does not support this GPU",
 }
 
 

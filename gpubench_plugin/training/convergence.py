@@ -64,13 +64,13 @@ class Target:
         if (target.accuracy is None) == (target.loss is None):
             raise UsageProblem(
                 f"training.target_accuracy={target.accuracy} and "
-                f"training.target_loss={target.loss}; "
-                "allowed: one of them, the other null"
+                f"training.target_loss={target.loss} are both set; allowed: exactly one, with "
+                "null for the other"
             )
         if target.accuracy is not None and not workload.classifies:
             raise UsageProblem(
-                f"training.target_accuracy={target.accuracy}: {workload.section.name} does not "
-                "classify; allowed: training.target_loss"
+                f"training.target_accuracy={target.accuracy}: {workload.section.name} is not "
+                "a classifier; allowed: training.target_loss"
             )
         return target
 
@@ -123,7 +123,7 @@ class Course:
     @property
     def trainer(self) -> Trainer:
         """Trainer since the last :meth:`restart`."""
-        assert self._trainer is not None, "not begun"
+        assert self._trainer is not None, "not started"
         return self._trainer
 
     def restart(self) -> None:
@@ -276,7 +276,7 @@ class TimeToTarget:
         counts = self._run.counts()
         if self._reference_evaluation is not None:
             self._compare(
-                evaluation, self._reference_evaluation, "the timed training", "the untimed one"
+                evaluation, self._reference_evaluation, "the timed training", "the untimed training"
             )
         return {**counts, **evaluation.metrics}
 
@@ -328,9 +328,9 @@ class TimeToTarget:
                 return history.close(), spent_s
         assert best is not None  # there is at least one step
         raise CorrectnessError(
-            f"{self._target.text} was not reached within training.max_steps="
-            f"{self._training.max_steps}: the best was {self._target.value(best.evaluation):.4g} "
-            f"at step {best.step}"
+            f"{self._target.text} was not reached within "
+            f"training.max_steps={self._training.max_steps}: the best value was "
+            f"{self._target.value(best.evaluation):.4g} at step {best.step}"
         )
 
     def _parity(self, own_evaluation: Evaluation) -> dict[str, float]:

@@ -59,8 +59,9 @@ class Evaluator:
     def __post_init__(self) -> None:
         if next(iter(self.data.held_out()), None) is None:
             raise UsageProblem(
-                f"{type(self.data).__name__}: these data have no held-out samples to evaluate on; "
-                "allowed: data.source=digits, diabetes, text, or images with a test part"
+                f"{type(self.data).__name__}: this data source has no held-out samples for "
+                "evaluation; allowed: data.source=digits, diabetes, text, or images with a "
+                "test part"
             )
 
     def evaluate(self) -> Evaluation:

@@ -68,9 +68,9 @@ class Generation:
         self.new_tokens = positions - self.prompt_tokens if new_tokens is None else new_tokens
         if self.new_tokens < self.min_new_tokens or self._length > positions:
             raise UsageProblem(
-                f"inference.prompt_tokens={self.prompt_tokens} and inference.new_tokens="
-                f"{max(self.new_tokens, self.min_new_tokens)}: allowed: together at most "
-                f"model.sequence_length={positions}"
+                f"inference.prompt_tokens={self.prompt_tokens} and "
+                f"inference.new_tokens={max(self.new_tokens, self.min_new_tokens)} exceed "
+                f"model.sequence_length; allowed: together at most {positions}"
             )
         self._workload = workload
         self._precision = precision
@@ -127,8 +127,8 @@ class Generation:
         tolerance = TOLERANCE.get(self._precision.compute_dtype, max(TOLERANCE.values()))
         if not error <= tolerance:  # NaN is no small error
             raise CorrectnessError(
-                f"with a static cache the logits of {len(logits)} tokens differ from those of a "
-                f"forward pass without by {error:.3g} of the largest; allowed in "
+                f"logits of {len(logits)} tokens with a static cache differ from those of a "
+                f"plain forward pass by {error:.3g} of the largest; allowed in "
                 f"{self._precision.name}: {tolerance:g}"
             )
         is_equal = torch.cat(tokens, dim=1) == expected.argmax(dim=-1)

@@ -30,7 +30,7 @@ def write_atomically(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
         files.write(path, fill)
     # torch's writer wraps what the system said.
     except (OSError, RuntimeError) as error:
-        raise ResultsError(f"{path} was not written: {error}") from error
+        raise ResultsError(f"cannot write {path}: {error}") from error
 
 
 def sha256_of(path: Path) -> str:
@@ -65,7 +65,7 @@ class TensorLayout:
             Unsupported: it has no strides.
         """
         if tensor.layout is not torch.strided:
-            raise Unsupported(f"a checkpoint holds strided tensors only, not {tensor.layout}")
+            raise Unsupported(f"checkpoints support only strided tensors, not {tensor.layout}")
         dtype = str(tensor.dtype).removeprefix("torch.")
         return cls(dtype=dtype, shape=tuple(tensor.shape), stride=tensor.stride())
 
@@ -97,9 +97,9 @@ def differences(saved_layouts: Facts, now: Facts) -> list[str]:
     lines = []
     for name in sorted({*saved_layouts, *now}):
         if name not in saved_layouts:
-            lines.append(f"{name} is missing in the checkpoint")
+            lines.append(f"{name} is missing from the checkpoint")
         elif name not in now:
-            lines.append(f"{name} is unexpected: there is no such tensor here")
+            lines.append(f"{name} is unexpected: the model has no such tensor")
         else:
             lines += _layout_differences(name, asdict(saved_layouts[name]), asdict(now[name]))
     return lines
@@ -111,8 +111,8 @@ def _layout_differences(
     for attribute, value in saved_layout.items():
         if value != now[attribute]:
             yield (
-                f"{name} has {attribute} {_shown(value)} in the checkpoint, "
-                f"{_shown(now[attribute])} here"
+                f"{name} has {attribute} {_shown(value)} in the checkpoint, but "
+                f"{_shown(now[attribute])} in the model"
             )
             return  # another shape has other strides, too
 
@@ -159,10 +159,10 @@ class Manifest:
         """
         data = json_files.load(path, limit=_FORM.limit)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise UsageProblem(f"{path} is no manifest of a checkpoint: no format {FORMAT!r}")
+            raise UsageProblem(f"{path} is not a checkpoint manifest: no format {FORMAT!r}")
         manifest = stored.restored(cls, _FORM.checked(data, str(path)), str(path))
         if not _FILE_NAME.fullmatch(manifest.file):
-            raise UsageProblem(f"{path}: file {manifest.file!r} is not a name in the same folder")
+            raise UsageProblem(f"{path}: file {manifest.file!r} is not a plain file name")
         return manifest
 
     def verify_file(self, path: Path) -> None:
@@ -177,17 +177,19 @@ class Manifest:
             size, is_regular = status.st_size, stat.S_ISREG(status.st_mode)
             digest = sha256_of(path) if is_regular and size == self.bytes else ""
         except OSError as error:
-            raise UsageProblem(f"{path} cannot be read: {error.strerror}") from error
+            raise UsageProblem(f"cannot read {path}: {error.strerror}") from error
         if not is_regular:
-            raise UsageProblem(f"{path} is no regular file")
+            raise UsageProblem(f"{path} is not a regular file")
         if size != self.bytes:
-            description = "cut off" if size < self.bytes else "too long"
+            description = "truncated" if size < self.bytes else "too long"
             raise UsageProblem(
-                f"{path} is {description}: {size} bytes, its manifest says {self.bytes}"
+                f"{path} is {description}: {size} bytes instead of {self.bytes} according to "
+                "its manifest"
             )
         if digest != self.sha256:
             raise UsageProblem(
-                f"{path} was changed: its sha256 is {digest}, its manifest says {self.sha256}"
+                f"{path} was modified: its sha256 is {digest} instead of {self.sha256} "
+                "according to its manifest"
             )
 
 

@@ -261,11 +261,11 @@ class Fp32Reference:
         """Why the measured model differs from the reference by design, or None."""
         has_dropout = any(isinstance(m, _DROPOUT) and m.p > 0 for m in module.modules())
         if has_dropout and self._workload.section.compile != "none":
-            return "compiled dropout draws other random numbers; set its rate to 0 to compare"
+            return "compiled dropout draws different random numbers; set its rate to 0 to compare"
         if has_dropout and self._shares_batch:
-            return "ranks that divide a model draw dropout apart; set its rate to 0 to compare"
+            return "ranks that share a model draw dropout separately; set its rate to 0 to compare"
         if self._shares_batch and normalises_batches(module):
-            return "ranks that divide a model may normalise parts of the batch"
+            return "ranks that share a model may normalize partial batches"
         return None
 
     def _backward(self, module: nn.Module, batches: Sequence[Batch]) -> float:
@@ -432,9 +432,9 @@ class Values:
             band = self.bands[step > self.first]
             if not error <= band:
                 raise CorrectnessError(
-                    f"step {step}: the {self.name} is {value:.6g}, in plain fp32 "
-                    f"{expected:.6g}: an error of {error:.2g} relative to {scale:.6g} is beyond "
-                    f"the band of {band:g} ({self.key})"
+                    f"step {step}: the {self.name} is {value:.6g}, but {expected:.6g} in "
+                    f"plain fp32: the error of {error:.2g} relative to {scale:.6g} exceeds "
+                    f"{band:g} ({self.key})"
                 )
             yield error
 

@@ -76,8 +76,8 @@ def nondeterminism_errors() -> Iterator[None]:
             raise
         operation = message[: message.index(_REFUSED)].rsplit("\n", maxsplit=1)[-1].strip()
         raise Unsupported(
-            f"training.deterministic: {operation} has no deterministic form in torch; leave the "
-            "key out, or choose a model or a device without it"
+            f"training.deterministic: {operation} has no deterministic implementation in "
+            "torch; remove the key, or use a model or device without it"
         ) from error
 
 

@@ -180,8 +180,8 @@ class Trainer:
         """
         if self._reference is not None and self.calls and self._training.resume is None:
             raise UsageProblem(
-                f"the trainer has taken {self.calls} of its steps before the measurement, whose "
-                "check compares the first ones with plain fp32; take none before, or "
+                f"the trainer has already taken {self.calls} steps, but its check compares "
+                "the first steps with fp32; measure before stepping, or set "
                 "measure.check=false"
             )
         self._module.train()  # something else in the test may have put it into eval mode

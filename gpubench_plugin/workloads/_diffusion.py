@@ -29,19 +29,19 @@ class UNetSection(ModelSection):
     """Sample size, and levels of the network from fine to coarse."""
 
     sample_size: PositiveInt = Field(description="Height and width of a sample")
-    hidden_sizes: tuple[PositiveInt, ...] = Field(
-        description="Channels of the levels, multiples of 32"
-    )
-    attention: tuple[bool, ...] = Field(description="Which of the levels have attention")
-    blocks_per_level: PositiveInt = Field(2, description="Residual blocks on the way down")
+    hidden_sizes: tuple[PositiveInt, ...] = Field(description="Channels per level, multiples of 32")
+    attention: tuple[bool, ...] = Field(description="Attention per level")
+    blocks_per_level: PositiveInt = Field(2, description="Residual blocks per level of the encoder")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         levels = len(self.hidden_sizes)
         if len(self.attention) != levels:
-            raise ValueError(f"attention has {len(self.attention)} values, hidden_sizes {levels}")
+            raise ValueError(
+                f"attention has {len(self.attention)} values but hidden_sizes has {levels}"
+            )
         if bad_widths := [width for width in self.hidden_sizes if width % _GROUPS]:
-            raise ValueError(f"hidden_sizes: {bad_widths[0]} is no multiple of {_GROUPS}")
+            raise ValueError(f"hidden_sizes: {bad_widths[0]} is not a multiple of {_GROUPS}")
         if self.sample_size % 2 ** (levels - 1):
             raise ValueError(f"sample_size {self.sample_size} cannot be halved {levels - 1} times")
         return self

@@ -17,8 +17,8 @@ from gpubench_plugin.workloads.base import Batch, Workload
 class ImageSection(ModelSection):
     """Image size and number of classes."""
 
-    image_size: PositiveInt = Field(224, description="Height and width of an image in pixels")
-    classes: PositiveInt = Field(1000, description="Classes to tell apart")
+    image_size: PositiveInt = Field(224, description="Image height and width in pixels")
+    classes: PositiveInt = Field(1000, description="Number of classes")
 
 
 S = TypeVar("S", bound=ImageSection)
@@ -48,7 +48,8 @@ class ImageClassifier(Workload[S]):
         class_count = int(labels.max()) + 1 if labels.device.type == "cpu" else 0
         if class_count > self.section.classes:
             raise UsageProblem(
-                f"model.classes: {self.section.classes} is too few; the images are of {class_count}"
+                f"model.classes={self.section.classes} is too small; the images have "
+                f"{class_count} classes"
             )
         if self.channels == 1:
             images = images.mean(1, keepdim=True)

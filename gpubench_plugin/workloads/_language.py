@@ -111,37 +111,37 @@ Source: https://huggingface.co/docs/transformers/attention_interface
 class LanguageSection(ModelSection):
     """Sizes of a transformer, by default those of the model it is named after."""
 
-    layers: PositiveInt = Field(12, description="Blocks of attention and feed-forward layers")
-    width: PositiveInt = Field(768, description="Features of a token")
-    heads: PositiveInt = Field(12, description="Heads of attention, which share the width")
-    intermediate_size: PositiveInt = Field(3072, description="Features inside a feed-forward layer")
-    vocabulary: PositiveInt = Field(50257, description="Different tokens")
-    sequence_length: PositiveInt = Field(1024, description="Tokens of a sample")
+    layers: PositiveInt = Field(12, description="Transformer blocks")
+    width: PositiveInt = Field(768, description="Model width")
+    heads: PositiveInt = Field(12, description="Attention heads")
+    intermediate_size: PositiveInt = Field(3072, description="Width of the feed-forward layers")
+    vocabulary: PositiveInt = Field(50257, description="Vocabulary size")
+    sequence_length: PositiveInt = Field(1024, description="Sequence length")
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:
         if self.width % self.heads:
-            raise ValueError(f"width {self.width} is no multiple of heads {self.heads}")
+            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
         return self
 
 
 class RotarySection(LanguageSection):
     """Sizes of a transformer with grouped-query attention and rotary embeddings."""
 
-    vocabulary: PositiveInt = Field(32000, description="Different tokens")
-    sequence_length: PositiveInt = Field(2048, description="Tokens of a sample")
-    key_value_heads: PositiveInt = Field(4, description="Heads of keys and values; divides heads")
+    vocabulary: PositiveInt = Field(32000, description="Vocabulary size")
+    sequence_length: PositiveInt = Field(2048, description="Sequence length")
+    key_value_heads: PositiveInt = Field(4, description="Key and value heads; divides heads")
 
     @model_validator(mode="after")
     def _check_rotary_heads(self) -> Self:
         if self.heads % self.key_value_heads:
             raise ValueError(
-                f"heads {self.heads} is no multiple of key_value_heads {self.key_value_heads}"
+                f"heads {self.heads} is not a multiple of key_value_heads {self.key_value_heads}"
             )
         if (features := self.width // self.heads) % 2:
             raise ValueError(
-                f"width {self.width} / heads {self.heads} is {features}: a head needs an even "
-                "number of features"
+                f"width {self.width} / heads {self.heads} is {features}: rotary embeddings "
+                "need an even head size"
             )
         return self
 
@@ -229,13 +229,13 @@ class CausalLanguageModel(LanguageModel[S]):
         token_count, length = int(tokens.max()) + 1, tokens.shape[1] - 1
         if token_count > self.section.vocabulary:
             raise UsageProblem(
-                f"model.vocabulary: {self.section.vocabulary} is too few; the text has tokens "
-                f"up to number {token_count - 1}"
+                f"model.vocabulary={self.section.vocabulary} is too small; the text has token "
+                f"ids up to {token_count - 1}"
             )
         if length != self.section.sequence_length:
             raise UsageProblem(
-                f"model.sequence_length: {self.section.sequence_length}, but the text's rows have "
-                f"{length} tokens and their targets"
+                f"model.sequence_length={self.section.sequence_length}, but the rows of the "
+                f"text have {length} tokens"
             )
         return _shifted(tokens)
 

@@ -32,22 +32,22 @@ WITHOUT_DATA = "gpubench_grouped_mm_without_data"
 class MixtureSection(RotarySection):
     """Sizes of a transformer with MoE feed-forward layers."""
 
-    width: PositiveInt = Field(1024, description="Features of a token")
-    heads: PositiveInt = Field(16, description="Heads of attention, which share the width")
-    experts: PositiveInt = Field(description="Experts in each layer")
-    experts_per_token: PositiveInt = Field(description="Of them, those that a token visits")
+    width: PositiveInt = Field(1024, description="Model width")
+    heads: PositiveInt = Field(16, description="Attention heads")
+    experts: PositiveInt = Field(description="Experts per layer")
+    experts_per_token: PositiveInt = Field(description="Experts per token")
     experts_implementation: Literal["eager", "grouped"] = Field(
-        "grouped", description="eager: one expert after the other; grouped: one matrix product"
+        "grouped", description="eager: one expert at a time; grouped: one matrix product"
     )
     router_loss_weight: PositiveFloat = Field(
-        0.001, description="Of the loss that keeps the router from preferring few experts"
+        0.001, description="Weight of the router's load balancing loss"
     )
 
     @model_validator(mode="after")
     def _check_experts(self) -> Self:
         if self.experts_per_token > self.experts:
             raise ValueError(
-                f"experts_per_token {self.experts_per_token} of only {self.experts} experts"
+                f"experts_per_token {self.experts_per_token} exceeds experts {self.experts}"
             )
         return self
 
@@ -88,7 +88,7 @@ class MixtureOfExperts(CausalLanguageModel[S]):
         functions.register(WITHOUT_DATA, _casting(torch.bfloat16, functions["grouped_mm"]))
         module: Any = super().build()
         for layer in module.model.layers:
-            layer.mlp.differs_per_rank = "a router balances the load of each rank's own batch"
+            layer.mlp.differs_per_rank = "the router balances the load of each rank's own batch"
         built: nn.Module = module
         return built
 

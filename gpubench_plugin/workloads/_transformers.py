@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from gpubench_plugin.errors import Unsupported
 
-NEEDS_TRANSFORMERS: Final = "with transformers, of the extra suite"
-NEEDS_DIFFUSERS: Final = "with diffusers, of the extra suite"
+NEEDS_TRANSFORMERS: Final = "with transformers (extra suite)"
+NEEDS_DIFFUSERS: Final = "with diffusers (extra suite)"
 
 
 def from_library(section_name: str | None, library: str, *names: str) -> tuple[Any, ...]:
@@ -24,8 +24,8 @@ def from_library(section_name: str | None, library: str, *names: str) -> tuple[A
         return tuple(getattr(import_module(library), name) for name in names)
     except (ImportError, RuntimeError, AttributeError) as error:
         raise Unsupported(
-            f"{section_name} comes from {library}, of which {', '.join(names)} cannot be imported "
-            f"({error}): pip install 'pytest-gpubench[suite]'"
+            f"{section_name} requires {library}, from which {', '.join(names)} cannot be "
+            f"imported ({error}): pip install 'pytest-gpubench[suite]'"
         ) from error
 
 

@@ -85,7 +85,7 @@ class Workload(ABC, Generic[S]):
             raise Unsupported(f"model.channels_last: {section.name} has no convolutions")
         if section.activation_checkpointing and not self.checkpoints_activations:
             raise Unsupported(
-                f"model.activation_checkpointing: {section.name} cannot compute activations again"
+                f"model.activation_checkpointing: {section.name} does not support recomputation"
             )
 
     @property
@@ -133,7 +133,7 @@ class Workload(ABC, Generic[S]):
             Unsupported: the model is not one of images.
             UsageProblem: the model is configured for fewer classes.
         """
-        raise Unsupported(f"{self.section.name} is no model of images")
+        raise Unsupported(f"{self.section.name} is not an image model")
 
     def from_text(self, tokens: Tensor) -> Batch:
         """Convert real text to this model's batch, on its device.
@@ -145,7 +145,7 @@ class Workload(ABC, Generic[S]):
             Unsupported: the model is not one of text.
             UsageProblem: the model is configured for fewer different tokens, or shorter rows.
         """
-        raise Unsupported(f"{self.section.name} is no model of text")
+        raise Unsupported(f"{self.section.name} is not a text model")
 
     def from_table(self, features: Tensor, targets: Tensor) -> Batch:
         """Convert table rows to this model's batch, on their device.
@@ -156,7 +156,7 @@ class Workload(ABC, Generic[S]):
             Unsupported: the model does not predict a number from a row.
             UsageProblem: the model is configured for other features.
         """
-        raise Unsupported(f"{self.section.name} is no model of tables")
+        raise Unsupported(f"{self.section.name} is not a table model")
 
     def tensor_plan(self, ranks: int) -> Mapping[str, str] | None:
         """Tensor parallel plan for `ranks`; None if not available.

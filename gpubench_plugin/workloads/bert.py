@@ -21,12 +21,12 @@ NO_TARGET = -100
 class BertSection(LanguageSection):
     """Sizes of a BERT, by default BERT-large."""
 
-    layers: PositiveInt = Field(24, description="Blocks of attention and feed-forward layers")
-    width: PositiveInt = Field(1024, description="Features of a token")
-    heads: PositiveInt = Field(16, description="Heads of attention, which share the width")
-    intermediate_size: PositiveInt = Field(4096, description="Features inside a feed-forward layer")
-    vocabulary: PositiveInt = Field(30522, description="Different tokens; the last one is the mask")
-    sequence_length: PositiveInt = Field(512, description="Tokens of a sample")
+    layers: PositiveInt = Field(24, description="Transformer blocks")
+    width: PositiveInt = Field(1024, description="Model width")
+    heads: PositiveInt = Field(16, description="Attention heads")
+    intermediate_size: PositiveInt = Field(4096, description="Width of the feed-forward layers")
+    vocabulary: PositiveInt = Field(30522, description="Vocabulary size; the last id is the mask")
+    sequence_length: PositiveInt = Field(512, description="Sequence length")
 
 
 class Bert(LanguageModel[BertSection]):

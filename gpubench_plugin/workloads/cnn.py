@@ -15,10 +15,10 @@ from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 class CNNSection(ImageSection):
     """Widths of the stages."""
 
-    image_size: PositiveInt = Field(8, description="Height and width of an image in pixels")
-    classes: PositiveInt = Field(10, description="Classes to tell apart")
-    stage_channels: tuple[PositiveInt, ...] = Field((32, 64), description="Of the convolutions")
-    hidden_size: PositiveInt = Field(64, description="Of the linear layer between them and classes")
+    image_size: PositiveInt = Field(8, description="Image height and width in pixels")
+    classes: PositiveInt = Field(10, description="Number of classes")
+    stage_channels: tuple[PositiveInt, ...] = Field((32, 64), description="Channels per stage")
+    hidden_size: PositiveInt = Field(64, description="Width of the hidden linear layer")
 
 
 class CNN(ImageClassifier[CNNSection]):
@@ -38,8 +38,9 @@ class CNN(ImageClassifier[CNNSection]):
         self._side = section.image_size >> stages
         if not self._side:
             raise UsageProblem(
-                f"model.image_size: {section.image_size}; allowed: at least {1 << stages}, since "
-                f"each of the {stages} stages of model.stage_channels halves it"
+                f"model.image_size={section.image_size} is too small; allowed: at least "
+                f"{1 << stages}, since each of the {stages} stages of model.stage_channels "
+                "halves it"
             )
 
     def build(self) -> nn.Module:

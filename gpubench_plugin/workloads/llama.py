@@ -19,10 +19,10 @@ from gpubench_plugin.workloads.base import Stages
 class LlamaSection(RotarySection):
     """Sizes of a Llama, by default with 1.1 billion parameters."""
 
-    layers: PositiveInt = Field(22, description="Blocks of attention and feed-forward layers")
-    width: PositiveInt = Field(2048, description="Features of a token")
-    heads: PositiveInt = Field(32, description="Heads of attention, which share the width")
-    intermediate_size: PositiveInt = Field(5632, description="Features inside a feed-forward layer")
+    layers: PositiveInt = Field(22, description="Transformer blocks")
+    width: PositiveInt = Field(2048, description="Model width")
+    heads: PositiveInt = Field(32, description="Attention heads")
+    intermediate_size: PositiveInt = Field(5632, description="Width of the feed-forward layers")
 
 
 class Llama(CausalLanguageModel[LlamaSection]):
@@ -46,7 +46,7 @@ class Llama(CausalLanguageModel[LlamaSection]):
         """
         for key in ("heads", "key_value_heads", "intermediate_size", "vocabulary"):
             if (size := getattr(self.section, key)) % ranks:
-                raise Unsupported(f"model.{key}={size} does not divide among {ranks} ranks")
+                raise Unsupported(f"model.{key}={size} is not divisible by {ranks} ranks")
         attention, feed_forward = "model.layers.*.self_attn", "model.layers.*.mlp"
         return {
             "model.embed_tokens": "vocabulary",
@@ -102,7 +102,7 @@ def decoder_stages(decoder: Any, count: int) -> Stages:
     blocks = len(decoder.model.layers)
     if blocks < count:
         raise Unsupported(
-            f"model.layers={blocks} cannot be cut into {count} stages; take fewer ranks, or a "
+            f"model.layers={blocks} cannot be cut into {count} stages; use fewer ranks, or a "
             "distributed.pipeline_schedule with one stage per rank"
         )
     ends = [-(-blocks * stage // count) for stage in range(count + 1)]

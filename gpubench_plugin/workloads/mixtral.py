@@ -13,9 +13,9 @@ from gpubench_plugin.workloads._mixture import MixtureOfExperts, MixtureSection
 class MixtralSection(MixtureSection):
     """Sizes, by default a quarter of Mixtral 8×7B's width and 12 of its 32 layers."""
 
-    intermediate_size: PositiveInt = Field(3584, description="Features inside an expert")
-    experts: PositiveInt = Field(8, description="Experts in each layer")
-    experts_per_token: PositiveInt = Field(2, description="Of them, those that a token visits")
+    intermediate_size: PositiveInt = Field(3584, description="Hidden width of an expert")
+    experts: PositiveInt = Field(8, description="Experts per layer")
+    experts_per_token: PositiveInt = Field(2, description="Experts per token")
 
 
 class Mixtral(MixtureOfExperts[MixtralSection]):

@@ -14,9 +14,11 @@ from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 class MLPSection(ImageSection):
     """Widths of the layers."""
 
-    image_size: PositiveInt = Field(8, description="Height and width of an image in pixels")
-    classes: PositiveInt = Field(10, description="Classes to tell apart")
-    hidden_sizes: tuple[PositiveInt, ...] = Field((128, 128), description="Of the hidden layers")
+    image_size: PositiveInt = Field(8, description="Image height and width in pixels")
+    classes: PositiveInt = Field(10, description="Number of classes")
+    hidden_sizes: tuple[PositiveInt, ...] = Field(
+        (128, 128), description="Widths of the hidden layers"
+    )
 
 
 class MLP(ImageClassifier[MLPSection]):

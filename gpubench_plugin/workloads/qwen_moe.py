@@ -13,9 +13,9 @@ from gpubench_plugin.workloads._mixture import MixtureOfExperts, MixtureSection
 class QwenMoeSection(MixtureSection):
     """Sizes, by default half of Qwen3-30B-A3B's width and experts, a quarter of its layers."""
 
-    intermediate_size: PositiveInt = Field(512, description="Features inside an expert")
-    experts: PositiveInt = Field(64, description="Experts in each layer")
-    experts_per_token: PositiveInt = Field(8, description="Of them, those that a token visits")
+    intermediate_size: PositiveInt = Field(512, description="Hidden width of an expert")
+    experts: PositiveInt = Field(64, description="Experts per layer")
+    experts_per_token: PositiveInt = Field(8, description="Experts per token")
 
 
 class QwenMoe(MixtureOfExperts[QwenMoeSection]):

@@ -17,8 +17,8 @@ from gpubench_plugin.workloads.base import Batch, Workload
 class RegressionSection(ModelSection):
     """Widths of the layers."""
 
-    features: PositiveInt = Field(10, description="Numbers in a row")
-    hidden_sizes: tuple[PositiveInt, ...] = Field((64,), description="Of the hidden layers")
+    features: PositiveInt = Field(10, description="Features per row")
+    hidden_sizes: tuple[PositiveInt, ...] = Field((64,), description="Widths of the hidden layers")
 
 
 class Regression(Workload[RegressionSection]):
@@ -47,7 +47,7 @@ class Regression(Workload[RegressionSection]):
         column_count = features.shape[1]
         if column_count != self.section.features:
             raise UsageProblem(
-                f"model.features: {self.section.features}; the table's rows have {column_count}"
+                f"model.features={self.section.features}, but the table's rows have {column_count}"
             )
         return Batch(features, targets)
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 class UNet2DSection(UNetSection):
     """Network for CIFAR-10 from the paper's appendix B."""
 
-    sample_size: PositiveInt = Field(32, description="Height and width of an image in pixels")
+    sample_size: PositiveInt = Field(32, description="Image height and width in pixels")
     hidden_sizes: tuple[PositiveInt, ...] = Field(
-        (128, 256, 256, 256), description="Channels of the levels, multiples of 32"
+        (128, 256, 256, 256), description="Channels per level, multiples of 32"
     )
     attention: tuple[bool, ...] = Field(
-        (False, True, False, False), description="Which of the levels have attention"
+        (False, True, False, False), description="Attention per level"
     )
 
 

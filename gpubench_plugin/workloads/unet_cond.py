@@ -15,21 +15,23 @@ from gpubench_plugin.workloads.base import Batch
 class UNetCondSection(UNetSection):
     """Network of Stable Diffusion 1.5, and its text embeddings."""
 
-    sample_size: PositiveInt = Field(64, description="Height and width of a latent image")
+    sample_size: PositiveInt = Field(64, description="Latent height and width")
     hidden_sizes: tuple[PositiveInt, ...] = Field(
-        (320, 640, 1280, 1280), description="Channels of the levels, multiples of 32"
+        (320, 640, 1280, 1280), description="Channels per level, multiples of 32"
     )
     attention: tuple[bool, ...] = Field(
-        (True, True, True, False), description="Which of the levels attend to the text"
+        (True, True, True, False), description="Cross attention per level"
     )
-    heads: PositiveInt = Field(8, description="Heads of attention; divides hidden_sizes")
-    text_length: PositiveInt = Field(77, description="Tokens of the text")
-    text_width: PositiveInt = Field(768, description="Features of a token of the text")
+    heads: PositiveInt = Field(8, description="Attention heads; divides hidden_sizes")
+    text_length: PositiveInt = Field(77, description="Text length in tokens")
+    text_width: PositiveInt = Field(768, description="Width of the text embeddings")
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:
         if bad_widths := [width for width in self.hidden_sizes if width % self.heads]:
-            raise ValueError(f"hidden_sizes: {bad_widths[0]} is no multiple of heads {self.heads}")
+            raise ValueError(
+                f"hidden_sizes: {bad_widths[0]} is not a multiple of heads {self.heads}"
+            )
         return self
 
 

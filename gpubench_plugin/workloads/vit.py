@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 class ViTSection(ImageSection):
     """Depth, width and patches of the encoder, with feed-forward layers four times as wide."""
 
-    layers: PositiveInt = Field(12, description="Layers of the encoder")
-    width: PositiveInt = Field(768, description="Features of a patch; a multiple of heads")
-    heads: PositiveInt = Field(12, description="Heads of attention")
+    layers: PositiveInt = Field(12, description="Encoder layers")
+    width: PositiveInt = Field(768, description="Model width; a multiple of heads")
+    heads: PositiveInt = Field(12, description="Attention heads")
     patch_size: PositiveInt = Field(
-        16, description="Height and width of a patch in pixels; divides image_size"
+        16, description="Patch height and width in pixels; divides image_size"
     )
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:
         if self.width % self.heads:
-            raise ValueError(f"width {self.width} is no multiple of heads {self.heads}")
+            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
         if self.image_size % self.patch_size:
             raise ValueError(
-                f"image_size {self.image_size} is no multiple of patch_size {self.patch_size}"
+                f"image_size {self.image_size} is not a multiple of patch_size {self.patch_size}"
             )
         return self
 

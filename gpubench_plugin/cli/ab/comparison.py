@@ -73,7 +73,7 @@ def new_state(results_dir: Path, request: Request) -> State:
         if not mark.exists():
             json_files.write_text(mark, "*\n")
     except OSError as error:
-        raise ResultsError(f"{folder} cannot be made: {error.strerror}") from error
+        raise ResultsError(f"cannot create {folder}: {error.strerror}") from error
     state = State(
         folder=folder,
         asked=request.to_json(),
@@ -147,10 +147,12 @@ def _result(
     state: State, request: Request, trial: ComparisonRunner, findings: Tracker, notes: list[str]
 ) -> ComparisonResult:
     if request.limits_from == "head":
-        notes.append("limits are the head's where the sides state others (--limits-from=head)")
+        notes.append(
+            "limits taken from the head where both sides state different ones (--limits-from=head)"
+        )
     if findings.broken:
         broken = counted(len(findings.broken), "benchmark")
-        notes.append(f"works on the base, fails on the head: {broken}")
+        notes.append(f"passes on the base, fails on the head: {broken}")
     return ComparisonResult(
         folder=state.folder,
         comparison=findings.comparison(*notes),
@@ -251,12 +253,12 @@ def _notes(trial: ComparisonRunner, state: State) -> list[str]:
     failed_launches = len(state.done) - launches
     notes = [f"{launches} launches, interleaved from seed {state.seed}"]
     if failed_launches:
-        notes.append(f"launches that failed, so that their pair was repeated: {failed_launches}")
+        notes.append(f"failed launches, whose pairs were repeated: {failed_launches}")
     notes += trial.disturbance_notes()
     if not trial.can_fix_rounds:
         notes.append(
-            "the number of rounds is not fixed, since a side's gpubench is too old for it: a "
-            "minimum of more rounds is lower"
+            "the number of rounds is not fixed, since one side's gpubench is too old for it: "
+            "a minimum over more rounds is lower"
         )
     return notes
 

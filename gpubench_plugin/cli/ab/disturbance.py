@@ -110,14 +110,14 @@ def disturbance_notes(
     flags = ", ".join(f"{name} {counts[name]}" for name in MACHINE_FLAGS if counts[name])
     yield f"disturbed launches: {sides} ({flags}); {_remeasured_text(attempts)}"
     remedies = dict.fromkeys(_REMEDIES[name] for name in MACHINE_FLAGS if counts[name])
-    yield f"quiet the machine: {'; '.join(remedies)}"
+    yield f"to quieten the machine: {'; '.join(remedies)}"
 
 
 _REMEDIES: Final[Mapping[str, str]] = {
-    CONTENDED: "close what else runs, or measure with fewer threads (OMP_NUM_THREADS)",
+    CONTENDED: "close other programs, or measure with fewer threads (OMP_NUM_THREADS)",
     THROTTLED: "lock the GPU's clocks (nvidia-smi --lock-gpu-clocks)",
-    DESCHEDULED: "close what else runs, or measure with fewer threads (OMP_NUM_THREADS)",
-    SUSPENDED: "let nothing stop the launches, nor put the machine to sleep",
+    DESCHEDULED: "close other programs, or measure with fewer threads (OMP_NUM_THREADS)",
+    SUSPENDED: "do not suspend the launches or the machine",
 }
 
 
@@ -130,10 +130,13 @@ def raised_flags(run: Run, ids: Collection[str]) -> list[str]:
 def _remeasured_text(attempts: Sequence[Attempt]) -> str:
     """Describe how many pairs were remeasured, and why no more."""
     remeasured = len(attempts) - len({attempt.pair for attempt in attempts})
-    text = f"pairs measured again: {remeasured or 'none'}"
+    text = f"pairs remeasured: {remeasured or 'none'}"
     suspect = disturbance_cause(attempts)
     if suspect == "always":
-        return f"{text}, since in most pairs a launch was disturbed: others would be, too"
+        return f"{text}, since most pairs had a disturbed launch: repeats would be disturbed, too"
     if suspect in SIDES:
-        return f"{text}, since it was the {suspect} more than twice as often: it may be its code"
+        return (
+            f"{text}, since the {suspect} was disturbed more than twice as often: its own code "
+            "may cause it"
+        )
     return text

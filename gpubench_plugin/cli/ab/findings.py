@@ -49,7 +49,7 @@ class Tracker:
         exempt: Sequence[str] = (),
     ):
         if not base.results and not head.results:
-            raise NothingComparable("pytest selected no benchmark, on neither side")
+            raise NothingComparable("pytest selected no benchmark on either side")
         self._match = partial(
             match,
             paired=True,

@@ -71,7 +71,9 @@ class Repository:
             return commit
         hint = nearest(ref, self._names())
         is_shallow = _git(self.top, "rev-parse", "--is-shallow-repository") == "true"
-        shallow_hint = "; this clone is shallow: fetch what is missing first" if is_shallow else ""
+        shallow_hint = (
+            "; this clone is shallow: fetch the missing history first" if is_shallow else ""
+        )
         raise UsageProblem(
             f"{option}: {ref!r} is neither a folder nor a commit, branch or tag of "
             f"{self.top}{hint}{shallow_hint}"
@@ -133,7 +135,7 @@ class Repository:
             _run(self.top, *command)
         except subprocess.CalledProcessError as error:
             lines = error.stderr.decode("utf-8", "replace").strip().splitlines()
-            said = lines[-1] if lines else "no reason given"
+            said = lines[-1] if lines else "no error message"
             raise ResultsError(f"git {' '.join(command)}: {said}") from error
         except (OSError, subprocess.SubprocessError) as error:
             raise ResultsError(f"git {' '.join(command)}: {error}") from error
@@ -142,12 +144,12 @@ class Repository:
         """Describe what the worktree `tree` lacks: submodules and LFS files."""
         warnings = []
         if (tree / ".gitmodules").is_file():
-            warnings.append("submodules are empty in a checked out tree")
+            warnings.append("submodules are not initialised in a worktree")
         attribute_files = _git(
             tree, "grep", "-l", "filter=lfs", "--", "*.gitattributes", ".gitattributes"
         )
         if attribute_files:
-            warnings.append("files in Git LFS may be pointers in a checked out tree")
+            warnings.append("Git LFS files may be pointers in a worktree")
         return warnings
 
 

@@ -208,13 +208,13 @@ def _outcome(order: LaunchSpec, code: int, seconds: float, *, in_time: bool) -> 
     run = runs[-1].parent if runs else None
     error = ""
     if not in_time:
-        error = f"did not end within {order.timeout_s:.0f} s and was killed (--launch-timeout)"
+        error = f"timed out after {order.timeout_s:.0f} s and was killed (--launch-timeout)"
     elif code < 0:
         error = f"was killed by {_signal_name(-code)}"
     elif run is not None and not (run / "summary.json").exists():
-        error = f"ended with exit code {code} before its run was complete"
+        error = f"exited with code {code} before its run was complete"
     elif run is None and code not in {0, 1, _NO_TESTS}:
-        error = f"ended with exit code {code} before a benchmark ran"
+        error = f"exited with code {code} before any benchmark ran"
     return LaunchOutcome(
         seconds=seconds,
         code=code,

@@ -81,10 +81,10 @@ def require_own_code(
 
 def _wrong_import_message(side: Side, package: str, file: Path) -> str:
     return (
-        f"both sides import {package} from {file.parent}, so they would measure the same code: "
-        f"the {side.name}'s is in {side.tree}. Its Python finds the installed package first; give "
-        f"an environment for each side with --base-python and --head-python, or put the folder "
-        f"of the package first in PYTHONPATH"
+        f"both sides import {package} from {file.parent}, so both would measure the same "
+        f"code, while the {side.name}'s copy is in {side.tree}. Its Python finds an installed "
+        "package first; give each side its own environment with --base-python and "
+        "--head-python, or put …"
     )
 
 
@@ -144,17 +144,17 @@ def features(side: Side, environment: Mapping[str, str]) -> Capabilities:
         )
         facts = json.loads(completed.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise UsageProblem(f"{option}: {side.python} does not answer: {error}") from error
+        raise UsageProblem(f"{option}: {side.python} does not respond: {error}") from error
     except subprocess.CalledProcessError as error:
         error_lines = error.stderr.decode("utf-8", "replace").strip().splitlines() or [
-            "no reason given"
+            "no error message"
         ]
-        raise UsageProblem(f"{option}: {side.python} does not work: {error_lines[-1]}") from error
+        raise UsageProblem(f"{option}: {side.python} failed: {error_lines[-1]}") from error
     for package, is_installed in (("pytest", facts["pytest"]), ("pytest-gpubench", facts["flags"])):
         if not is_installed:
             raise UsageProblem(
-                f"{option}: {side.python} has no {package}; install it there, or name another "
-                "Python"
+                f"{option}: {side.python} has no {package}; install it there, or choose "
+                "another Python"
             )
     return Capabilities(
         python=facts["python"],

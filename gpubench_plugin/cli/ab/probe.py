@@ -44,7 +44,7 @@ def pytest_configure() -> None:
     try:
         os.kill(parent, 0)
     except ProcessLookupError:
-        pytest.exit("the process that launched this is gone", returncode=2)
+        pytest.exit("the launcher process has exited", returncode=2)
     except OSError:
         return
 

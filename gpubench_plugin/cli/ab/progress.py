@@ -73,14 +73,14 @@ def _status_parts(turn: LaunchStatus) -> Iterator[str]:
     """``launch 13 of 32, pair 6 of at most 15, head, 3 benchmarks, at most 12 min left``."""
     pair = f"pair {turn.pair} of at most {turn.pairs}"
     yield f"launch {turn.launch} of {turn.launches}"
-    yield ("rehearsal" if turn.pair == REHEARSAL else pair) + " again" * turn.is_repeat
+    yield ("rehearsal" if turn.pair == REHEARSAL else pair) + "(repeated)" * turn.is_repeat
     yield turn.side
     if turn.benchmarks is not None:
         yield counted(turn.benchmarks, "benchmark")
     if turn.left_s is not None:
         yield f"at most {duration(turn.left_s)} left"
     if turn.expected_s is not None:
-        yield f"likely {duration(turn.expected_s)}"
+        yield f"about {duration(turn.expected_s)} expected"
 
 
 def duration(seconds: float) -> str:

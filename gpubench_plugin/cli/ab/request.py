@@ -123,8 +123,8 @@ def check_pairs(pairs: int) -> int:
     """Validate the number of pairs, a multiple of five; raises UsageProblem."""
     if pairs < LOOK or pairs % LOOK:
         raise UsageProblem(
-            f"--pairs={pairs}: not allowed; allowed: {LOOK}, {2 * LOOK}, {3 * LOOK} and so on, "
-            "since a look is taken after every five"
+            f"--pairs={pairs}: not allowed; allowed: {LOOK}, {2 * LOOK}, {3 * LOOK} and so "
+            "on, since results are checked after every five pairs"
         )
     return pairs
 
@@ -146,7 +146,9 @@ def parse_duration(text: str) -> float:
     hours, minutes, seconds = (int(part or 0) for part in parts.groups()) if parts else (0, 0, 0)
     total = 3600.0 * hours + 60 * minutes + seconds
     if not total:
-        raise UsageProblem(f"--time={text}: no time; allowed: such as 90s, 20m, 2h or 1h30m")
+        raise UsageProblem(
+            f"--time={text}: not a duration; allowed: for example 90s, 20m, 2h or 1h30m"
+        )
     return total
 
 
@@ -159,12 +161,12 @@ def format_duration(seconds: float) -> str:
 
 
 _RESERVED_OPTIONS: Final = {
-    "results-dir": "give it to `gpubench ab` instead, before --",
-    "registry": "the launches are no runs of their own",
-    "resume": "give it to `gpubench ab` instead, before --",
+    "results-dir": "pass it to `gpubench ab` instead, before --",
+    "registry": "the launches are not registered as runs",
+    "resume": "pass it to `gpubench ab` instead, before --",
     "launches": "each launch of `gpubench ab` is a fresh process already",
-    "baseline": "`gpubench ab` judges, not its launches",
-    "gate": "`gpubench ab` judges, not its launches",
+    "baseline": "`gpubench ab` does the judging, not its launches",
+    "gate": "`gpubench ab` does the judging, not its launches",
 }
 """Options that the launches cannot be given, and why."""
 _PARALLEL: Final = ("-n", "--numprocesses", "--dist")
@@ -206,17 +208,18 @@ def _refuse_reserved(text: str, name: str) -> None:
     short = name.removeprefix("--").removeprefix("gpubench-")
     if name.startswith("--") and (short in _RESERVED_OPTIONS or short.startswith("gate-")):
         cause = _RESERVED_OPTIONS.get(short, _RESERVED_OPTIONS["gate"])
-        raise UsageProblem(f"{text}: not an argument for the launches: {cause}")
+        raise UsageProblem(f"{text}: not allowed in the launches: {cause}")
     if name in _PARALLEL or (name[:2] == "-n" and name[2:3].isdigit()):
-        raise UsageProblem(f"{text}: nothing is measured beside other work; leave it out")
+        raise UsageProblem(f"{text}: benchmarks must not run beside other work; leave it out")
 
 
 def _refuse_in_tree(name: str, value: str, cwd: Path, repository: Path | None) -> None:
     target = Path(os.path.normpath(cwd / value))
     if target.is_relative_to(cwd if repository is None else repository):
         raise UsageProblem(
-            f"{name}={value}: each launch would write that into the tree that is measured; leave "
-            "it out (verdicts.json has all that is found), or give a path outside of the tree"
+            f"{name}={value}: every launch would write this file into the tree under "
+            "measurement; leave it out (verdicts.json has the results), or give a path "
+            "outside the tree"
         )
 
 
@@ -253,18 +256,17 @@ def merge_resumed(stored: Request, overrides: Mapping[str, Any], option: str) ->
     ]
     if changed:
         raise UsageProblem(
-            f"{option}: it goes on with what was asked at first. {'; '.join(changed)}. Leave that "
-            "out, or begin anew without --resume"
+            f"{option}: options must match the original request. {'; '.join(changed)}. Omit "
+            "them, or start a new comparison without --resume"
         )
     if overrides.get("unchanged_from", stored.unchanged_from) < stored.unchanged_from:
         raise UsageProblem(
-            f"--unchanged-from={overrides['unchanged_from']}: with {option} not below "
-            f"{stored.unchanged_from}, which it began with"
+            f"--unchanged-from={overrides['unchanged_from']}: with {option} it must not be "
+            f"below {stored.unchanged_from}, the value the comparison started with"
         )
     if not stored.has_all_arguments and "arguments" not in overrides:
         raise UsageProblem(
-            f"{option}: secrets in the arguments of pytest were not recorded; give them again "
-            "after --"
+            f"{option}: secrets in pytest's arguments are not stored; repeat the arguments after --"
         )
     return replace(stored, **{"time_s": None, **overrides})
 

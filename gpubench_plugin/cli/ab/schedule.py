@@ -33,7 +33,7 @@ def freeze(file: Path, base: Path, head: Path) -> None:
             if node_id in others
         }
     except (KeyError, TypeError) as error:
-        raise ResultsError(f"{base} or {head} is not as it was written: {error!r}") from error
+        raise ResultsError(f"{base} or {head} is malformed: {error!r}") from error
     json_files.write_text(file, to_text(plans))
 
 

@@ -75,12 +75,13 @@ class Source:
             return
         if self.folder is None:
             raise UsageProblem(
-                f"--{self.name}: {self.label} is another commit than when the comparison began; "
-                "begin again"
+                f"--{self.name}: {self.label} is now a different commit than when the "
+                "comparison started; start a new one"
             )
         raise UsageProblem(
-            f"the files of the {self.name} in {self.folder} changed after the comparison had "
-            f"begun, so its launches would not be of the same code: {self._changes_since(files)}"
+            f"the files of the {self.name} in {self.folder} changed after the comparison "
+            "started, so later launches would measure different code: "
+            f"{self._changes_since(files)}"
         )
 
     def _changes_since(self, old_files: Mapping[str, bytes]) -> str:
@@ -88,15 +89,15 @@ class Source:
         after = self.files()
         names = sorted(n for n in {*old_files, *after} if old_files.get(n) != after.get(n))
         if not names:
-            return "another commit is checked out; begin again"
+            return "another commit is checked out; start a new comparison"
         ignore_hint = (
-            "let that folder have a .gitignore of '*'"
+            "add a .gitignore containing '*' to that folder"
             if self._working_tree is None
             else "ignore them in git"
         )
         return (
-            f"{listed(names)}. If the benchmarks write them, or they are logs, "
-            f"{ignore_hint} or write them elsewhere; then begin again"
+            f"{listed(names)}. If the benchmarks write these files, or they are logs, "
+            f"{ignore_hint} or write them elsewhere; then start again"
         )
 
 
@@ -148,8 +149,8 @@ def resolve_source(
         return _folder(name, text, folder, interpreter, Repository.containing(folder))
     if repository is None:
         raise UsageProblem(
-            f"{option}: {text!r} is no folder, and {cwd} is in no git repository where it could "
-            "be a commit, branch or tag"
+            f"{option}: {text!r} is no folder, and {cwd} is not in a git repository that "
+            "could have such a commit, branch or tag"
         )
     if commit is None and looks_like_folder:
         raise UsageProblem(f"{option}: {text!r}: no such folder")
@@ -173,8 +174,7 @@ def prepare_side(source: Source, *, tree: Path, subdirectory: Path) -> Side:
     if not folder.is_dir():
         if source.folder is None:
             raise UsageProblem(
-                f"--{source.name}: {source.label} has no folder {subdirectory}, in which pytest "
-                "is to run"
+                f"--{source.name}: {source.label} has no folder {subdirectory} to run pytest in"
             )
         folder = tree
     return Side(name=source.name, tree=tree, folder=folder, python=source.python)
@@ -199,7 +199,7 @@ def _interpreter(option: str, text: str | None, cwd: Path) -> str:
     candidate = os.path.normpath(cwd / Path(text).expanduser()) if os.sep in text else text
     resolved = shutil.which(candidate)
     if resolved is None:
-        raise UsageProblem(f"{option}: {text!r} is no program that can be run")
+        raise UsageProblem(f"{option}: {text!r} is not an executable")
     return resolved
 
 

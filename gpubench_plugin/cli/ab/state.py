@@ -94,9 +94,7 @@ class State:
         """
         file = folder / STATE
         if not os.path.lexists(file):
-            raise UsageProblem(
-                f"--resume={folder}: no comparison of `gpubench ab` there: it has no {STATE}"
-            )
+            raise UsageProblem(f"--resume={folder}: not a `gpubench ab` folder: it has no {STATE}")
         recorded = stored.restored(_StateFile, FORMAT.load(file), str(file))
         state = cls(
             folder=folder,
@@ -133,13 +131,13 @@ class State:
         try:
             lock = KernelLock(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            raise ResultsError(f"{self.folder} cannot be opened: {error.strerror}") from error
+            raise ResultsError(f"cannot open {self.folder}: {error.strerror}") from error
         with lock:
             try:
                 lock.acquire()
             except BlockingIOError:
                 raise UsageProblem(
-                    f"--resume={self.folder}: another process is measuring it now"
+                    f"--resume={self.folder}: another process is running this comparison"
                 ) from None
             except OSError:
                 pass  # a file system without locks: as much as it offers
@@ -191,7 +189,7 @@ class State:
         if changed:
             details = "; ".join(f"{key}: {change_text(pair)}" for key, pair in changed.items())
             raise UsageProblem(
-                f"--resume={self.folder}: it cannot go on, since what it compares has changed: "
+                f"--resume={self.folder}: cannot resume, since the compared code has changed: "
                 f"{details}"
             )
 

@@ -155,7 +155,7 @@ class ComparisonRunner:
         flags = {side: raised_flags(run, findings.open) for side, run in runs_by_side}
         cause = "; ".join(f"{side}: {', '.join(names)}" for side, names in flags.items() if names)
         self._state.supersede(pair, cause)
-        self._progress.message(f"pair {pair} was disturbed ({cause}): it is measured again")
+        self._progress.message(f"pair {pair} was disturbed ({cause}) and is measured again")
         self._pair(pair, findings)
 
     def _look(self, pairs: int, findings: Tracker) -> None:
@@ -169,7 +169,7 @@ class ComparisonRunner:
         findings.judge(bases, heads, unchanged_from=look.unchanged_from)
         self._progress.message(
             f"{pairs} pairs: {findings.decided} of {findings.suite} decided"
-            + (f", {counted(len(findings.open), 'benchmark')} not yet" if findings.open else "")
+            + (f", {counted(len(findings.open), 'benchmark')} undecided" if findings.open else "")
         )
 
     def _unchanged_from(self, pairs: int, findings: Tracker) -> int:
@@ -186,8 +186,8 @@ class ComparisonRunner:
         new_pairs = range(pairs - LOOK + 1, pairs + 1)
         waiting_pairs = sum(self._state.pair_launches(pair) is not None for pair in new_pairs)
         budget = format_duration(self._request.time_s or 0)
-        cause = f"--time={budget} left no time for the look at {pairs} pairs"
-        cause += f", for which {waiting_pairs} wait" * (waiting_pairs > 0)
+        cause = f"--time={budget} left no time to judge {pairs} pairs"
+        cause += f", {waiting_pairs} of them already measured" * (waiting_pairs > 0)
         findings.stop(cause)
         self._progress.message(cause)
 
@@ -332,16 +332,15 @@ class ComparisonRunner:
         output = folder / "output.txt"
         if launched.usage_error:
             raise UsageProblem(
-                f"pytest did not take its arguments on the {side}: "
-                f"{_error_text(launched.last_lines)} (all of it: {output})"
+                f"pytest rejected its arguments on the {side}: "
+                f"{_error_text(launched.last_lines)} (full output: {output})"
             )
         if self._consecutive_failures >= _FAILURES:
             raise ResultsError(
-                f"{self._consecutive_failures} launches in a row failed, the last one of the "
-                f"{side}, which "
-                f"{launched.error} (its output: {output}); what was measured is kept, go on "
-                f"with --resume={self._state.folder}; with --isolate, one benchmark that crashes "
-                "costs no other"
+                f"{self._consecutive_failures} launches in a row failed, the last one on the "
+                f"{side}: it {launched.error} (output: {output}); measured pairs are kept, "
+                f"resume with --resume={self._state.folder}; with --isolate a crashing "
+                "benchmark does not take others with it"
             )
 
     def _timeout_s(self, pair: int, side: SideName) -> float:
@@ -393,9 +392,9 @@ class ComparisonRunner:
         if recorded_run.commit == commit:
             return
         raise UsageProblem(
-            f"a launch of the {side}, which is {contender.source.label}, recorded "
-            f"{recorded_run.commit or 'no commit'}: something else has changed {tree} or how "
-            f"git knows it, so nothing is judged; begin again, or go on with "
+            f"a launch of the {side} ({contender.source.label}) recorded "
+            f"{recorded_run.commit or 'no commit'}: something changed {tree} or its git "
+            "metadata, so nothing is judged; start again, or resume with "
             f"--resume={self._state.folder}"
         )
 
@@ -407,4 +406,4 @@ class ComparisonRunner:
 def _error_text(lines: tuple[str, ...]) -> str:
     """Error message among pytest's last lines."""
     errors = [line for line in lines if line.lower().startswith("error") or "error:" in line]
-    return "; ".join(line.strip() for line in errors or lines[-1:]) or "it said nothing"
+    return "; ".join(line.strip() for line in errors or lines[-1:]) or "no error message"

@@ -59,7 +59,7 @@ def temporary_workspace(
     """
     for left in leftovers(Path(tempfile.gettempdir()), _PREFIX):
         if _remove(left):
-            report(f"removed {left.path}, which a comparison that was killed had left")
+            report(f"removed {left.path}, left over by a killed comparison")
     token = secrets.token_hex(6)
     common = None if repository is None else repository.common_folder()
     # Where git will list which trees of this workspace.
@@ -68,7 +68,7 @@ def temporary_workspace(
     try:
         folder = ScratchFolder.make(Path(tempfile.gettempdir()), _PREFIX, facts=facts)
     except OSError as error:
-        raise ResultsError(f"no temporary folder: {error.strerror}") from error
+        raise ResultsError(f"cannot create a temporary folder: {error.strerror}") from error
     try:
         yield Workspace(path=folder.path, id=token)
     finally:

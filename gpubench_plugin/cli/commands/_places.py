@@ -56,7 +56,9 @@ class Locations:
         with self.resolver() as resolver:
             baselines = resolver.baselines()
             if baselines.registry_error:
-                baselines.notes.append(f"baselines are not shared now: {baselines.registry_error}")
+                baselines.notes.append(
+                    f"baselines are currently not shared: {baselines.registry_error}"
+                )
             noted = True
             try:
                 yield baselines, resolver
@@ -70,13 +72,18 @@ class Locations:
 def add_locations(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the arguments ``--results-dir`` and ``--registry``."""
     parser.add_argument(
-        "--results-dir", default="results", metavar="DIR", help="folder of the runs (results)"
+        "--results-dir",
+        default="results",
+        metavar="DIR",
+        help="results directory (default: results)",
     )
     parser.add_argument(
         "--registry",
         metavar="URL",
-        help="database that indexes the runs, or none (GPUBENCH_REGISTRY, else registry.sqlite in "
-        "the folder of the runs)",
+        help=(
+            "registry database URL, or none (default: GPUBENCH_REGISTRY, else registry.sqlite in "
+            "the results directory)"
+        ),
     )
 
 

@@ -27,20 +27,20 @@ _UNBEGUN_DAYS: Final = 1.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options that select runs and what to delete of them."""
     parser.add_argument(
-        "--keep-last", type=int, metavar="N", help="spare the last N of each experiment"
+        "--keep-last", type=int, metavar="N", help="keep the last N runs of each experiment"
     )
     parser.add_argument(
-        "--older-than", type=float, metavar="DAYS", help="spare runs written to since"
+        "--older-than", type=float, metavar="DAYS", help="keep runs modified in the last N days"
     )
     parser.add_argument(
-        "--samples", action="store_true", help="also the samples and logs of single ranks"
+        "--samples", action="store_true", help="also delete per-rank samples and logs"
     )
     parser.add_argument(
         "--runs",
         action="store_true",
-        help="whole runs, but for those that are tagged or that a baseline rests on",
+        help="delete whole runs, except tagged runs and runs that a baseline uses",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
 
 
 def prune(options: argparse.Namespace, paths: Locations) -> int:
@@ -61,8 +61,8 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
         protected = _protected_runs(baselines, resolver) if options.runs else {}
         if options.runs and baselines.registry_error:
             raise RegistryError(
-                "which runs are pinned on other machines is not known, so none is removed: "
-                f"{baselines.registry_error}; --registry=none goes by the files alone"
+                "runs pinned on other machines are unknown, so nothing is removed: "
+                f"{baselines.registry_error}; --registry=none uses the local files alone"
             )
         pruning = _Pruning(options=options, registry=resolver.reached.registry, protected=protected)
         for directory in candidates:
@@ -88,12 +88,14 @@ def _protected_runs(baselines: Baselines, resolver: Resolver) -> dict[str, str]:
 def _validate(options: argparse.Namespace) -> None:
     if options.keep_last is None and options.older_than is None:
         raise UsageProblem(
-            "gpubench runs prune: which runs? give --keep-last, --older-than or both"
+            "gpubench runs prune: nothing selected; give --keep-last, --older-than or both"
         )
     if (options.keep_last or 0) < 0:
-        raise UsageProblem(f"--keep-last: {options.keep_last} is not a whole number from 0")
+        raise UsageProblem(f"--keep-last: {options.keep_last} is not a non-negative integer")
     if not (options.older_than is None or 0 <= options.older_than < 1e6):
-        raise UsageProblem(f"--older-than: {options.older_than} is not a number of days from 0")
+        raise UsageProblem(
+            f"--older-than: {options.older_than} is not a non-negative number of days"
+        )
 
 
 @dataclass(kw_only=True)
@@ -113,7 +115,7 @@ class _Pruning:
         try:
             removals = self._removals(directory)
         except _KeepRunError as reason:
-            yield f"stays    {label}: {printable(str(reason))}"
+            yield f"kept {label}: {printable(str(reason))}"
             return
         except GpubenchError as error:
             self.errors.append(str(error))
@@ -135,7 +137,7 @@ class _Pruning:
             self.errors.append(str(error))
             return
         label = printable("/".join(leftover.path.parts[-2:]))
-        yield f"{self._verb()} {label}  {byte_size(leftover.bytes)}, left by a killed process"
+        yield f"{self._verb()} {label} {byte_size(leftover.bytes)}, left over by a killed process"
 
     def total(self) -> str:
         """Summary line."""
@@ -146,30 +148,30 @@ class _Pruning:
         )
 
     def _verb(self) -> str:
-        return "would go" if self.options.dry_run else "removed "
+        return "would remove" if self.options.dry_run else "removed "
 
     def _removals(self, directory: RunDirectory) -> list[PruneTarget]:
         from gpubench_plugin.results import is_being_written, tags_of
         from gpubench_plugin.results import prune as pruning
 
         if pruning.is_link(directory):
-            raise _KeepRunError("it is a link")
+            raise _KeepRunError("it is a symbolic link")
         if is_being_written(directory):
-            raise _KeepRunError("it is being written")
+            raise _KeepRunError("the run is still being written")
         if not self.options.runs:
             folders = (*pruning.HEAVY, *(pruning.PER_RANK if self.options.samples else ()))
             return pruning.part_removals(directory, folders)
         if names := self.protected.get(directory.run_id):
-            raise _KeepRunError(f"baseline {names} rests on it")
+            raise _KeepRunError(f"used by baseline {names}")
         try:
             tags = tags_of(directory)
         except ResultsError as error:
-            raise _KeepRunError(f"whether it is tagged is not known: {error}") from error
+            raise _KeepRunError(f"cannot tell whether it is tagged: {error}") from error
         if tags:
-            raise _KeepRunError(f"it is tagged {', '.join(tags)}")
+            raise _KeepRunError(f"tagged {', '.join(tags)}")
         if unknown_files := pruning.unknown_files(directory):
             raise _KeepRunError(
-                f"it also holds {', '.join(unknown_files)}, which gpubench did not write"
+                f"contains files not written by gpubench: {', '.join(unknown_files)}"
             )
         return [pruning.whole_run_removal(directory)]
 

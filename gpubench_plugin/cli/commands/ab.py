@@ -28,51 +28,70 @@ class Ab(Command):
     What pytest is to get stands after ``--``, as one would type it in the folder one stands in.
     """
 
-    help: ClassVar[str] = "measure two states of the code in turns, and judge"
-    hint_for_unknown: ClassVar[str] = "what pytest is to get stands after --"
+    help: ClassVar[str] = "compare two states of the code with alternating launches"
+    hint_for_unknown: ClassVar[str] = "pytest's arguments go after --"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Its own options, followed by pytest's arguments."""
         add = parser.add_argument
-        add("--base", metavar="REF|DIR", help="what is compared with: a git ref or a folder")
-        add("--head", metavar="REF|DIR", help="what is judged (default: the working tree as it is)")
-        add("--base-python", metavar="PY", help="the base's Python (default: this one)")
-        add("--head-python", metavar="PY", help="the head's Python (default: this one)")
-        add("--pairs", metavar="N", type=int, help="at most, a multiple of five (default: 15)")
+        add("--base", metavar="REF|DIR", help="git ref or folder to compare against")
+        add(
+            "--head",
+            metavar="REF|DIR",
+            help="git ref or folder to judge (default: the working tree)",
+        )
+        add(
+            "--base-python", metavar="PY", help="Python interpreter of the base (default: this one)"
+        )
+        add(
+            "--head-python", metavar="PY", help="Python interpreter of the head (default: this one)"
+        )
+        add(
+            "--pairs",
+            metavar="N",
+            type=int,
+            help="maximum number of pairs, a multiple of five (default: 15)",
+        )
         add(
             "--until-decided",
             action="store_true",
-            help="go on until nothing is inconclusive, at most 200 pairs",
+            help="continue until nothing is inconclusive, at most 200 pairs",
         )
-        add("--time", metavar="TIME", help="begin no pair after so long: 90s, 20m, 1h30m")
+        add("--time", metavar="TIME", help="start no new pair after this time: 90s, 20m, 1h30m")
         add(
             "--unchanged-from",
             metavar="N",
             type=int,
-            help="call nothing unchanged by fewer pairs: 5, 10 or 15 (default: 10)",
+            help="pairs required to call a metric unchanged: 5, 10 or 15 (default: 10)",
         )
         add(
             "--limit",
             metavar="METRIC=LIMIT",
             action="append",
-            help="how much worse a metric may get, step_time_s=3%%; repeatable",
+            help="allowed regression of a metric, for example step_time_s=3%%; repeatable",
         )
         add(
             "--limits-from",
             metavar="SIDE",
-            help="whose limits count where both state other ones: base or head (default: base)",
+            help="which side's limits to use where they differ: base or head (default: base)",
         )
         add(
             "--allow-incomparable",
             action="store_true",
-            help="compare whatever the machines and settings are, and say so",
+            help="compare even if machines or settings differ, and report the differences",
         )
-        add("--launch-timeout", metavar="SECONDS", type=float, help="a longer launch is killed")
-        add("--resume", metavar="DIR", help="go on with an interrupted comparison")
-        add("--results-dir", metavar="DIR", help="where it is kept, below ab (default: results)")
+        add(
+            "--launch-timeout", metavar="SECONDS", type=float, help="timeout of a launch in seconds"
+        )
+        add("--resume", metavar="DIR", help="resume an interrupted comparison")
+        add(
+            "--results-dir",
+            metavar="DIR",
+            help="results directory; the comparison goes into its ab folder (default: results)",
+        )
         add_format(parser, catalog.choices("formats"))
-        add("--output", metavar="FILE", help="write it there instead of to the terminal")
-        add("arguments", nargs="*", metavar="-- ARGUMENT", help="what pytest gets")
+        add("--output", metavar="FILE", help="write the report to this file instead of stdout")
+        add("arguments", nargs="*", metavar="-- ARGUMENT", help="arguments for pytest")
 
     def run(self, options: argparse.Namespace) -> int:
         """Measure, judge, and report."""
@@ -85,15 +104,15 @@ class Ab(Command):
         try:
             compared = comparison.compare(state, request, progress)
         except (KeyboardInterrupt, SystemExit):
-            progress.message(f"interrupted; go on with gpubench ab --resume={state.folder}")
+            progress.message(f"interrupted; resume with gpubench ab --resume={state.folder}")
             raise
         code = _exit_code(compared)
         try:
             _report(compared, request, options.format, output)
         except BrokenPipeError:  # ``| head``: the verdict stays the exit code
-            progress.message("the output was not read to its end")
+            progress.message("stdout was closed early")
         if compared.advice:
-            progress.message(f"to decide what is inconclusive: {compared.advice}")
+            progress.message(f"to decide what is still inconclusive: {compared.advice}")
         return code
 
 
@@ -103,13 +122,13 @@ def _begin(options: argparse.Namespace) -> tuple[State, Request]:
 
     if options.resume is None:
         if options.base is None:
-            raise UsageProblem("--base is missing: a git ref or a folder to compare with")
+            raise UsageProblem("--base is required: a git ref or folder to compare against")
         request = Request(here=Path.cwd(), **_given_fields(options, Path.cwd()))
         return comparison.new_state(_results_dir(options), request), request
     if options.results_dir is not None:
         raise UsageProblem(
-            f"--results-dir={options.results_dir}: not with --resume: the comparison stays where "
-            "it is"
+            f"--results-dir={options.results_dir}: cannot be combined with --resume: the "
+            "comparison stays in its folder"
         )
     state, stored_request = comparison.load_state(Path(options.resume))
     return state, merge_resumed(
@@ -141,9 +160,8 @@ def _limits(options: argparse.Namespace) -> Mapping[str, str]:
     limits = LimitOptions.parse(options.limit or ())
     if limits.default_limit:
         raise UsageProblem(
-            f"--limit={limits.default_limit}: no limit of a metric; allowed: <metric>=<limit> "
-            "such as "
-            "step_time_s=3%"
+            f"--limit={limits.default_limit}: not a limit; allowed: <metric>=<limit>, for "
+            "example step_time_s=3%"
         )
     return limits.by_metric
 
@@ -163,7 +181,7 @@ def _stop_conditions(options: argparse.Namespace) -> dict[str, Any]:
 
     pairs, unchanged_from = options.pairs, options.unchanged_from
     if options.until_decided and pairs is not None:
-        raise UsageProblem(f"--pairs={pairs}: not with --until-decided, which needs no number")
+        raise UsageProblem(f"--pairs={pairs}: cannot be combined with --until-decided")
     until_decided = None if pairs is None else False
     return {
         "pairs": None if pairs is None else check_pairs(pairs),
@@ -176,7 +194,7 @@ def _stop_conditions(options: argparse.Namespace) -> dict[str, Any]:
 def _timeout(options: argparse.Namespace) -> float | None:
     seconds: float | None = options.launch_timeout
     if seconds is not None and not 0 < seconds < float("inf"):
-        raise UsageProblem(f"--launch-timeout={seconds}: not a number of seconds above 0")
+        raise UsageProblem(f"--launch-timeout={seconds}: not a positive number of seconds")
     return seconds
 
 
@@ -191,7 +209,9 @@ def _output(text: str | None) -> Path | None:
         return None
     file = Path.cwd() / text
     if not text or file.is_dir() or not file.parent.is_dir():
-        raise UsageProblem(f"--output={text}: not a file in a folder that exists")
+        raise UsageProblem(
+            f"--output={text}: its parent folder does not exist, or it is not a file"
+        )
     return file
 
 
@@ -221,7 +241,10 @@ def _exit_code(compared: ComparisonResult) -> ExitCode:
     if compared.comparison.count("regressed") or compared.broken or has_unchecked:
         return ExitCode.REGRESSION
     if compared.comparison.all_incomparable:
-        sys.stderr.write("gpubench ab: nothing could be compared: all that both sides measured is ")
+        sys.stderr.write(
+            "gpubench ab: nothing could be compared: everything measured on both sides is "
+            "incomparable (--allow-incomparable compares it anyway)"
+        )
         sys.stderr.write("incomparable (--allow-incomparable compares it all the same)\n")
         return ExitCode.NOTHING_COMPARABLE
     if not compared.judged_series:

@@ -24,11 +24,11 @@ class Accept(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Run, benchmark, and reason."""
-        parser.add_argument("run_named", metavar="RUN", help="a run's id or folder")
-        parser.add_argument("benchmark", metavar="BENCHMARK", help="a node id, or a part of one")
-        parser.add_argument("--reason", required=True, help="why the new level is fine")
+        parser.add_argument("run_named", metavar="RUN", help="run id or directory")
+        parser.add_argument("benchmark", metavar="BENCHMARK", help="node id, or a substring of one")
+        parser.add_argument("--reason", required=True, help="why the new level is acceptable")
         parser.add_argument(
-            "--baseline", metavar="NAME", help="of which baseline, where there are several"
+            "--baseline", metavar="NAME", help="baseline name, if there are several"
         )
         add_locations(parser)
 
@@ -37,7 +37,9 @@ class Accept(Command):
         from gpubench_plugin.compare.baselines import the_benchmark
 
         if not options.reason.strip():
-            raise UsageProblem("--reason: empty; allowed: a text that says why it is accepted")
+            raise UsageProblem(
+                "--reason: empty; allowed: a text that explains why the level is accepted"
+            )
         paths = Locations.of(options)
         with paths.baselines() as (baselines, resolver):
             name = options.baseline or baselines.the_only()
@@ -46,7 +48,7 @@ class Accept(Command):
             measured = [i for i, r in run.results.items() if r.outcome == "measured"]
             benchmark = the_benchmark(options.benchmark, measured, f"the run {run.run_id}")
             baselines.accept(name, run.run_id, benchmark, reason=options.reason)
-        echo([f"accepted in baseline {printable(name)} from {printable(run.run_id)} on:"])
+        echo([f"accepted in baseline {printable(name)}, starting with {printable(run.run_id)}:"])
         echo([f"  {printable(benchmark)}"])
         warn(_warnings(run, baseline))
         return ExitCode.OK
@@ -56,16 +58,15 @@ def _warnings(run: Run, baseline: Baseline) -> Iterator[str]:
     branch, last_pinned = baseline.branch, max(baseline.runs, default="")
     if run.run_id < last_pinned and run.run_id not in baseline.runs:
         yield (
-            f"the run is older than {last_pinned}, which the baseline pins: runs from before the "
-            "pin are "
-            "samples of this benchmark now; rather accept a run after it"
+            f"the run is older than {last_pinned}, which the baseline pins: runs before the "
+            "pin now count as samples of this benchmark; better accept a later run"
         )
     if branch is not None and run.branch != branch:
         run_branch = f"branch {run.branch!r}" if run.branch else "no branch"
         yield (
-            f"the run is of {run_branch}, but the baseline follows {branch!r}: runs there from "
-            "before the "
-            f"change arrives are samples too; rather accept the first run on {branch!r} after it"
+            f"the run is of {run_branch}, but the baseline follows {branch!r}: runs there "
+            "from before the change is merged count as samples, too; better accept the first "
+            f"run on {branch!r} after the merge"
         )
     if run.dirty:
         yield "the run's code had uncommitted changes"

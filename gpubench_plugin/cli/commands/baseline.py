@@ -31,36 +31,41 @@ class BaselineCommand(Command):
     this command and by 'gpubench accept'.
     """
 
-    help: ClassVar[str] = "set, list, show or remove the baselines that runs are judged by"
+    help: ClassVar[str] = "set, list, show or remove the baselines that runs are judged against"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """One subparser per action."""
         actions = parser.add_subparsers(title="acts", required=True, metavar="ACT")
         sub = actions.add_parser("set", help="pin runs under a name", allow_abbrev=False)
         sub.add_argument("name", metavar="NAME")
-        sub.add_argument("runs", metavar="RUN", nargs="+", help="a run's id or folder")
+        sub.add_argument("runs", metavar="RUN", nargs="+", help="run id or directory")
         branch = sub.add_mutually_exclusive_group()
-        branch.add_argument("--branch", help="its later runs are samples (that of the first run)")
-        branch.add_argument("--no-branch", action="store_true", help="the pinned runs alone")
-        sub.add_argument("--reason", default="", help="why, for those who look later")
-        sub.add_argument("--force", action="store_true", help="whatever speaks against a run")
+        branch.add_argument(
+            "--branch",
+            help="branch whose later runs become samples (default: that of the first run)",
+        )
+        branch.add_argument("--no-branch", action="store_true", help="use only the pinned runs")
+        sub.add_argument("--reason", default="", help="reason, shown in the change log")
+        sub.add_argument("--force", action="store_true", help="pin the run despite objections")
         sub.add_argument(
-            "--if-missing", action="store_true", help="leave a baseline as it is that is there"
+            "--if-missing", action="store_true", help="do nothing if the baseline exists"
         )
         sub.add_argument(
             "--reset-accepted",
             action="store_true",
-            help="let accepted levels no longer count; without this they stay",
+            help="drop accepted levels; without this option they are kept",
         )
         sub.set_defaults(act=_set)
-        sub = actions.add_parser("list", help="all baselines", allow_abbrev=False)
+        sub = actions.add_parser("list", help="list all baselines", allow_abbrev=False)
         sub.set_defaults(act=_list)
-        sub = actions.add_parser("show", help="one baseline and its changes", allow_abbrev=False)
+        sub = actions.add_parser(
+            "show", help="show one baseline and its changes", allow_abbrev=False
+        )
         sub.add_argument("name", metavar="NAME")
         sub.set_defaults(act=_show)
-        sub = actions.add_parser("rm", help="let a name stand for nothing", allow_abbrev=False)
+        sub = actions.add_parser("rm", help="remove a baseline", allow_abbrev=False)
         sub.add_argument("name", metavar="NAME")
-        sub.add_argument("--reason", default="", help="why, for those who look later")
+        sub.add_argument("--reason", default="", help="reason, shown in the change log")
         sub.set_defaults(act=_remove)
         for subparser in actions.choices.values():
             add_locations(subparser)
@@ -78,7 +83,7 @@ def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) 
 
     baseline_name(options.name)
     if options.if_missing and baselines.exists(options.name):  # before the runs are looked at
-        echo([f"baseline {options.name} is there already; it is left as it is"])
+        echo([f"baseline {options.name} already exists and is left unchanged"])
         return
     candidates = [resolver.candidate(text) for text in options.runs]
     overridden = _overridden_objections(candidates, force=options.force, reason=options.reason)
@@ -113,13 +118,11 @@ def _overridden_objections(candidates: list[Reference], *, force: bool, reason: 
     ]
     if objections and not force:
         raise UsageProblem(
-            f"gpubench baseline set: {'; '.join(objections)}; give another run, or --force with "
-            "--reason"
+            f"gpubench baseline set: {'; '.join(objections)}; give another run, or --force "
+            "with --reason"
         )
     if objections and not reason.strip():
-        raise UsageProblem(
-            f"--force: needs --reason, a text that says why, since {'; '.join(objections)}"
-        )
+        raise UsageProblem(f"--force: requires --reason, since {'; '.join(objections)}")
     return objections
 
 
@@ -128,15 +131,15 @@ def _description(baseline: Baseline) -> Iterator[str]:
     for run in baseline.runs:
         yield f"  {printable(run)}"
     if baseline.branch is None:
-        yield "no other runs are samples"
+        yield "no other runs count as samples"
     else:
-        yield f"later runs on branch {printable(baseline.branch)} are samples too"
+        yield f"later runs on branch {printable(baseline.branch)} count as samples, too"
 
 
 def _candidate_notes(candidates: list[Reference]) -> Iterator[str]:
     for candidate in candidates:
         for remark in candidate.notes:
-            yield f"{printable(candidate.run.run_id)}: {remark}; pinned all the same"
+            yield f"{printable(candidate.run.run_id)}: {remark}; pinned anyway"
 
 
 def _missing_runs_hint(baseline: Baseline) -> Iterator[str]:
@@ -145,9 +148,9 @@ def _missing_runs_hint(baseline: Baseline) -> Iterator[str]:
 
     if (pinned_count := len(baseline.runs)) >= FEWEST:
         return
-    yield f"a gate is not able to judge by {pinned_count} yet: pin {FEWEST - pinned_count} more"
+    yield f"a gate cannot judge by {pinned_count} yet: pin {FEWEST - pinned_count} more"
     if baseline.branch is not None:
-        yield f"or let {FEWEST - 1} later ones run on {printable(baseline.branch)}"
+        yield f"or wait for {FEWEST - 1} later runs on {printable(baseline.branch)}"
 
 
 _SITTING_H: Final = 12
@@ -163,8 +166,8 @@ def _single_session_warning(started: list[str]) -> Iterator[str]:
         return
     hours = (max(times) - min(times)).total_seconds() / 3600
     if hours < _SITTING_H:
-        yield f"they began within {hours:.1f} hours and know nothing of the noise between days:"
-        yield "a slower day may be a false alarm; pin runs of different days"
+        yield f"they started within {hours:.1f} hours and do not show the noise between days:"
+        yield "a slow day may raise a false alarm; pin runs of different days"
 
 
 def _replacement_summary(baseline: Baseline) -> Iterator[str]:
@@ -174,13 +177,13 @@ def _replacement_summary(baseline: Baseline) -> Iterator[str]:
     previous = previous_baseline(baseline)
     if previous is None:
         return
-    yield f"it replaces what the name stood for since {printable(previous.changed[:19])}Z:"
+    yield f"it replaces the baseline set on {printable(previous.changed[:19])}Z:"
     yield from (f"  {line}" for line in _description(previous))
     if retained := baseline.acceptances:
-        yield f"accepted levels that stay: {len(retained)} (--reset-accepted ends them)"
+        yield f"accepted levels kept: {len(retained)} (--reset-accepted drops them)"
     dropped = {name: a for name, a in previous.acceptances.items() if name not in retained}
     if dropped:
-        yield f"accepted levels that end: {len(dropped)}"
+        yield f"accepted levels dropped: {len(dropped)}"
     for name, acceptance in sorted({**dropped, **retained}.items()):
         yield f"  {printable(name)}"
         yield f"    from {printable(acceptance.run)} on"
@@ -189,7 +192,7 @@ def _replacement_summary(baseline: Baseline) -> Iterator[str]:
 def _list(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
     rows = [_row(name, baselines) for name in baselines.names()]
     if not rows:
-        echo([f"no baseline in {baselines.folder}; make one: gpubench baseline set NAME RUN"])
+        echo([f"no baseline in {baselines.folder}; create one: gpubench baseline set NAME RUN"])
         return
     titles = ("baseline", "pinned", "branch", "accepted", "changed", "")
     cells = [
@@ -229,10 +232,10 @@ def _show(options: argparse.Namespace, baselines: Baselines, resolver: Resolver)
         reset_note = " --reset-accepted" if change.reset_accepted else ""
         echo([f"  {printable(change.time[:19])}Z {change.action}{benchmark}{reset_note}"])
         echo(wrapped(runs[2:], output_width(), indent="    ") if runs else [])
-        for text in (change.reason, *(f"overruled: {objection}" for objection in change.forced)):
+        for text in (change.reason, *(f"overridden: {objection}" for objection in change.forced)):
             echo(wrapped(text, output_width(), indent="    ") if text else [])
 
 
 def _remove(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
     baselines.remove(options.name, reason=options.reason)
-    echo([f"baseline {options.name} stands for nothing now"])
+    echo([f"removed baseline {options.name}"])

@@ -61,12 +61,12 @@ class LimitOptions:
             if bare_limit := _BOUND.fullmatch(text):
                 suggestion = f"{bare_limit['metric']}={bare_limit['limit'].strip()}"
                 raise UsageProblem(
-                    f"--limit: {text!r} is no limit (did you mean --limit={suggestion!r}?)"
+                    f"--limit: {text!r} is not a valid limit (did you mean --limit={suggestion!r}?)"
                 )
             limit = Limit.parse(text, "--limit")
             if limit.kind != "relative":
                 raise UsageProblem(
-                    f"--limit: {text!r} is a fixed bound; say of which metric: "
+                    f"--limit: {text!r} is an absolute bound and needs a metric: "
                     f"--limit='step_time_s={limit.text}'"
                 )
             general_limit = limit.text
@@ -113,43 +113,54 @@ class Compare(Command):
     or the name of a baseline.
     """
 
-    help: ClassVar[str] = "compare runs: what became slower, by how much, and is that known"
+    help: ClassVar[str] = (
+        "compare runs: which benchmarks became slower, by how much, and how certain that is"
+    )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Runs, output format and limits."""
-        parser.add_argument("runs", nargs="*", metavar="RUN", help="the base, then what to compare")
+        parser.add_argument(
+            "runs", nargs="*", metavar="RUN", help="the base run, then the runs to compare"
+        )
         parser.add_argument(
             "--paired",
             action="store_true",
-            help="each file of --base and --head is one launch, paired in the given order",
+            help="treat each --base and --head run as one launch, paired in the given order",
         )
         for side in ("--base", "--head"):  # may be given again and again
             parser.add_argument(
-                side, nargs="+", action="extend", default=[], metavar="RUN", help="with --paired"
+                side,
+                nargs="+",
+                action="extend",
+                default=[],
+                metavar="RUN",
+                help="a launch, with --paired",
             )
         parser.add_argument(
             "--unchanged-from",
             metavar="PAIRS",
             type=int,
             choices=UNCHANGED_FROM_CHOICES,
-            help="with --paired: nothing is unchanged by fewer; 5, 10 (default) or 15",
+            help='with --paired: pairs required for "unchanged": 5, 10 (default) or 15',
         )
         add_format(parser, catalog.choices("formats"))
         parser.add_argument(
-            "--only-changed", action="store_true", help="leave out what is known to be unchanged"
+            "--only-changed", action="store_true", help="omit benchmarks known to be unchanged"
         )
         parser.add_argument(
             "--limit",
             action="append",
             default=[],
             metavar="[METRIC=]LIMIT",
-            help="how much worse is a regression: 5%%, samples_per_s=3%%, or a fixed bound such "
-            "as 'step_time_s=<=0.25'; repeatable",
+            help=(
+                "allowed regression: 5%%, samples_per_s=3%%, or an absolute bound such as "
+                "'step_time_s=<=0.25'; repeatable"
+            ),
         )
         parser.add_argument(
             "--allow-incomparable",
             action="store_true",
-            help="compare what was measured on other machines or with other settings",
+            help="compare even if machines or settings differ",
         )
         add_locations(parser)
 
@@ -175,22 +186,24 @@ def _check(options: argparse.Namespace) -> None:
     if options.paired:
         if options.runs:
             raise UsageProblem(
-                f"--paired: {options.runs[0]!r} is of neither side; give the launches with --base "
-                "and --head"
+                f"--paired: {options.runs[0]!r} belongs to neither side; give the launches "
+                "with --base and --head"
             )
         if not options.base or not options.head:
-            raise UsageProblem("--paired needs --base and --head, each with its launches")
+            raise UsageProblem("--paired needs --base and --head with their launches")
         if len(options.base) != len(options.head):
             raise UsageProblem(
-                f"--paired: {len(options.base)} launches of the base and {len(options.head)} of "
-                "the head; give as many of each, in the order of the pairs"
+                f"--paired: {len(options.base)} base launches but {len(options.head)} head "
+                "launches; give the same number of each, in pair order"
             )
     elif options.unchanged_from is not None:
-        raise UsageProblem(f"--unchanged-from={options.unchanged_from}: it is for --paired")
+        raise UsageProblem(f"--unchanged-from={options.unchanged_from}: only valid with --paired")
     elif options.base or options.head:
-        raise UsageProblem("--base and --head are for --paired; else the first run is the base")
+        raise UsageProblem(
+            "--base and --head require --paired; otherwise the first run is the base"
+        )
     elif len(options.runs) < 2:
-        raise UsageProblem("give at least two runs: the base first, then what to compare with it")
+        raise UsageProblem("give at least two runs: the base first")
 
 
 def _paired(options: argparse.Namespace, limits: LimitOptions) -> Compared:
@@ -222,8 +235,8 @@ def _refuse_duplicate_launches(side: str, runs: Sequence[Run]) -> None:
         if earlier is not run:
             names = f"{earlier.label!r} and {run.label!r}"
             raise UsageProblem(
-                f"--paired: {names} of {side} are one run; give each launch once: the same one "
-                "again tells nothing new"
+                f"--paired: {names} of {side} are the same run; give each launch once: a "
+                "repeat adds no information"
             )
 
 
@@ -269,7 +282,10 @@ def _with_notes(
         f"{run.label} is compared with itself" for run in heads if _run_key(run) in base_ids
     )
     interrupted = (
-        f"{run.label} was interrupted or is still being written: what it has is compared"
+        (
+            f"{run.label} was interrupted or is still being written: only its completed "
+            "benchmarks are compared"
+        )
         for run in (*bases, *heads)
         if run.status == "interrupted"
     )

@@ -25,7 +25,7 @@ class Db(Command):
     rebuild: make it anew from the runs.
     """
 
-    help: ClassVar[str] = "upgrade, fill, check or rebuild the database of runs"
+    help: ClassVar[str] = "upgrade, fill, check or rebuild the run database"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Action and database location."""
@@ -34,7 +34,7 @@ class Db(Command):
         parser.add_argument(
             "--drop-missing",
             action="store_true",
-            help="with rebuild: also where stored runs are lost whose directories are not here",
+            help="with rebuild: proceed even if stored runs whose directories are missing are lost",
         )
 
     def run(self, options: argparse.Namespace) -> int:
@@ -49,7 +49,7 @@ def _upgrade(places: Locations) -> int:
     from gpubench_plugin.results.registry import upgrade
 
     applied = upgrade(places.registry, places.results_dir)
-    _say(["upgraded" if applied else "up to date already"])
+    _say(["upgraded" if applied else "already up to date"])
     return ExitCode.OK
 
 
@@ -80,15 +80,15 @@ def _check(places: Locations) -> int:
     with Registry.open(places.registry, places.results_dir, create=False) as registry:
         report = check(registry)
     _say(report.notes)
-    _say(f"problem: {line}" for line in report.problems)
-    _say(["sound, and agrees with the runs"] if not report.problems else [])
+    _say(f"error: {line}" for line in report.problems)
+    _say(["consistent with the runs"] if not report.problems else [])
     return ExitCode.INFRASTRUCTURE if report.problems else ExitCode.OK
 
 
 def _summary(report: Report) -> int:
-    counts = [f"{report.stored} stored", f"{report.unchanged} there already"]
+    counts = [f"{report.stored} stored", f"{report.unchanged} already present"]
     if report.written:
-        counts.append(f"{report.written} being written just now")
+        counts.append(f"{report.written} still being written")
     _say([", ".join(counts), *report.notes])
     _say(f"not stored: {problem}" for problem in report.problems)
     return ExitCode.INFRASTRUCTURE if report.problems else ExitCode.OK

@@ -18,7 +18,7 @@ _PACKAGES = ("pytest-gpubench", "torch", "pytest", "pytest-benchmark", "transfor
 class Doctor(Command):
     """Shows versions, the device ``auto`` selects, and the supported precisions."""
 
-    help: ClassVar[str] = "what this machine offers, and what is missing"
+    help: ClassVar[str] = "show what this machine supports and what is missing"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """No arguments."""

@@ -43,16 +43,16 @@ class Explain(Command):
     and what would decide. Of a run that was judged by nothing it shows what the number rests on.
     """
 
-    help: ClassVar[str] = "show why a benchmark has its verdict, or what its number rests on"
+    help: ClassVar[str] = "explain a benchmark's verdict, or how its value was measured"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Comparison or run, and benchmark."""
         parser.add_argument(
             "subject",
             metavar="RUN|COMPARISON",
-            help="folder or id of a run or of a comparison of gpubench ab; last: the latest",
+            help="folder or id of a run or of a gpubench ab comparison; last: the latest",
         )
-        parser.add_argument("benchmark", metavar="BENCHMARK", help="a node id, or a part of one")
+        parser.add_argument("benchmark", metavar="BENCHMARK", help="node id, or a substring of one")
         add_format(parser, ("text", "json"), default="text")
         add_locations(parser)
 
@@ -84,7 +84,7 @@ def _explanation(text: str, benchmark: str, paths: Locations) -> Explanation:
             comparison = comparison.relative_to(paths.cwd)
         return explain_comparison(comparison, benchmark)
     if text == _LATEST and not (text := _latest_run(paths)):
-        raise UsageProblem(f"last: there is no run and no comparison in {paths.results_dir} yet")
+        raise UsageProblem(f"last: {paths.results_dir} contains no run and no comparison yet")
     return _explained_run(text, benchmark, paths)
 
 
@@ -103,7 +103,7 @@ def _comparison(text: str, paths: Locations) -> Path | None:
     if matches and len(matches) + len(runs) > 1:
         names = [*(folder.name for folder in matches), *runs]
         raise UsageProblem(
-            f"{len(names)} runs and comparisons begin with {text!r}: {', '.join(names[-_SHOWN:])}"
+            f"{len(names)} runs and comparisons start with {text!r}: {', '.join(names[-_SHOWN:])}"
         )
     return matches[0] if matches else None
 
@@ -166,5 +166,5 @@ def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
             return explain_run(run, document, name, resolver=resolver, glyphs=glyphs())
     measurement = next((entry for entry in stored.record().benchmarks if entry.id == name), None)
     if measurement is None:
-        raise BrokenFile(f"{directory.config_resolved} has no configuration of {name}")
+        raise BrokenFile(f"{directory.config_resolved} has no configuration for {name}")
     return explain_measurement(run.run_id, measurement, document, glyphs=glyphs())

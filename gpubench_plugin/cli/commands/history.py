@@ -39,16 +39,16 @@ class History(Command):
     of work in a call stands apart.
     """
 
-    help: ClassVar[str] = "show how a benchmark did over runs, and where its level changed"
+    help: ClassVar[str] = "show a benchmark's results over runs, and where its level changed"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Benchmark, metric, branch and number of runs."""
-        parser.add_argument("benchmark", metavar="BENCHMARK", help="a node id, or a part of one")
+        parser.add_argument("benchmark", metavar="BENCHMARK", help="node id, or a substring of one")
         parser.add_argument(
-            "--metric", help="which metric (the step time by which the benchmark is judged)"
+            "--metric", help="metric (default: the step time that the benchmark is judged by)"
         )
         parser.add_argument(
-            "--branch", help=f"of which branch ({_MAIN}, where it has runs); empty: any"
+            "--branch", help=f"branch (default: {_MAIN}, if it has runs); empty: any"
         )
         add_last(parser, default=60)
         add_format(parser, ("table", "csv", "json"))
@@ -82,7 +82,7 @@ def _branch(history: ResultHistory, options: argparse.Namespace) -> str | None:
         return options.branch or None
     if history.benchmarks(_MAIN):
         return _MAIN
-    history.notes.append(f"no run of branch {_MAIN} is known; these are of any branch")
+    history.notes.append(f"no run of branch {_MAIN} is known; showing all branches")
     return None
 
 
@@ -103,7 +103,7 @@ def _points(past: ResultHistory, options: argparse.Namespace) -> tuple[str, str,
 
     benchmark, metric, points = load(options.benchmark)
     if not points:
-        scope = f"branch {branch} (--branch= takes any)" if branch else "all branches"
+        scope = f"branch {branch} (--branch= selects any)" if branch else "all branches"
         resolved_id = the_benchmark(options.benchmark, past.benchmarks(branch), scope)
         benchmark, metric, points = load(resolved_id)
     if not points:

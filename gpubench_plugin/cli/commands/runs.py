@@ -44,29 +44,33 @@ class Runs(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """One subparser per action."""
         actions = parser.add_subparsers(title="acts", required=True, metavar="ACT")
-        sub = actions.add_parser("list", help="the latest runs", allow_abbrev=False)
-        sub.add_argument("--experiment", help="only of this one")
-        sub.add_argument("--branch", help="only of this one")
-        sub.add_argument("--tag", help="only those with this tag, or this word in their id")
-        sub.add_argument("--status", help=f"only these: {', '.join(_STATES)}")
+        sub = actions.add_parser("list", help="list the latest runs", allow_abbrev=False)
+        sub.add_argument("--experiment", help="only this branch")
+        sub.add_argument("--branch", help="only this branch")
+        sub.add_argument("--tag", help="only runs with this tag, or with this text in their id")
+        sub.add_argument("--status", help=f"only runs with this status: {', '.join(_STATES)}")
         add_last(sub, default=20, zero="all")
         add_format(sub, ("table", "json"))
         sub.set_defaults(act=_list)
-        sub = actions.add_parser("show", help="one run in full", allow_abbrev=False)
-        sub.add_argument("run_named", metavar="RUN", help="a run's id or folder")
+        sub = actions.add_parser("show", help="show one run in full", allow_abbrev=False)
+        sub.add_argument("run_named", metavar="RUN", help="run id or directory")
         add_format(sub, ("table", "json"))
         sub.set_defaults(act=_show)
-        sub = actions.add_parser("tag", help="give a run tags, or take them", allow_abbrev=False)
-        sub.add_argument("run_named", metavar="RUN", help="a run's id or folder")
+        sub = actions.add_parser("tag", help="add or remove tags of a run", allow_abbrev=False)
+        sub.add_argument("run_named", metavar="RUN", help="run id or directory")
         sub.add_argument("tags", metavar="TAG", nargs="+")
-        sub.add_argument("--remove", action="store_true", help="take them")
+        sub.add_argument("--remove", action="store_true", help="remove the tags")
         sub.set_defaults(act=_tag)
-        sub = actions.add_parser("prune", help="remove traces, or whole runs", allow_abbrev=False)
+        sub = actions.add_parser("prune", help="delete traces or whole runs", allow_abbrev=False)
         _pruning.add_arguments(sub)
         sub.set_defaults(act=_pruning.prune)
-        sub = actions.add_parser("artifacts", help="a run's files, with hashes", allow_abbrev=False)
-        sub.add_argument("run_named", metavar="RUN", help="a run's id or folder")
-        sub.add_argument("--hash-all", action="store_true", help="hash files of over 1 GiB, too")
+        sub = actions.add_parser(
+            "artifacts", help="list a run's files with hashes", allow_abbrev=False
+        )
+        sub.add_argument("run_named", metavar="RUN", help="run id or directory")
+        sub.add_argument(
+            "--hash-all", action="store_true", help="hash files larger than 1 GiB, too"
+        )
         add_format(sub, ("table", "json"))
         sub.set_defaults(act=_artifacts)
         for subparser in actions.choices.values():
@@ -99,7 +103,7 @@ def _list(options: argparse.Namespace, paths: Locations) -> int:
     elif runs:
         echo(run_table(runs, output_width(), glyphs()))
     else:
-        echo([f"no such run in {paths.results_dir}"])
+        echo([f"no matching run in {paths.results_dir}"])
     warn([connection.note, *notes] if connection.note else notes)
     return ExitCode.OK
 
@@ -134,7 +138,9 @@ def _tag(options: argparse.Namespace, paths: Locations) -> int:
     undone = [tag for tag in options.tags if (tag in tags) == options.remove]
     if undone:
         verb = "gave it" if options.remove else "took from it"
-        notes.append(f"others {verb} {', '.join(undone)} at the same time, and that counts")
+        notes.append(
+            f"another process {verb} {', '.join(undone)} at the same time, and its change wins"
+        )
     tag_text = ", ".join(tags) or "none"
     echo([f"{printable(directory.run_id)}: tags {printable(tag_text)}"])
     warn(notes)
@@ -145,7 +151,7 @@ def _change_tags(
     directory: RunDirectory, change: Callable[..., tuple[str, ...]], connection: Connection
 ) -> tuple[tuple[str, ...], list[str]]:
     """Apply `change` to the tags on disk and in the registry; return them with messages."""
-    warning = "the tags are in the run's folder, but not in the registry: "
+    warning = "the tags are stored in the run's directory but not in the registry:"
     if connection.registry is None:
         return change(), [f"{warning}{connection.note}"] if connection.note else []
     try:
@@ -180,7 +186,7 @@ def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
         ]
         echo(lines(cells, max(output_width(), _WIDE), glyphs()))
     if unhashed := sum(file.sha256 is None for file in files):
-        warn([f"files of more than 1 GiB that are not hashed: {unhashed}; --hash-all hashes them"])
+        warn([f"files larger than 1 GiB, not hashed: {unhashed}; --hash-all hashes them"])
     return ExitCode.OK
 
 
@@ -211,6 +217,6 @@ def _verdicts(directory: RunDirectory) -> str:
     try:
         document = verdict_document.read(directory.verdicts)
     except GpubenchError as error:
-        return f"cannot be read: {error}"
+        return f"unreadable: {error}"
     counts = Counter(benchmark.kind for benchmark in document.benchmarks)
     return ", ".join(f"{n} {kind.replace('_', ' ')}" for kind, n in counts.items())

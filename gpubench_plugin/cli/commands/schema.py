@@ -23,13 +23,11 @@ _FILES: Final = {
 class Schema(Command):
     """Prints a published JSON Schema."""
 
-    help: ClassVar[str] = "print the JSON Schema of a file this project writes"
+    help: ClassVar[str] = "print the JSON Schema of a file written by gpubench"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """File kind."""
-        parser.add_argument(
-            "file", nargs="?", default="summary", help=f"of which file: {', '.join(_FILES)}"
-        )
+        parser.add_argument("file", nargs="?", default="summary", help=f"file: {', '.join(_FILES)}")
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the schema."""

@@ -69,7 +69,7 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
         if part.metric
     }
     points = tuple(launches.points(name, units))
-    rest = Recommendation(text="the pairs that are missing:", command=resume_command(folder))
+    rest = Recommendation(text="measure the missing pairs:", command=resume_command(folder))
     return Explanation(
         benchmark=name,
         subject=_subject(folder, request, launches, document, has_looks=bool(looks)),
@@ -106,7 +106,7 @@ class _LaunchSet:
         warmup = state.warmup_launches()
         if warmup is None:
             raise UsageProblem(
-                f"{state.folder}: nothing was measured on both sides yet; go on with gpubench ab "
+                f"{state.folder}: no pair is complete yet; continue with gpubench ab "
                 f"--resume={state.folder}"
             )
         self.rehearsal = {side: self._run(warmup[side]) for side in SIDES}
@@ -155,10 +155,10 @@ class _LaunchSet:
         for launch in self._state.done:
             if launch.pair == REHEARSAL or launch.folder in judged_folders:
                 continue
-            cause = launch.problem or "it stands alone: the other side of its pair is missing"
+            cause = launch.problem or "the other side of its pair is missing"
             if not launch.problem and launch.attempt < self._state.attempts(launch.pair):
                 disturbed = f", since it was disturbed ({launch.replaced})" * bool(launch.replaced)
-                cause = f"its pair was measured again{disturbed}"
+                cause = f"its pair was remeasured{disturbed}"
             yield f"{Path(launch.folder).name} (pair {launch.pair}): {cause}"
 
     def _run(self, launch: LaunchRecord) -> Run:
@@ -194,8 +194,8 @@ def _subject(
     base, head = (launches.labels[side] for side in SIDES)
     if document is None:
         base, head = request.base, request.head or "working tree"
-    status = "these are its verdicts so far" if has_looks else "no look was taken yet"
-    ending_note = "" if document is not None else f", not ended: {status}"
+    status = "verdicts so far" if has_looks else "not judged yet"
+    ending_note = "" if document is not None else f", not finished: {status}"
     return (
         f"comparison {folder.name}: base {base}, head {head}; "
         f"{counted(len(launches.pairs), 'pair')} of launches{ending_note}"
@@ -225,8 +225,8 @@ def _changes(recorded: Sequence[Verdict], looks: Sequence[LookVerdicts]) -> Iter
         current = latest.get(verdict.metric)
         if current is not None and current.kind != verdict.kind:
             yield (
-                f"{verdict.metric} was recorded as {verdict.kind}; judged again by this version it "
-                f"is {current.kind}"
+                f"{verdict.metric} was recorded as {verdict.kind}; this version judges it "
+                f"{current.kind}"
             )
 
 
@@ -248,13 +248,15 @@ def _advice(
     total = next_pairs(undecided, looked=looked, unchanged_from=unchanged_from)
     if total is not None:
         yield Recommendation(
-            text=f"about {total} pairs in all:", command=resume_command(folder, total)
+            text=f"about {total} pairs in total:", command=resume_command(folder, total)
         )
     if looked and None in (verdict.pairs_needed for verdict in undecided):
         yield Recommendation(
-            text="no number of pairs up to 200: the launches differ too much from each other, or "
-            "the effect lies at the limit; let each launch measure longer "
-            "(--measure.max_time_s=10), or state another limit (--limit)"
+            text=(
+                "no number of pairs up to 200 will do: the launches vary too much, or the effect "
+                "is close to the limit; lengthen each launch (--measure.max_time_s=10), or set "
+                "another limit (--limit)"
+            )
         )
     flag_counts = Counter(flag for point in points for flag in doubtful_flags(point.flags))
     for flag, count in flag_counts.items():

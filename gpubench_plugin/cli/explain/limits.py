@@ -42,7 +42,7 @@ def origin(
     of the sides state: of the mark, the configuration or pytest's command line.
     """
     if _stated(cli_limits, metric, limit) == limit:
-        return "given with --limit"
+        return "from --limit"
     sides = {"base": base, "head": head}
     texts = {name: _stated(side, metric, limit) for name, side in sides.items()}
     stated_limits = {name: text for name, text in texts.items() if text is not None}

@@ -27,15 +27,17 @@ if TYPE_CHECKING:
 _STEP: Final = "step_time_s"
 
 CURES: Final[Mapping[str, str]] = {
-    CONTENDED: "close what else runs; a longer --measure.max_time_s waits for a quiet stretch",
-    THROTTLED: "let the device cool, or lock its clocks below where it throttles",
-    UNSTEADY: "a longer warm-up: --measure.warmup_max_s and --measure.warmup_max_rounds",
-    DRIFTING: "look for what grows with each call (a list, a cache, memory), or warm up longer: "
-    "--measure.warmup_s",
-    NOT_CONVERGED: "more time: --measure.max_time_s and --measure.max_rounds",
-    DEPENDENT: "more rounds that stand for themselves: --measure.max_time_s",
+    CONTENDED: "close other programs; a longer --measure.max_time_s waits for a quiet period",
+    THROTTLED: "let the device cool down, or lock its clocks below the throttling point",
+    UNSTEADY: "warm up longer: --measure.warmup_max_s and --measure.warmup_max_rounds",
+    DRIFTING: (
+        "find what grows with each call (a list, a cache, memory), or warm up longer: "
+        "--measure.warmup_s"
+    ),
+    NOT_CONVERGED: "measure longer: --measure.max_time_s and --measure.max_rounds",
+    DEPENDENT: "more independent rounds: --measure.max_time_s",
     SUSPENDED: "measure it again",
-    INSTRUMENTED: "measure without the debugger, tracer or debug mode",
+    INSTRUMENTED: "measure without a debugger, tracer or debug mode",
 }
 """What helps against each doubt."""
 
@@ -55,7 +57,7 @@ def explain_measurement(
     measured = measurement.outcome == "measured"
     return Explanation(
         benchmark=measurement.id,
-        subject=f"run {run_id}: {_outcome(measurement)}, compared with nothing",
+        subject=f"run {run_id}: {_outcome(measurement)}, not compared",
         noun="launch" if has_launches else "round",
         points=tuple(_launch_points(measurement) if has_launches else _round_points(measurement)),
         units={_STEP: "s"} if measured else {},
@@ -104,7 +106,7 @@ def _median(measurement: Measurement, glyphs: Glyphs) -> str:
         return f"{text}; too few rounds for an interval"
     return (
         f"{text}, {measurement.confidence:.0%} interval {number(low.value, 's', glyphs)} to "
-        f"{number(high.value, 's', glyphs)}: of this process, others differ by more"
+        f"{number(high.value, 's', glyphs)}: of this process only; other processes vary more"
     )
 
 
@@ -127,11 +129,11 @@ def _advice(measurement: Measurement) -> Iterator[Recommendation]:
     yield from (Recommendation(text=f"{flag}: {CURES[flag]}") for flag in flags)
     if not flags:
         narrow_hint = (
-            "a narrower interval: --measure.ci_half_width=0.005, or a longer measurement: "
+            "for a narrower interval: --measure.ci_half_width=0.005, or a longer measurement:"
         )
         yield Recommendation(text=f"{narrow_hint}--measure.min_time_s=1")
     if len(measurement.per_launch) < 2:
-        yield Recommendation(text="what other processes would measure: --launches=3")
+        yield Recommendation(text="to see the variation between processes: --launches=3")
     yield Recommendation(
-        text="whether it changed: --baseline=last, a baseline's name, or gpubench ab"
+        text="to see whether it changed: --baseline=last, a baseline's name, or gpubench ab"
     )

@@ -42,7 +42,7 @@ def explain_run(
     units = {part.metric: part.unit for v in final for part in split_verdict(v) if part.metric}
     return Explanation(
         benchmark=benchmark,
-        subject=f"run {run.run_id}, judged by {document.base_label or 'earlier runs'}",
+        subject=f"run {run.run_id}, judged against {document.base_label or 'earlier runs'}",
         noun="run",
         points=tuple(_points(samples, run, head, units)),
         units=units,
@@ -60,7 +60,7 @@ def _load_reference(label: str, run: Run, benchmark: str, resolver: Resolver) ->
     try:
         return resolver.reference(label, benchmarks=(benchmark,), head=run)
     except GpubenchError as error:
-        note = f"what it was judged by cannot be read any more: {error}"
+        note = f"the runs it was judged against cannot be read any more: {error}"
         return Reference(label=label, kind="missing", notes=(note,))
 
 
@@ -120,7 +120,7 @@ def _counts(samples: Sequence[_Sample], incomparable: int) -> Iterator[str]:
         of_them = f", {pinned_count} of them pinned" if pinned_count else ""
         yield f"{counted(len(samples), 'earlier run')}{of_them}"
     if incomparable:
-        yield f"{counted(incomparable, 'earlier run')} not comparable with this one"
+        yield f"{counted(incomparable, 'earlier run')} not comparable with this run"
 
 
 def _pinned_count(samples: Sequence[_Sample]) -> int:
@@ -140,7 +140,7 @@ def _levels(final: Sequence[Verdict], glyphs: Glyphs) -> Iterator[str]:
         text = f"{verdict.metric}: level {level}, this run {head}"
         if interval:
             low, high = interval
-            text += f"; another run of the same code would lie between {low} and {high} (99 %)"
+            text += f"; another run of the same code would be between {low} and {high} (99 %)"
         yield text
 
 
@@ -176,12 +176,12 @@ def _advice(
     level, _ = _level(samples)
     base = short_commit(level.commit if level else "") or "REF"
     yield Recommendation(
-        text="both sides measured in turns:",
+        text="measure both sides alternately:",
         command=f"gpubench ab --base={base} -- {shlex.quote(benchmark)}",
     )
     if "regressed" in kinds and history:
         yield Recommendation(
-            text="if the new level is meant:",
+            text="if the new level is intended:",
             command=f"gpubench accept {run.run_id} {shlex.quote(benchmark)} "
             f"--baseline={shlex.quote(label)} --reason=WHY",
         )

@@ -49,7 +49,7 @@ def last_runs(head: Run, *, results_dir: Path, connection: Connection) -> Refere
             if run.run_id not in local_ids and not machine_differences(run, head, ())
         )
     elif search.missing and connection.note:
-        notes.append(f"only the runs in {results_dir} are seen: {connection.note}")
+        notes.append(f"only runs in {results_dir} are considered: {connection.note}")
     runs = search.found_runs()
     return Reference(
         label=LAST,
@@ -68,7 +68,7 @@ def _local_runs(results_dir: Path, notes: list[str]) -> Iterator[Run]:
         try:
             yield StoredRun(directory).run()
         except GpubenchError as error:
-            notes.append(f"left out: {error}")
+            notes.append(f"skipped: {error}")
 
 
 def _registry_runs(registry: Registry, notes: list[str]) -> Iterator[Run]:
@@ -78,7 +78,7 @@ def _registry_runs(registry: Registry, notes: list[str]) -> Iterator[Run]:
             if (run := registry.run(overview.run_id)) is not None:
                 yield run
     except RegistryError as error:
-        notes.append(f"runs of the registry are not seen: {error}")
+        notes.append(f"registry runs are not considered: {error}")
 
 
 @dataclass
@@ -137,13 +137,11 @@ class _Search:
 def _provenance_notes(runs: tuple[Run, ...], head: Run, searched: list[Run]) -> Iterator[str]:
     """Describe the runs found, or why there are none."""
     if not searched:
-        yield "no earlier run here yet: this one will be the first"
+        yield "no earlier run: this is the first one"
     elif not runs:
         number = len(searched)
-        subject = (
-            f"the {number} earlier runs here have" if number > 1 else "the earlier run here has"
-        )
-        yield f"{subject} measured none of these benchmarks: this one will be the first"
+        subject = f"the {number} earlier runs have" if number > 1 else "the earlier run has"
+        yield f"{subject} measured none of these benchmarks: nothing to compare yet"
     for number, run in enumerate(reversed(runs)):
         names = f", {listed([*run.results])}" if number else ""
         yield f"compared with {run.run_id} ({', '.join(_run_facts(run, head))}){names}"

@@ -49,15 +49,18 @@ class Change:
 
     time: str = field(metadata={"pattern": stored.UTC_TIME})
     id: str = field(
-        default="", metadata=described("Tells apart acts of one moment; not in version 1")
+        default="",
+        metadata=described("Distinguishes changes made at the same time; not in version 1"),
     )
     action: Action
     runs: tuple[str, ...] = field(metadata=described("Run ids"))
     branch: str | None
-    benchmark: str = field(default="", metadata=described("The one accepted; empty for the others"))
+    benchmark: str = field(
+        default="", metadata=described("Benchmark accepted; empty for other actions")
+    )
     reason: str = ""
     forced: tuple[str, ...] = field(
-        default=(), metadata=described("What spoke against it and was overruled")
+        default=(), metadata=described("Objections that were overridden")
     )
     reset_accepted: bool = field(
         default=False,
@@ -66,7 +69,7 @@ class Change:
 
     def __post_init__(self) -> None:
         if self.action == "accept" and not (self.benchmark and len(self.runs) == 1):
-            raise ValueError("an acceptance is of one benchmark in one run")
+            raise ValueError("an acceptance must name one benchmark and one run")
 
 
 class _Listed:
@@ -95,13 +98,15 @@ class Baseline:
     """
 
     name: str = field(metadata={"min_length": 1})
-    runs: tuple[str, ...] = field(metadata=described("Ids of the pinned runs, the oldest first"))
-    branch: str | None = field(metadata=described("Its later runs are samples; null for none"))
+    runs: tuple[str, ...] = field(metadata=described("Ids of the pinned runs, oldest first"))
+    branch: str | None = field(
+        metadata=described("Branch whose later runs are samples; null for none")
+    )
     acceptances: Annotated[Mapping[str, Acceptance], _Listed] = field(default_factory=dict)
     changed: str = field(metadata=described("Time of the last change", pattern=stored.UTC_TIME))
-    removed: bool = field(default=False, metadata=described("It stands for nothing any more"))
+    removed: bool = field(default=False, metadata=described("The baseline was removed"))
     changes: tuple[Change, ...] = field(
-        default=(), metadata=described("All of them, the oldest first; they lead to all the rest")
+        default=(), metadata=described("All changes, oldest first; they determine the other fields")
     )
 
     @property
@@ -153,8 +158,8 @@ def from_text(text: str | bytes, where: str) -> Baseline:
     for name in (shared.name for shared in fields(Baseline) if shared.name != "changes"):
         if getattr(stated, name) != getattr(baseline, name):
             raise BrokenFile(
-                f"{where} breaks the schema at {name}: its changes lead to something else; "
-                "it is changed by 'gpubench baseline' and 'gpubench accept' alone"
+                f"{where} is inconsistent at {name}: its changes lead to another value; edit "
+                "it only with 'gpubench baseline' and 'gpubench accept'"
             )
     return baseline
 
@@ -212,13 +217,13 @@ def baseline_name(name: str) -> str:
     path_component("baseline", name)
     if name == LAST:
         raise UsageProblem(
-            f"baseline: --baseline={LAST} is the last comparable run, and needs no baseline; "
-            "allowed: any other word, such as 'main'"
+            f"baseline: --baseline={LAST} means the last comparable run and cannot be a "
+            "baseline's name; allowed: any other word, for example 'main'"
         )
     if RUN_ID.fullmatch(name) or name.endswith(".json"):
         raise UsageProblem(
-            f"baseline: {name!r} is what a run or a file is called; allowed: any other word, "
-            "such as 'main'"
+            f"baseline: {name!r} looks like a run id or a file; allowed: any other word, for "
+            "example 'main'"
         )
     return name
 
@@ -310,8 +315,8 @@ def _superseded_text(change: Change, baseline: Baseline) -> str:
     }[change.action]
     cause = f" ({change.reason})" if change.reason else ""
     return (
-        f"baseline {baseline.name!r}: {action}{cause} does not count: meanwhile, it was "
-        f"{_current_state(change, baseline)}; its changes keep both"
+        f"baseline {baseline.name!r}: {action}{cause} has no effect: meanwhile it was "
+        f"{_current_state(change, baseline)}; the change log keeps both"
     )
 
 
@@ -322,6 +327,6 @@ def _current_state(change: Change, baseline: Baseline) -> str:
     if acceptance is not None:
         return f"accepted from {acceptance.run} on ({acceptance.reason})"
     if change.action == "accept":
-        return "set without the levels accepted before"
+        return "set without the earlier accepted levels"
     branch = "no branch" if baseline.branch is None else f"branch {baseline.branch}"
     return f"set to {', '.join(baseline.runs)}, {branch}"

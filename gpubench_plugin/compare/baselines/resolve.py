@@ -166,7 +166,7 @@ class Resolver(ExitStack):
         if looks_like_run(text):
             single = self.single(text)
             if head is not None and single.run.run_id == head.run_id != "":
-                raise UsageProblem(f"--baseline={text}: it is the very run that is to be judged")
+                raise UsageProblem(f"--baseline={text}: this is the run being judged")
             return single
         baselines = self.baselines()
         if (baseline := baselines.get(text)) is not None:
@@ -206,9 +206,7 @@ class Resolver(ExitStack):
         try:
             runs = self.registry.runs(beginning=text) if self.registry is not None else []
         except RegistryError as error:
-            raise RegistryError(
-                f"{problem}; whether the registry has it is not known: {error}"
-            ) from None
+            raise RegistryError(f"{problem}; the registry could not be searched: {error}") from None
         exact = next((run for run in runs if run.run_id == text), None)
         here = any(run.run_id.startswith(text) for run in runs_in(self.results_dir))
         if exact is None and (here or len(runs) != 1):
@@ -233,7 +231,10 @@ class Resolver(ExitStack):
         label = text if reference.kind == "single" else f"{text} ({run.run_id})"
         notes = [f"baseline {text!r}: {note}" for note in reference.notes]
         if reference.pinned and min(reference.pinned) != run.run_id:
-            notes.append(f"baseline {text!r}: {run.run_id} stands in for {min(reference.pinned)}")
+            notes.append(
+                f"baseline {text!r}: {run.run_id} stands in for the pinned run "
+                f"{min(reference.pinned)}"
+            )
         return Reference(
             label=text, kind="single", runs=(replace(run, label=label),), notes=tuple(notes)
         )
@@ -256,8 +257,8 @@ def _shadow_warning(name: str) -> Iterator[str]:
     """Warn that a baseline named like the keyword shadows the last run."""
     if name == LAST:
         yield (
-            f"a baseline is called {LAST!r}, and is taken instead of the last run; pin its runs "
-            f"under another name and remove it: gpubench baseline rm {LAST}"
+            f"a baseline is named {LAST!r} and takes precedence over the last run; pin its "
+            f"runs under another name, then: gpubench baseline rm {LAST}"
         )
 
 
@@ -265,7 +266,7 @@ def _objections(run: Run, stored: StoredRun) -> list[str]:
     try:
         return objections(run, len(stored.regressed))
     except ResultsError as error:
-        return [*objections(run, 0), f"whether it regressed cannot be read ({error})"]
+        return [*objections(run, 0), f"its verdicts cannot be read ({error})"]
 
 
 class _SampleCollector:
@@ -347,14 +348,16 @@ class _SampleCollector:
         folders = {d.run_id: d for d in runs_in(results_dir)}
         for run_id in run_ids:
             if run_id == self._own_id:
-                self._notes.append(f"{run_id} is {role}, but no sample: it is judged itself")
+                self._notes.append(
+                    f"{run_id} is {role}, but it is the run being judged and so not a sample"
+                )
                 continue
             try:
                 run = StoredRun(folders[run_id]).run() if run_id in folders else None
             except GpubenchError as error:
                 self._notes.append(f"the {role} run {run_id}: {error}")
                 run = None
-            problem_text = f"is gone: neither in {results_dir} nor in the registry"
+            problem_text = f"is missing: neither in {results_dir} nor in the registry"
             try:
                 registry = None if run is not None else self._resolver.registry
                 run = registry.run(run_id) if registry is not None else run
@@ -365,7 +368,9 @@ class _SampleCollector:
             if run is not None:
                 yield run
             else:
-                self._notes.append(f"the {role} run {run_id} {problem_text}; it is no sample")
+                self._notes.append(
+                    f"the {role} run {run_id} {problem_text}; it is not used as a sample"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -465,12 +470,9 @@ def the_benchmark(text: str, names: Iterable[str], scope: str) -> str:
         return matches[0]
     if matches:
         raise UsageProblem(
-            f"{len(matches)} benchmarks of {scope} have {text!r} in them: "
-            f"{listed(matches, most=10)}"
+            f"{len(matches)} benchmarks of {scope} contain {text!r}: {listed(matches, most=10)}"
         )
     short = {name.rpartition("::")[2]: name for name in candidates}
     hint = nearest(text, candidates) or nearest(text, short)
-    listing = (
-        f"; there are: {listed(candidates, most=10)}" if candidates else "; there is none at all"
-    )
-    raise UsageProblem(f"no benchmark of {scope} has {text!r} in it{hint}{listing}")
+    listing = f"; known: {listed(candidates, most=10)}" if candidates else "; there are none"
+    raise UsageProblem(f"no benchmark of {scope} contains {text!r}{hint}{listing}")

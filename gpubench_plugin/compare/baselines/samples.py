@@ -83,9 +83,8 @@ class LaterRuns:
         candidates = [d for d in runs_in(self._results_dir) if d.run_id >= run_id]
         if len(candidates) > MAX_SEARCHED:
             self.notes.append(
-                f"only the first {MAX_SEARCHED} runs after its pin were looked at; a registry "
-                "looks "
-                "at all"
+                f"only the first {MAX_SEARCHED} runs after the pin were searched; a registry "
+                "searches all"
             )
         for directory in candidates[:MAX_SEARCHED]:
             if directory.run_id in self._skipped:
@@ -101,14 +100,14 @@ class LaterRuns:
             run = stored.run()
             qualifies = run.branch == self._branch and not objections(run, len(stored.regressed))
         except GpubenchError as error:
-            self.notes.append(f"left out: {error}")
+            self.notes.append(f"skipped: {error}")
             return None
         return run if qualifies else None
 
     def _use_folders(self, reason: str) -> None:
         self._registry = None
         self.notes.append(
-            f"without the registry, only the runs in {self._results_dir} are seen: {reason}"
+            f"registry unavailable, only runs in {self._results_dir} are considered: {reason}"
         )
 
 
@@ -126,13 +125,13 @@ def objections(run: Run, regressions: int) -> list[str]:
     if run.status != "complete":
         reasons.append(f"it is {run.status or 'of unknown status'}, not complete")
     if regressions:
-        reasons.append(f"it regressed (verdicts that say so: {regressions})")
+        reasons.append(f"it has {regressions} regressed verdicts")
     if run.dirty:
         reasons.append("its code had uncommitted changes")
     if suspended := sum(SUSPENDED in result.flags for result in run.results.values()):
-        reasons.append(f"the process was stopped while it measured (benchmarks: {suspended})")
+        reasons.append(f"the process was suspended while measuring ({suspended} benchmarks)")
     if not any(result.outcome == "measured" for result in run.results.values()):
-        reasons.append("it has no measured benchmark")
+        reasons.append("it measured no benchmark")
     return reasons
 
 

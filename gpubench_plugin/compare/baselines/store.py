@@ -51,7 +51,7 @@ class BaselineFiles:
     def stray_file_warnings(self) -> list[str]:
         """Warnings about files whose names cannot be baselines, such as ``main copy.json``."""
         return [
-            f"{path} is left out: no baseline can be called {path.stem!r}"
+            f"{path} is ignored: {path.stem!r} is not a valid baseline name"
             for path in sorted(self._paths())
             if not is_path_component(path.stem)
         ]
@@ -169,7 +169,7 @@ class Baselines:
         if len(names) > 1:
             raise UsageProblem(f"--baseline: there are several, name one: {', '.join(names)}")
         if not names and self.registry_error:
-            raise RegistryError(f"which baselines there are is not known: {self.registry_error}")
+            raise RegistryError(f"cannot list the baselines: {self.registry_error}")
         if not names:
             raise UsageProblem(
                 "--baseline: there is no baseline yet; make one: gpubench baseline set"
@@ -214,10 +214,10 @@ class Baselines:
     def unknown(self, name: str) -> str:
         """Error message for an unknown baseline, or for one that could not be looked up."""
         if self.registry_error:
-            return f"whether there is a baseline {name!r} is not known: {self.registry_error}"
+            return f"cannot tell whether baseline {name!r} exists: {self.registry_error}"
         names = self.names()
-        listing = f"there are: {', '.join(names)}" if names else "there is none yet"
-        return f"no baseline is called {name!r}{nearest(name, names)}; {listing}"
+        listing = f"existing: {', '.join(names)}" if names else "none exists yet"
+        return f"no baseline named {name!r}{nearest(name, names)}; {listing}"
 
     def typo_message(self, name: str) -> str:
         """Error message if `name` is probably a typo of another baseline; else empty.
@@ -234,9 +234,8 @@ class Baselines:
         if suggestion is None:
             return ""
         return (
-            f"no baseline is called {name!r} (did you mean {suggestion!r}?); if it is to be a new "
-            "one, "
-            f"make it first: gpubench baseline set {name} RUN"
+            f"no baseline named {name!r} (did you mean {suggestion!r}?); to create it: "
+            f"gpubench baseline set {name} RUN"
         )
 
     def set(
@@ -290,7 +289,9 @@ class Baselines:
             ResultsError: as :meth:`set`.
         """
         if not reason.strip():
-            raise UsageProblem("--reason: empty; allowed: a text that says why it is accepted")
+            raise UsageProblem(
+                "--reason: empty; allowed: a text that explains why the level is accepted"
+            )
 
         def change(old: Baseline | None, time: str) -> Baseline:
             current = self._require_existing(old, name)
@@ -423,7 +424,7 @@ class Baselines:
                 merged_baseline = baseline if file is None else merge(file, baseline).baseline
                 json_files.write_text(path, to_text(merged_baseline))
         except ResultsError as error:
-            self._note([f"{path} lacks what others changed: {error}"])
+            self._note([f"{path} does not yet contain others' changes: {error}"])
 
     def _is_behind(self, baseline: Baseline) -> bool:
         file = self._files.read(baseline.name)
@@ -457,7 +458,7 @@ class Baselines:
         try:
             return self._registry.documents(KIND)
         except RegistryError as error:
-            self._drop_registry(f"baselines of other machines are not seen: {error}")
+            self._drop_registry(f"baselines of other machines are unavailable: {error}")
             self.registry_error = str(error)
             return {}
 
@@ -472,8 +473,8 @@ class Baselines:
             )
         except RegistryError as error:
             self._drop_registry(
-                f"{self._files.path(baseline.name)} was written, but other machines do not see it "
-                f"until the registry can be reached again: {error}"
+                f"{self._files.path(baseline.name)} was written, but other machines will not "
+                f"see it until the registry is reachable again: {error}"
             )
             return unmerged
         return unmerged if copy is None else merge(baseline, from_copy(baseline.name, copy))

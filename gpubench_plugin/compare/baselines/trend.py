@@ -193,7 +193,7 @@ class ResultHistory:
     """
 
     def __init__(self, results_dir: Path, registry: Registry | None, note: str):
-        self.notes = [f"without the registry: {note}"] if note else []
+        self.notes = [f"registry unavailable: {note}"] if note else []
         self._results_dir = results_dir
         self._registry = registry
         self._runs: list[Run] | None = None
@@ -259,11 +259,11 @@ class ResultHistory:
             try:
                 yield StoredRun(directory).run()
             except GpubenchError as error:
-                self.notes.append(f"left out: {error}")
+                self.notes.append(f"skipped: {error}")
 
     def _drop_registry(self, error: RegistryError) -> None:
         self._registry = None
-        self.notes.append(f"without the registry: {error}")
+        self.notes.append(f"registry unavailable: {error}")
 
 
 def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...] | None:

@@ -69,7 +69,8 @@ class Collective(ABC):
         if self.part == 0:
             min_bytes = self.parts * _ALIGNMENT_BYTES
             raise Unsupported(
-                f"{self.name} of {size_bytes} bytes: {world_size} ranks need at least {min_bytes}"
+                f"{self.name} of {size_bytes} bytes: {world_size} ranks need at least "
+                f"{min_bytes} bytes"
             )
 
     @property
@@ -135,8 +136,8 @@ class Collective(ABC):
         max_value = min(_EXACT[self.dtype] // summed, _LONGEST_PERIOD)
         if max_value < 2:
             raise Unsupported(
-                f"{self.name}: sums over {self.world_size} ranks are not exact in {self.dtype}; "
-                "measure it in fp32, of which only the bytes matter"
+                f"{self.name}: sums over {self.world_size} ranks are not exact in "
+                f"{self.dtype}; measure it in fp32, since only the number of bytes matters"
             )
         return next(n for n in range(max_value, 1, -1) if all(n % k for k in range(2, n // 2 + 1)))
 

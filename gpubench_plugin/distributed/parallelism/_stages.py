@@ -54,7 +54,9 @@ class LocalStages(nn.Module):
         Raises:
             Unsupported: always.
         """
-        raise Unsupported("pipeline: ranks have stages to train; a forward pass alone is not run")
+        raise Unsupported(
+            "pipeline: ranks hold stages for training; a forward pass alone is not supported"
+        )
 
 
 def stages_of(cut: Stages, schedule: str, world: World, compile: Compile | None) -> LocalStages:
@@ -65,7 +67,9 @@ def stages_of(cut: Stages, schedule: str, world: World, compile: Compile | None)
     """
     parameter_ids = [{id(p) for p in stage.parameters()} for stage in cut.modules]
     if sum(map(len, parameter_ids)) > len(set().union(*parameter_ids)):
-        raise Unsupported("pipeline: two stages share a parameter, and each would train a copy")
+        raise Unsupported(
+            "pipeline: two stages share a parameter, so each would train its own copy"
+        )
     return LocalStages(cut, _numbers(schedule, world.rank, world.size), compile)
 
 

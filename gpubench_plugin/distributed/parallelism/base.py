@@ -45,7 +45,7 @@ def _reasons(module: nn.Module) -> Iterator[str]:
             name = type(layer).__name__.removeprefix("FSDP")
             yield f"{name} normalises by each rank's own batch"
         elif isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training and layer.p > 0:
-            yield f"{type(layer).__name__} draws on each rank on its own"
+            yield f"{type(layer).__name__} uses per-rank random numbers"
         elif layer.training and (reason := getattr(layer, "differs_per_rank", None)):
             yield str(reason)
 

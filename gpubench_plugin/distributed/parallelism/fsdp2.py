@@ -119,8 +119,8 @@ def _require_contiguous(module: nn.Module) -> None:
     for name, parameter in module.named_parameters():
         if not parameter.is_contiguous():
             raise Unsupported(
-                f"fsdp2: torch shards contiguous parameters only, and {name} is not; "
-                "set model.channels_last=false"
+                f"fsdp2: only contiguous parameters can be sharded, and {name} is not; set "
+                "model.channels_last=false"
             )
 
 
@@ -128,6 +128,6 @@ def _require_no_batch_norm(module: nn.Module, dtype: str) -> None:
     for name, layer in module.named_modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
             raise Unsupported(
-                f"distributed.fsdp_param_dtype={dtype}: {name} normalises over the batch, whose "
-                "statistics need fp32; leave the key out and choose the precision bf16 or amp"
+                f"distributed.fsdp_param_dtype={dtype}: {name} is a batch norm, whose "
+                "statistics need fp32; remove the key and use precision bf16 or amp"
             )

@@ -19,4 +19,4 @@ class NoParallelism(Parallelism):
         """Every rank updates its weights from its own batch."""
         if self.group.world.size == 1:
             return None
-        return "every rank trains a model of its own"
+        return "every rank trains its own model"

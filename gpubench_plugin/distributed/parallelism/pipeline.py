@@ -40,8 +40,9 @@ def microbatches(section: DistributedSection, *, stages: int, ranks: int, sample
         return next((n for n in allowed if n >= stages), allowed[-1])
     if number not in allowed:
         raise UsageProblem(
-            f"distributed.pipeline_microbatches={number} does not suit {schedule} with a batch of "
-            f"{samples} samples on {ranks} ranks; allowed: {', '.join(map(str, allowed))}"
+            f"distributed.pipeline_microbatches={number} is not supported by {schedule} with "
+            f"a batch of {samples} samples on {ranks} ranks; allowed: "
+            f"{', '.join(map(str, allowed))}"
         )
     return number
 
@@ -105,11 +106,11 @@ class PipelineParallel(Parallelism):
             Unsupported: nobody knows how to cut the workload's model into so many stages.
         """
         if self._workload is None:
-            raise Unsupported("pipeline: nobody said of which workload this model is")
+            raise Unsupported("pipeline: take() was not called with the model's workload")
         cut = self._workload.stages(module, self._stage_count)
         if cut is None:
             raise Unsupported(
-                f"pipeline: {self._workload.section.name} does not say how it is cut into stages; "
+                f"pipeline: {self._workload.section.name} does not define pipeline stages; "
                 "use distributed.parallelism=ddp or fsdp2"
             )
         return stages_of(cut, self.section.pipeline_schedule, self.group.world, self._compile)
@@ -119,7 +120,7 @@ class PipelineParallel(Parallelism):
         device = self.group.device
         if precision.scaler(device, init_scale=1.0, growth_interval=1) is not None:
             raise Unsupported(
-                "pipeline: a GradScaler would skip the steps of each rank by itself; use bf16"
+                "pipeline: a GradScaler would skip steps independently on each rank; use bf16"
             )
         return PipelinePasses(
             module,
@@ -140,18 +141,19 @@ class PipelineParallel(Parallelism):
 def _unsupported_reason(schedule: str, compile: str, training: TrainingSection) -> str | None:
     if training.accumulation_steps > 1:
         return (
-            f"training.accumulation_steps={training.accumulation_steps}: microbatches are what it "
-            "accumulates; set distributed.pipeline_microbatches and a larger batch"
+            f"training.accumulation_steps={training.accumulation_steps}: a pipeline "
+            "accumulates microbatches instead; set distributed.pipeline_microbatches and a "
+            "larger batch"
         )
     if training.gradient_clipping is not None:
         return (
-            f"training.gradient_clipping={training.gradient_clipping}: torch clips by the norm of "
-            "each rank's own stages; set null"
+            f"training.gradient_clipping={training.gradient_clipping}: torch would clip by "
+            "the norm of each rank's own stages; set null"
         )
     if compile in {"reduce-overhead", "max-autotune"}:
         return (
-            f"model.compile={compile}: CUDA graphs overwrite what a stage gave for one microbatch "
-            "when the next one comes; use default"
+            f"model.compile={compile}: CUDA graphs would overwrite a stage's output before it "
+            "is consumed; use default"
         )
     if compile != "none" and schedule == "ZBVZeroBubble":
         return f"{schedule}: torch cannot split the backward pass of a compiled stage; use none"

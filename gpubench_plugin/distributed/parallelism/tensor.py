@@ -74,8 +74,8 @@ class TensorParallel(Parallelism):
         plan = workload.tensor_plan(self.group.world.size)
         if plan is None:
             raise Unsupported(
-                f"tensor: there is no plan of how ranks share the layers of "
-                f"{workload.section.name}; use distributed.parallelism=ddp or fsdp2"
+                f"tensor: no tensor parallel plan for {workload.section.name}; use "
+                "distributed.parallelism=ddp or fsdp2"
             )
         self._plan = plan
 
@@ -91,7 +91,7 @@ class TensorParallel(Parallelism):
             Unsupported: :meth:`take` was not told of a workload, or its plan is of another model.
         """
         if self._plan is None:
-            raise Unsupported("tensor: nobody said of which workload this model is")
+            raise Unsupported("tensor: take() was not called with the model's workload")
         mesh = self.mesh
         _require_layers(module, self._plan)
         plan = {pattern: _STYLES[style]() for pattern, style in self._plan.items()}
@@ -112,8 +112,8 @@ def _require_layers(module: nn.Module, plan: Mapping[str, str]) -> None:
             raise invalid_choice(f"the tensor_plan's style of {pattern}", style, _STYLES)
         if not any(len(n) == len(parts) and all(map(fnmatchcase, n, parts)) for n in names):
             raise Unsupported(
-                f"tensor: the model has no layer {pattern}, which its plan names; "
-                "the library that it comes from is of a version that calls it something else"
+                f"tensor: the plan names the layer {pattern}, which the model does not have; "
+                "the installed library version may use another name"
             )
 
 

@@ -175,7 +175,7 @@ class GangController(InProcess):
             raise self._unstartable[case.world_size]
         gang = self._gang
         if gang is not None and gang.size == case.world_size and (why := self._unfit(gang, case)):
-            self._say(f"{why}; another gang of {gang.size} was started")
+            self._say(f"{why}; started a new gang of {gang.size}")
             self.close()
         elif gang is not None and gang.size != case.world_size:
             self.close()
@@ -186,9 +186,9 @@ class GangController(InProcess):
     def _unfit(self, gang: Gang, case: Case) -> str:
         """Why the gang cannot run another benchmark; empty if it can."""
         if lost := gang.lost_ranks():
-            return f"between two benchmarks {lost}"
+            return f"between two benchmarks, {lost}"
         if gang.size > 1 and not gang.is_healthy(case.configuration.distributed.failure_grace_s):
-            return f"{self._last} left the ranks' process group in disorder"
+            return f"{self._last} left the process group in an unusable state"
         return ""
 
     def _started(self, case: Case) -> Gang:
@@ -198,7 +198,7 @@ class GangController(InProcess):
         except GangError as error:
             if not error.was_killed:
                 raise
-            self._say(f"{error}; another gang of {case.world_size} was started")
+            self._say(f"{error}; started a new gang of {case.world_size}")
         return self._start(case)
 
     def _start(self, case: Case) -> Gang:
@@ -223,8 +223,8 @@ class GangController(InProcess):
         if len({told["digest"] for told in gang.collected.values()}) > 1:
             said = ", ".join(f"rank {rank} {count}" for rank, count in counts.items())
             self._say(
-                f"the ranks of the gang of {gang.size} collected different benchmarks: {said}; "
-                "those that not every rank collected are mismatched_ranks"
+                f"the ranks of the gang of {gang.size} collected different benchmarks: "
+                f"{said}; those not collected by every rank are mismatched_ranks"
             )
 
     def _say(self, text: str) -> None:

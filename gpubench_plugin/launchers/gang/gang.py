@@ -97,7 +97,7 @@ class Gang:
             self.collected = self._gather_collections(clock, join_deadline)
         except OSError as error:
             self.kill()
-            raise GangError(f"the gang of {size} could not be started: {error}") from error
+            raise GangError(f"could not start the gang of {size}: {error}") from error
         except BaseException:
             self.kill()
             raise
@@ -167,7 +167,7 @@ class Gang:
             if message is None:
                 break
             if message.get("number") != self._numbers:  # not what was asked, or not by the rank
-                return self._give_up(outcomes, "answered out of turn")
+                return self._give_up(outcomes, "answered out of order")
             outcomes[rank] = outcome = self._outcome(rank, message)
             if len(outcomes) == self.size:
                 return [outcomes[rank] for rank in range(self.size)]
@@ -249,7 +249,7 @@ class Gang:
     def _join_error(self, joined: Collection[int], limit_text: str) -> GangError:
         """GangError about the ranks that did not join, with their stacks."""
         missing = set(range(self.size)).difference(joined)
-        message = f"{ranks_text(missing)} did not come to the gang of {self.size} {limit_text}"
+        message = f"{ranks_text(missing)} did not join the gang of {self.size} {limit_text}"
         living = self._launcher.running_pids
         stacks_by_rank = stacks.request(
             living, {rank: self._join_info.stack(rank) for rank in living}
@@ -259,7 +259,7 @@ class Gang:
     def _check_alive(self) -> None:
         for rank in range(self.size):
             if end := self._exit_text(rank):
-                message = f"rank {rank} {end} while the gang of {self.size} started"
+                message = f"rank {rank} {end} while the gang of {self.size} was starting"
                 by_itself = self._launcher.has_exited(rank)
                 raise GangError(message, self._output(rank), killed=not by_itself)
 
@@ -333,7 +333,7 @@ class Gang:
         connection = self._links.get(rank)
         if connection is None or connection.is_open:
             return self._launcher.exit_text(rank)
-        return self._launcher.exit_text(rank, _EXIT_S) or "left its controller"
+        return self._launcher.exit_text(rank, _EXIT_S) or "disconnected from the controller"
 
     def _collect_deaths(self) -> None:
         """Collect further deaths caused by the first."""

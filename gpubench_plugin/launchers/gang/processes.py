@@ -189,12 +189,12 @@ def _backend_variables(invitation: JoinInfo) -> dict[str, str]:
 def exit_code_text(code: int) -> str:
     """Describe an exit code; negative numbers are signals."""
     if code >= 0:
-        return f"exited with {code}"
+        return f"exited with code {code}"
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    hint = " (perhaps by the kernel, out of memory)" if name == "SIGKILL" else ""
+    hint = "(possibly the out-of-memory killer)" if name == "SIGKILL" else ""
     return f"was killed by {name}{hint}"
 
 

@@ -47,7 +47,7 @@ class Follower(RankRole):
         try:
             return super().wait_for_ranks(item, number, timeout_s)
         except RuntimeError:
-            return self.handle_missing_ranks(item, number, "is gone, and with it the store")
+            return self.handle_missing_ranks(item, number, "has exited, and the store with it")
 
     def handle_missing_ranks(
         self, item: pytest.Item, number: int, cause: str

@@ -93,10 +93,10 @@ def alert_root(folder: Path) -> None:
 def exit_text(status: int | None) -> str:
     """Describe how a process ended, from its wait status if known."""
     if status is None:
-        return "ended (torchrun's own report says how)"
+        return "ended (see torchrun's own report)"
     with suppress(ValueError):
         return exit_code_text(os.waitstatus_to_exitcode(status))
-    return f"ended with the wait status {status}"
+    return f"ended with wait status {status}"
 
 
 def _alert_pipe(folder: Path) -> Path:

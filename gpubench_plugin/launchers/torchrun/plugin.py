@@ -62,10 +62,10 @@ def message(reports: Sequence[Json]) -> str:
     parts = [f"the ranks collected different benchmarks: {counts}"]
     for rank in shown_ranks:
         report = reports[rank]
-        parts += [f"only rank {rank} has {report['has']}"] if report["has"] else []
-        parts += [f"rank {rank} lacks {report['lacks']}"] if report["lacks"] else []
+        parts += [f"only rank {rank} collected {report['has']}"] if report["has"] else []
+        parts += [f"rank {rank} did not collect {report['lacks']}"] if report["lacks"] else []
         if not (report["has"] or report["lacks"]):
-            parts.append(f"rank {rank} has them in another order")
+            parts.append(f"rank {rank} collected them in another order")
     if len(differing_ranks) > len(shown_ranks):
         parts.append(f"and {len(differing_ranks) - len(shown_ranks)} more ranks differ")
     return "; ".join(parts)
@@ -248,8 +248,9 @@ class TorchrunRank(RunsBenchmarks):
         self._member.finish()
         absent = assembly.missing_ranks(0)
         message = (
-            f"{ranks_text(absent)} of {world.size} did not come within {patience_s:g} s "
-            "(gpubench_timeout_s): did it collect benchmarks? All ranks must select the same"
+            f"{ranks_text(absent)} of {world.size} did not join within {patience_s:g} s "
+            "(gpubench_timeout_s): were benchmarks collected there? All ranks must select "
+            "the same tests"
         )
         first = min(set(range(world.size)).difference(absent))
         if world.rank == first:  # rank zero, which says such things, may not be there
@@ -285,7 +286,8 @@ def _refuse_restart(environment: Mapping[str, str]) -> None:
     count = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     if count != "0":
         raise UsageProblem(
-            f"TORCHELASTIC_RESTART_COUNT={count}: torchrun has started the ranks again, and a "
-            "benchmark cannot go on from there; start torchrun with --max-restarts=0, or run "
-            "pytest --world-size=<ranks> without torchrun, which replaces ranks itself"
+            f"TORCHELASTIC_RESTART_COUNT={count}: torchrun restarted the ranks, and a "
+            "benchmark cannot resume from there; start torchrun with --max-restarts=0, or "
+            "run pytest --world-size=<ranks> without torchrun, which replaces failed ranks "
+            "itself"
         )

@@ -76,7 +76,7 @@ class RankRole(ABC):
         if departed_ranks := assembly.departed_text():
             self._session.shouldfail = departed_ranks
             return []
-        message = f"did not come to it within {timeout_s:g} s (measure.timeout_s)"
+        message = f"did not reach it within {timeout_s:g} s (measure.timeout_s)"
         return self.handle_missing_ranks(item, number, message)
 
     def announce_departure(self, cause: str) -> None:
@@ -95,7 +95,7 @@ class RankRole(ABC):
     def assembly(self) -> OutcomeExchange:
         """The connection to the other ranks."""
         if self._assembly is None:
-            raise RuntimeError("the ranks have not met")
+            raise RuntimeError("the ranks are not connected")
         return self._assembly
 
     def announce_exit(self, error: BaseException) -> None:
@@ -129,9 +129,9 @@ def has_agent() -> bool:
 def session_end_message(item: pytest.Item, reason: str, size: int) -> str:
     """Message that the session ends with `item`, and how to avoid that."""
     return (
-        f"{item.name}: {reason}; ranks that torchrun started cannot be replaced, so the session "
-        f"ends. With pytest --world-size={size}, without torchrun, pytest starts the ranks "
-        "itself, replaces them and goes on"
+        f"{item.name}: {reason}; ranks started by torchrun cannot be replaced, so the session "
+        f"ends. With pytest --world-size={size} (without torchrun) pytest starts the ranks, "
+        "replaces them and continues"
     )
 
 

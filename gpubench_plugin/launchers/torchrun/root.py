@@ -127,7 +127,10 @@ class RootRank(RankRole):
                 message = self.assembly.departed_text() or message
             self._end(message, pytest.ExitCode.TESTS_FAILED)
         elif self._peers is None:
-            message = "torchrun ended this rank before all had met; another rank's message says why"
+            message = (
+                "torchrun stopped this rank before all ranks had connected; see the message of "
+                "another rank"
+            )
             self._end(message, pytest.ExitCode.TESTS_FAILED)
         else:
             assert notice.signal is not None

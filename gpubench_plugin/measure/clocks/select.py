@@ -26,7 +26,7 @@ def clock_for(device: torch.device, section: MeasureSection) -> Clock:
             that there is no clock for.
     """
     if section.timing == "kernel" and device.type != "cuda":
-        raise Unsupported(f"measure.timing: kernel needs a CUDA device, not {device.type!r}")
+        raise Unsupported(f"measure.timing=kernel requires a CUDA device, not {device.type!r}")
     match device.type:
         case "cpu":
             return CpuClock(one_thread=torch.get_num_threads() == 1)
@@ -40,4 +40,4 @@ def clock_for(device: torch.device, section: MeasureSection) -> Clock:
             wait = partial(torch.xpu.synchronize, device)
             return SynchronisedClock(wait, timer="xpu_synchronised")
         case other:
-            raise Unsupported(f"no clock for a device of type {other!r}")
+            raise Unsupported(f"no clock for device type {other!r}")

@@ -103,7 +103,7 @@ _ROOM = 10
 
 UNKNOWN = _device(
     "",
-    "ten times the highest figure of the devices that we know",
+    "ten times the highest known figure",
     memory=_ROOM * max(device.memory for device in DEVICES),
     link=_ROOM * max(device.link for device in DEVICES),
     any=_ROOM * max(max(device.tflops.values()) for device in DEVICES),

@@ -78,7 +78,7 @@ def check_values(metrics: Mapping[str, Metric], observation: Observation) -> Non
         if not math.isfinite(metric.value):
             raise MeasurementError(f"{metric.name} is {metric.value} {metric.unit}")
         if metric.unit.endswith("/s") and metric.value <= 0:
-            reason = "the work of a call is not above zero"
+            reason = "the work of a call is not positive"
             raise MeasurementError(f"{metric.name} is {metric.value} {metric.unit}: {reason}")
     if "mfu" in metrics and metrics["mfu"].value > 1:
         raise _above_peak(metrics["mfu"].value, observation)
@@ -86,8 +86,9 @@ def check_values(metrics: Mapping[str, Metric], observation: Observation) -> Non
         if rate > most:
             stated = "FLOPs" if unit == "FLOP/s" else "bytes"
             raise MeasurementError(
-                f"{rate:.4g} {unit} per device, but {observation.device_name} does no more than "
-                f"{most:.4g} ({why}); the {stated} of a call or the clock are wrong"
+                f"{rate:.4g} {unit} per device exceeds the maximum of "
+                f"{observation.device_name}, {most:.4g} ({why}); the {stated} of a call or "
+                "the clock are wrong"
             )
 
 
@@ -121,13 +122,15 @@ def _rate_limits(
 
 def _check_times(label: str, times_s: Sequence[float]) -> None:
     if not times_s:
-        raise MeasurementError(f"there is no {label}: nothing was timed")
+        raise MeasurementError(f"no {label}: nothing was timed")
     # A sum is finite only if every part is, and it takes no step of Python per part.
     if min(times_s) > 0 and math.isfinite(sum(times_s)):
         return
     at = next(i for i, time_s in enumerate(times_s) if not 0 < time_s < math.inf)
     count = f"{at + 1} of {len(times_s)}"
-    raise MeasurementError(f"{label}, {count}, is {times_s[at]} s; a time is finite and above zero")
+    raise MeasurementError(
+        f"{label}, {count}, is {times_s[at]} s; a time must be finite and positive"
+    )
 
 
 def _above_peak(mfu: float, observation: Observation) -> MeasurementError:
@@ -137,10 +140,9 @@ def _above_peak(mfu: float, observation: Observation) -> MeasurementError:
     )
     peak_text = f"{peak.flops_per_s / 1e12:g} TFLOP/s ({peak.source})" if peak else "unknown"
     return MeasurementError(
-        f"MFU is {mfu:.0%}: {rate / 1e12:.4g} TFLOP/s per device, while the dense "
-        f"{observation.precision} "
-        f"peak of {observation.device_name} is {peak_text}; the FLOPs of a call or the clock are "
-        "wrong"
+        f"MFU is {mfu:.0%}: {rate / 1e12:.4g} TFLOP/s per device, but the dense "
+        f"{observation.precision} peak of {observation.device_name} is {peak_text}; the FLOPs "
+        "of a call or the clock are wrong"
     )
 
 

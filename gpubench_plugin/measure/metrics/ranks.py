@@ -13,10 +13,10 @@ from gpubench_plugin.records import Metric, Observation
 
 @metrics(
     "pipelines of 2 ranks or more",
-    one_process_s="Time of one process for what the pipeline does, measured beside it",
+    one_process_s="Time of one process for the same work, measured alternately",
     speed_up="That time over the pipeline's median",
-    ideal_speed_up="The speed-up where sending takes no time: M·w/(M + w - 1)",
-    pipeline_efficiency="The speed-up over the ideal one",
+    ideal_speed_up="Ideal speed-up with free communication: M·w/(M + w - 1)",
+    pipeline_efficiency="Speed-up over the ideal speed-up",
 )
 def pipeline(observation: Observation) -> Iterator[Metric]:
     """Speed-up over one process, and the ideal one given pipeline fill.
@@ -58,7 +58,7 @@ def algbw(observation: Observation) -> Iterator[Metric]:
 
 @metrics(
     "collectives",
-    **meanings(busbw_bytes_per_s="The same times the factor of the collective and the ranks"),
+    **meanings(busbw_bytes_per_s="Algorithm bandwidth times the bus factor"),
 )
 def busbw(observation: Observation) -> Iterator[Metric]:
     """Bus bandwidth: algorithm bandwidth times a factor of the collective and the ranks.
@@ -72,7 +72,7 @@ def busbw(observation: Observation) -> Iterator[Metric]:
         yield from rate("busbw_bytes_per_s", on_bus, "bytes/s", observation)
 
 
-@metrics("2 ranks or more", rank_skew_s="Slowest rank's median less the fastest rank's")
+@metrics("2 ranks or more", rank_skew_s="Median of the slowest rank minus that of the fastest")
 def rank_skew(observation: Observation) -> Iterator[Metric]:
     """Range of the ranks' median rounds, for several ranks."""
     if len(observation.ranks) > 1:
@@ -82,8 +82,8 @@ def rank_skew(observation: Observation) -> Iterator[Metric]:
 
 
 @metrics(
-    "benchmarks of the fixture exposed_communication",
-    exposed_communication_s="What the exchange of gradients adds to the median step",
+    "benchmarks using the fixture exposed_communication",
+    exposed_communication_s="Time that gradient exchange adds to the median step",
 )
 def exposed_communication(observation: Observation) -> Iterator[Metric]:
     """The difference of the slowest ranks' medians of steps with and without the exchange.
@@ -98,10 +98,10 @@ def exposed_communication(observation: Observation) -> Iterator[Metric]:
 
 @metrics(
     "mixture-of-experts layers",
-    expert_load="Rows that the busiest rank computes, over those of an even share",
-    expert_capacity="Visits of a rank's tokens that an expert takes at most",
-    dropped_fraction="Visits dropped because an expert was full, on the rank with most",
-    expert_cache_hit_fraction="Uses of an expert that was on the device already",
+    expert_load="Rows computed by the busiest rank, relative to an even share",
+    expert_capacity="Maximum token visits per expert and rank",
+    dropped_fraction="Token visits dropped at full experts, on the rank with most",
+    expert_cache_hit_fraction="Expert uses served from the device cache",
 )
 def expert_load(observation: Observation) -> Iterator[Metric]:
     """Maximum over ranks of each: busiest rank's load, visits dropped."""
@@ -116,8 +116,8 @@ _PREFIX, _SUFFIX = "phase_", "_s"
 
 @metrics(
     "mixture-of-experts layers",
-    phase_experts_s="Forward time of a phase, here experts; each has its phase_<name>_s",
-    phase_experts_share="That over the sum of all phases; each has its phase_<name>_share",
+    phase_experts_s="Forward time of a phase, here experts; one metric phase_<name>_s each",
+    phase_experts_share="Share of the phase in all phases; one metric phase_<name>_share each",
 )
 def phases(observation: Observation) -> Iterator[Metric]:
     """Time of each phase of a forward pass, and its share.
@@ -139,8 +139,8 @@ def phases(observation: Observation) -> Iterator[Metric]:
 
 @metrics(
     "cpu, cuda, xpu",
-    peak_memory_bytes="Most memory tensors held at once, on the rank that held most",
-    process_peak_memory_bytes="CPU: largest resident size of a process, all included",
+    peak_memory_bytes="Peak memory of tensors, on the rank with the highest peak",
+    process_peak_memory_bytes="CPU: peak resident size of a process",
 )
 def peak_memory(observation: Observation) -> Iterator[Metric]:
     """Peak memory of tensors on any rank, and of a process."""

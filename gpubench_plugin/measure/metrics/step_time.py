@@ -19,12 +19,12 @@ _QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
     step_time_s="Median of the rounds",
     step_time_ci_low_s="Lower end of that median's confidence interval",
     step_time_ci_high_s="Upper end of the same interval",
-    effective_rounds="Independent rounds that would tell as much as these",
+    effective_rounds="Effective number of independent rounds",
     step_time_mean_s="Mean of the durations",
     step_time_min_s="Shortest duration",
     step_time_max_s="Longest duration",
-    step_time_p95_s="95th percentile of 20 durations or more",
-    step_time_p99_s="99th percentile of 100 durations or more",
+    step_time_p95_s="95th percentile, given at least 20 durations",
+    step_time_p99_s="99th percentile, given at least 100 durations",
 )
 def step_time(observation: Observation) -> Iterator[Metric]:
     """Median round with confidence interval, and statistics of all durations.
@@ -81,16 +81,16 @@ def _seconds(name: str, value: float) -> Metric:
     return Metric(name=name, value=float(value), unit="s", better="lower")
 
 
-@metrics(rounds="Whole rounds that were timed")
+@metrics(rounds="Complete rounds timed")
 def rounds(observation: Observation) -> Iterator[Metric]:
     """Number of rounds behind the median and its interval."""
     yield Metric(name="rounds", value=float(observation.samples.rounds), unit="count")
 
 
 @metrics(
-    "everywhere but adopted tests",
-    warmup_s="Time of the calls between the first and the first timed one",
-    warmup_iterations="Number of those calls",
+    "everywhere except adopted tests",
+    warmup_s="Time between the first call and the first timed call",
+    warmup_iterations="Number of these calls",
 )
 def warmup(observation: Observation) -> Iterator[Metric]:
     """The calls between the first step and the first timed one, where they were observed."""
@@ -101,7 +101,7 @@ def warmup(observation: Observation) -> Iterator[Metric]:
         yield Metric(name="warmup_iterations", value=calls, unit="count")
 
 
-@metrics("where the first call was seen", first_step_s="The very first call")
+@metrics("if the first call was observed", first_step_s="First call")
 def first_step(observation: Observation) -> Iterator[Metric]:
     """First call of the step, before the warm-up."""
     value = observation.samples.first_step_s
@@ -110,7 +110,7 @@ def first_step(observation: Observation) -> Iterator[Metric]:
 
 
 @metrics(
-    "inference of denoising networks",
+    "inference of denoising models",
     **meanings(iterations_per_s="Denoising steps over the length of all blocks"),
 )
 def iterations(observation: Observation) -> Iterator[Metric]:

@@ -13,7 +13,7 @@ from gpubench_plugin.records import Metric, Observation
 
 
 @metrics(
-    "where the benchmark states its work",
+    "if the benchmark states its work",
     **meanings(
         samples_per_s="Samples over the length of all blocks",
         tokens_per_s="Tokens over the length of all blocks",
@@ -33,7 +33,7 @@ def throughput(observation: Observation) -> Iterator[Metric]:
 
 
 @metrics(
-    "where operations are counted or stated",
+    "if operations are counted or stated",
     tflops="Counted operations per second and device",
 )
 def tflops(observation: Observation) -> Iterator[Metric]:
@@ -44,8 +44,8 @@ def tflops(observation: Observation) -> Iterator[Metric]:
 
 
 @metrics(
-    "devices whose peak is known",
-    mfu="Share of the device's dense peak that counted operations reach",
+    "devices with a known peak",
+    mfu="Share of the device's dense peak reached",
 )
 def mfu(observation: Observation) -> Iterator[Metric]:
     """Share of the device's dense peak reached by the counted operations.
@@ -64,8 +64,8 @@ def mfu(observation: Observation) -> Iterator[Metric]:
 
 
 @metrics(
-    "generation of text",
-    ttft_s="Time to first token: median call that takes in prompts",
+    "text generation",
+    ttft_s="Time to first token: median prefill call",
     tpot_s="Time per output token of a row: median call over its tokens",
 )
 def token_latency(observation: Observation) -> Iterator[Metric]:

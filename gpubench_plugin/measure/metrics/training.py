@@ -11,11 +11,11 @@ from gpubench_plugin.records import Metric, Observation
 
 @metrics(
     "convergence; after training with training.evaluate",
-    time_to_target_s="Median training from the start to the target",
+    time_to_target_s="Median training time from start to target",
     steps_to_target="Optimizer steps of that training",
-    epochs_to_target="The same in passes over the data",
-    test_loss="Mean loss on held-out samples after training",
-    test_accuracy="Share of held-out samples in the right class then",
+    epochs_to_target="The same number in epochs",
+    test_loss="Mean held-out loss after training",
+    test_accuracy="Held-out accuracy after training",
     parity_error="Relative difference of that loss from fp32's",
 )
 def convergence(observation: Observation) -> Iterator[Metric]:
@@ -36,7 +36,7 @@ def convergence(observation: Observation) -> Iterator[Metric]:
 @metrics(
     "training",
     loss_first="Loss at the first step of the untimed check",
-    loss_last="Loss at its last step",
+    loss_last="Loss at the last step of the check",
 )
 def loss(observation: Observation) -> Iterator[Metric]:
     """Loss at the first and last step of the check, on one batch."""
@@ -44,7 +44,7 @@ def loss(observation: Observation) -> Iterator[Metric]:
     yield from fact(observation, "loss_last", "1", "lower")
 
 
-@metrics("training", skipped_steps="Timed steps that the gradient scaler skipped")
+@metrics("training", skipped_steps="Timed steps skipped by the gradient scaler")
 def skipped_steps(observation: Observation) -> Iterator[Metric]:
     """Timed steps skipped by the gradient scaler because of non-finite gradients."""
     yield from fact(observation, "skipped_steps", "count", "lower")
@@ -52,7 +52,7 @@ def skipped_steps(observation: Observation) -> Iterator[Metric]:
 
 @metrics(
     "training and inference",
-    data_wait_fraction="Share of the time in which the host waited for a batch",
+    data_wait_fraction="Share of time the host waited for a batch",
 )
 def data_wait(observation: Observation) -> Iterator[Metric]:
     """The share of the timed blocks that the host spent waiting for the next batch."""
@@ -63,8 +63,8 @@ def data_wait(observation: Observation) -> Iterator[Metric]:
 
 @metrics(
     "training with measure.check",
-    loss_error="Largest relative error of the first losses against plain fp32",
-    gradient_norm_error="The same of the gradients' global norms",
+    loss_error="Largest relative error of the first losses against fp32",
+    gradient_norm_error="The same for the global gradient norms",
 )
 def reference_error(observation: Observation) -> Iterator[Metric]:
     """Largest relative errors of losses and gradient norms.
@@ -76,7 +76,7 @@ def reference_error(observation: Observation) -> Iterator[Metric]:
     yield from fact(observation, "gradient_norm_error", "1")
 
 
-@metrics("compiled models", compile_time_s="First call less a steady one")
+@metrics("compiled models", compile_time_s="First call minus a steady one")
 def compile_time(observation: Observation) -> Iterator[Metric]:
     """Extra time of the first step of a compiled model over a steady one.
 

@@ -82,7 +82,7 @@ def _resident_peak(status: Path) -> int:
     for line in status.read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    message = f"{status} does not state VmHWM"
+    message = f"{status} does not contain VmHWM"
     raise ValueError(message)
 
 

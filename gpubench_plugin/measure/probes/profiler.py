@@ -72,7 +72,7 @@ def _write(profiler: torch_profile, path: Path) -> None:
             _export(profiler, temporary)
             temporary.replace(path)
     except (OSError, RuntimeError) as error:
-        raise ResultsError(f"the profile could not be written to {path}: {error}") from error
+        raise ResultsError(f"cannot write the profile to {path}: {error}") from error
 
 
 def _export(profiler: torch_profile, path: Path) -> None:

@@ -67,7 +67,7 @@ def _compare(report: Report, states: Mapping[str, str], results_dir: Path) -> No
             f"{_runs(changed_ids)} changed since stored; 'gpubench db ingest' stores them"
         )
     if report.written:
-        report.notes.append(f"{report.written} being written just now")
+        report.notes.append(f"{report.written} still being written")
 
 
 def _add_elsewhere(
@@ -83,11 +83,11 @@ def _damage(connection: Connection) -> Iterator[str]:
     if connection.dialect.name == "sqlite":
         damage = connection.execute(text("PRAGMA integrity_check(5)")).scalars().all()
         if damage != ["ok"]:
-            yield f"damaged, 'gpubench db rebuild' makes it anew: {'; '.join(map(str, damage))}"
+            yield f"damaged; 'gpubench db rebuild' recreates it: {'; '.join(map(str, damage))}"
     for description, query in _orphans():
         count = connection.execute(query).scalar_one()
         if count:
-            yield f"{count} {description}; 'gpubench db rebuild' makes it anew"
+            yield f"{count} {description}; 'gpubench db rebuild' recreates it"
 
 
 def _orphans() -> Iterator[tuple[str, Select[Any]]]:

@@ -81,22 +81,23 @@ class FileLock:
                 return
             if time.monotonic() > end:
                 raise RegistryError(
-                    f"the registry {location.shown_name}: another process has it open, waited "
-                    f"{timeout_s:g} s"
+                    f"registry {location.shown_name}: another process has it open (waited "
+                    f"{timeout_s:g} s)"
                 )
             time.sleep(_POLL_S)
 
 
-REBUILD: Final = "it is damaged; 'gpubench db rebuild' makes it anew"
+REBUILD: Final = "it is damaged; 'gpubench db rebuild' recreates it"
 
 _OTHER_FILE: Final = "file is not a database"
 _ELSEWHERE: Final = (
-    "it is no SQLite file; if it was a registry, move it away: 'gpubench db rebuild' makes it anew"
+    "it is not an SQLite file; if it was a registry, move it away: 'gpubench db rebuild' "
+    "recreates it"
 )
 
 _HINTS: Final = {
     "database is locked": "another process is writing it",
-    "statement timeout": "it did not answer in time",
+    "statement timeout": "it did not respond in time",
     "lock timeout": "another process is writing it",
     _OTHER_FILE: REBUILD,
     "malformed": REBUILD,
@@ -106,7 +107,7 @@ _HINTS: Final = {
     "disk is full": "the disk is full",
     "disk i/o error": "the disk is full or broken",
     "readonly database": "it is read-only",
-    "unable to open database file": "its folder is missing or cannot be written",
+    "unable to open database file": "its folder is missing or not writable",
 }
 
 
@@ -165,15 +166,15 @@ class Database:
         if location.file is None:
             return cls(location, _postgresql(location, timeout_s), None, timeout_s)
         if location.file.exists() and not location.file.is_file():
-            description = "a folder" if location.file.is_dir() else "no ordinary file"
+            description = "a folder" if location.file.is_dir() else "not a regular file"
             raise RegistryError(
-                f"the registry {location.file} is {description}; it should be a file: remove it, "
-                "or name "
-                "another one with --registry"
+                f"the registry {location.file} is {description} instead of a file: remove it, "
+                "or choose another one with --registry"
             )
         if not create and not location.file.exists():
             raise RegistryError(
-                f"there is no registry {location.file}; 'gpubench db ingest' makes it from the runs"
+                f"the registry {location.file} does not exist; 'gpubench db ingest' creates "
+                "it from the runs"
             )
         lock = FileLock(location.file.with_name(f"{location.file.name}.lock"))
         lock.acquire_shared(timeout_s, location)
@@ -266,7 +267,7 @@ def _postgresql(location: Location, timeout_s: float) -> Engine:
     try:
         url = make_url(location.url)
     except ArgumentError:
-        raise UsageProblem(f"--registry: {location.shown_name!r} cannot be read as a URL") from None
+        raise UsageProblem(f"--registry: {location.shown_name!r} is not a valid URL") from None
     try:
         with readable_errors(location):
             arguments = _keepalive_args(timeout_s, url)

@@ -45,7 +45,7 @@ def merge(
         with writing() as connection:
             if _swap(connection, kind, name, old_text, text, change_time):
                 return old_text
-    raise RegistryError(f"the {kind} {name!r} was changed by others {ATTEMPTS} times meanwhile")
+    raise RegistryError(f"the {kind} {name!r} was changed concurrently {ATTEMPTS} times")
 
 
 def _swap(

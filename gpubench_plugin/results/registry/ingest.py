@@ -145,7 +145,7 @@ def store(connection: Connection, run_id: str, contents: RunContents) -> bool:
         return False
     if started not in {None, clean(contents.run.started)}:
         raise ResultsError(
-            f"another run with the id {run_id} is stored, which began {started}; this one began "
+            f"a different run with id {run_id} is stored, started {started}; this one started "
             f"{contents.run.started}"
         )
     forget(connection, run_id)

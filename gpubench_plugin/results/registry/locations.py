@@ -73,12 +73,12 @@ def location(url: str, results_dir: Path, *, cwd: Path | None = None) -> Locatio
         RegistryError: it is ``none``.
     """
     if url == NONE:
-        raise RegistryError("there is no registry: it was switched off with --registry=none")
+        raise RegistryError("the registry is disabled (--registry=none)")
     if not url:
         return _sqlite((results_dir / FILE).absolute())
     scheme, separator, remainder = url.partition("://")
     if not separator or scheme not in _SCHEMES:
-        raise _unusable(url, f"no database of that kind{nearest(scheme, _SCHEMES)}")
+        raise _unusable(url, f"unsupported database{nearest(scheme, _SCHEMES)}")
     if _SCHEMES[scheme] == "sqlite":
         return _sqlite_file(url, remainder, cwd or Path.cwd())
     return _postgresql(url, remainder)
@@ -99,9 +99,9 @@ def absolute_url(url: str, *, cwd: Path) -> str:
 def _sqlite_file(url: str, path_text: str, cwd: Path) -> Location:
     path = path_text.removeprefix("/")
     if not path_text.startswith("/") or not path or path == ":memory:":
-        raise _unusable(url, "it names no file")
+        raise _unusable(url, "no file name")
     if "\0" in path or "?" in path:
-        raise _unusable(url, "a file's name only; it takes no parameters")
+        raise _unusable(url, "only a file name is allowed, without parameters")
     return _sqlite(cwd / path)
 
 
@@ -111,14 +111,14 @@ def _sqlite(file: Path) -> Location:
 
 def _postgresql(url: str, remainder: str) -> Location:
     if remainder.count("@") > 1:
-        raise _unusable(url, "an @ in a user's name, a password or a parameter: write %40")
+        raise _unusable(url, "an @ in a user name, password or parameter must be written as %40")
     try:
         parts = urlsplit(f"postgresql://{remainder}")
         port, password = parts.port, parts.password or ""
     except ValueError:  # whose message may hold a part of the password
-        raise _unusable(url, "its host or port cannot be read") from None
+        raise _unusable(url, "invalid host or port") from None
     if port == 0 or not parts.path.strip("/"):
-        raise _unusable(url, "it names no database" if port != 0 else "its port is 0")
+        raise _unusable(url, "no database name" if port != 0 else "port 0 is invalid")
     secrets = {password, unquote(password)} - {""}
     return Location(
         kind="postgresql",

@@ -130,7 +130,7 @@ def _back_up_damaged(file: Path, damage: str) -> list[str]:
     for end in ("", "-wal"):
         with suppress(FileNotFoundError):
             _link(file.with_name(f"{file.name}{end}"), backup.with_name(f"{backup.name}{end}"))
-    return [f"the old file was damaged ({damage}); it is kept as {backup}"]
+    return [f"the old file was damaged ({damage}) and is kept as {backup}"]
 
 
 def _link(file: Path, name: Path) -> None:
@@ -224,8 +224,8 @@ def _damaged(url: Location, damage: str) -> _PreviousContents:
         head = file.read(len(_SQLITE))
     if head and head != _SQLITE and url.file.name != FILE:
         raise RegistryError(
-            f"the registry {url.shown_name} is no SQLite file, and is left alone: move it away, or "
-            "name another one with --registry"
+            f"the registry {url.shown_name} is not an SQLite file and is left unchanged: move "
+            "it away, or choose another one with --registry"
         )
     return _PreviousContents(damage=_short(damage))
 
@@ -240,8 +240,7 @@ def _refuse_missing(
     lost_runs = sorted(previous.runs - {directory.run_id for directory in runs_in(results_dir)})
     if lost_runs and not drop_missing:
         raise RegistryError(
-            f"the registry {url.shown_name} holds {len(lost_runs)} runs whose directories are not "
-            "in "
-            f"{results_dir} ({', '.join(lost_runs[:3])}); they would be lost: 'gpubench db rebuild "
-            "--drop-missing' does that"
+            f"the registry {url.shown_name} contains {len(lost_runs)} runs whose directories "
+            f"are not in {results_dir} ({', '.join(lost_runs[:3])}); a rebuild would lose "
+            "them: 'gpubench db rebuild --drop-missing' does so anyway"
         )

@@ -166,7 +166,7 @@ class Metrics(Mapping[str, Metric]):
         try:
             unit, better = self._units[name]
             if better not in _BETTER:
-                raise ValueError(f"{better!r:.40} is no direction")
+                raise ValueError(f"{better!r:.40} is not a direction")
             return Metric(name=name, value=float(value), unit=stored_text(unit), better=better)
         except MALFORMED as error:
             raise RegistryError(f"the registry: {name}: {error!r:.200}; {REBUILD}") from error
@@ -187,14 +187,14 @@ class Metrics(Mapping[str, Metric]):
 def stored_text(value: object) -> str:
     """`value` as text; raises TypeError otherwise."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"{value!r:.40} is not text")
     return value
 
 
 def mapping(value: object) -> dict[str, Any]:
     """`value` as a JSON object; raises TypeError otherwise."""
     if not isinstance(value, dict):
-        raise TypeError(f"{value!r:.40} is no object")
+        raise TypeError(f"{value!r:.40} is not an object")
     return value
 
 

@@ -102,7 +102,7 @@ def _version(connection: Connection) -> str:
     """Contents of the version table; raises ValueError if invalid."""
     stored_version = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
     if not isinstance(stored_version, str) or not stored_version:
-        raise ValueError(f"the version of its schema is {stored_version!r:.40}")
+        raise ValueError(f"invalid schema version {stored_version!r:.40}")
     return stored_version
 
 
@@ -118,21 +118,21 @@ def version_in(connection: Connection, location: Location) -> str:
     if not tables:
         return _EMPTY
     raise RegistryError(
-        f"the registry {location.shown_name} holds tables of something else "
-        f"({', '.join(sorted(tables)[:3])}); give the registry a database of its own"
+        f"the registry {location.shown_name} contains foreign tables "
+        f"({', '.join(sorted(tables)[:3])}); use a separate database for the registry"
     )
 
 
 def advice(version: str) -> str:
     """Instructions for a version that is not the latest."""
     if version == _EMPTY:
-        return "it is empty; 'gpubench db upgrade' makes its tables"
+        return "it is empty; 'gpubench db upgrade' creates its tables"
     if version in VERSIONS:
         return (
-            f"its schema is {version}, this version of gpubench needs {VERSIONS[-1]}; "
-            "run 'gpubench db upgrade'"
+            f"its schema is {version}, but this gpubench needs {VERSIONS[-1]}; run 'gpubench "
+            "db upgrade'"
         )
     return (
-        f"its schema {version!r} is newer than this version of gpubench knows ({VERSIONS[-1]}); "
+        f"its schema {version!r} is newer than this gpubench supports ({VERSIONS[-1]}); "
         "upgrade pytest-gpubench"
     )

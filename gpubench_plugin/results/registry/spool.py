@@ -60,7 +60,7 @@ def store_or_spool(
         target = location(url, results_dir)
         marker = _mark(target, results_dir, directory)
     except (GpubenchError, OSError) as error:
-        return f"registry: the run was not stored and does not wait ({error}); {_BY_HAND}"
+        return f"registry: the run was neither stored nor queued ({error}); {_BY_HAND}"
     try:
         from gpubench_plugin.results.registry.registry import Registry
 
@@ -73,7 +73,9 @@ def store_or_spool(
         message = str(error) if isinstance(error, GpubenchError) else target.redact(repr(error))
         if not marker.file.exists():
             return None
-        return f"registry: {_one_line(message)}; the run waits in {marker.file.parent}, {_BY_HAND}"
+        return (
+            f"registry: {_one_line(message)}; the run is queued in {marker.file.parent}, {_BY_HAND}"
+        )
     return None
 
 

@@ -216,7 +216,7 @@ class AdoptionPlugin:
         notes = Notes()
         wrapper = self._watched
         if wrapper is None:
-            notes.error_reason = f"{FOREIGN_FIXTURE} is no fixture of pytest-benchmark here"
+            notes.error_reason = f"{FOREIGN_FIXTURE} is not pytest-benchmark's fixture here"
             return notes
         measured = wrapper.finish(item, case)
         if isinstance(measured, str):

@@ -71,7 +71,7 @@ class Confirmation:
         for number in range(1, AGAIN + 1):
             remaining_items = [item for item in items if item.nodeid not in failures]
             label = counted(len(remaining_items), "benchmark")
-            self._recording.show(f"launching {label} again: {number} of {AGAIN}")
+            self._recording.show(f"relaunching {label}: {number} of {AGAIN}")
             measurements = list(launch(remaining_items, rounds)) if remaining_items else []
             measured = [m for m in measurements if m.outcome == "measured"]
             failures |= {m.id: _failure(m) for m in measurements if m.outcome != "measured"}
@@ -81,14 +81,14 @@ class Confirmation:
 
 def not_relaunched_text(cause: str) -> str:
     """Suffix for the reason of an alarm that was not relaunched."""
-    return f"not launched again: {cause}"
+    return f"not relaunched: {cause}"
 
 
-_FOREIGN: Final = not_relaunched_text("pytest-benchmark measures it in this process alone")
+_FOREIGN: Final = not_relaunched_text("pytest-benchmark can only measure it in this process")
 
 
 def _failure(measurement: Measurement) -> str:
     """One-line reason why there is no second number."""
     first_line = next(iter(measurement.reason.splitlines()), "")
     detail = f" ({first_line})" if first_line else ""
-    return f"launched again, it gave no number: {measurement.outcome.replace('_', ' ')}{detail}"
+    return f"relaunched, but without a result: {measurement.outcome.replace('_', ' ')}{detail}"

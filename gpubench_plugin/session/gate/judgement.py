@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.session.recording import Recording
 
 
-NOTHING_MEASURED: Final = "the gate measured nothing: no benchmark of this session was measured"
+NOTHING_MEASURED: Final = "nothing was measured: the gate has no benchmark to judge"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Policy:
 
 
 _ALL_INCOMPARABLE: Final = (
-    "nothing else could be compared: set a baseline measured like this, or give "
+    "no other verdicts: set a baseline measured under the same conditions, or use "
     "--allow-incomparable"
 )
 _UNDECIDED: Final[dict[VerdictKind, str]] = {
@@ -263,7 +263,7 @@ class GateJudgement:
         if measurement is None or measurement.outcome != "measured":
             return GateOutcome(outcome="skipped", text=details)
         if comparison is None:
-            return GateOutcome(outcome="failed", text=f"could not be judged: {self.error_text}")
+            return GateOutcome(outcome="failed", text=f"judging failed: {self.error_text}")
         return gate_outcome([v for v in comparison.verdicts if v.id == node_id], self.policy)
 
 
@@ -303,7 +303,7 @@ def _missing_cases_note(absent: Iterable[str], head: Run) -> Iterator[str]:
     executed_functions = {_function(name) for name in head.results}
     cases = [name for name in absent if _function(name) in executed_functions]
     if cases:
-        yield f"only the baseline has these cases of tests that ran: {listed(cases)}"
+        yield f"test cases only in the baseline, although their tests ran: {listed(cases)}"
 
 
 def _function(node_id: str) -> str:

@@ -120,7 +120,7 @@ class BaselineLookup:
                 text, url=settings.registry, results_dir=settings.results_dir
             ):
                 raise UsageProblem(f"--baseline={text}: {typo_hint}")
-            note = f"no baseline {text!r} here; the registry is asked once all is measured"
+            note = f"no local baseline {text!r}; the registry is queried after measuring"
             return cls(settings=settings, cwd=cwd, early_reference=None, notes=(note,))
         early_reference = _reference(settings, cwd)
         return cls(
@@ -154,9 +154,9 @@ class BaselineLookup:
 def _gate_needs_history_error(gate: str) -> UsageProblem:
     flag = "--gate" if gate == "auto" else f"--gate={gate}"
     return UsageProblem(
-        f"{flag}: --baseline={LAST} is a single run, and two runs of the same code differ by a few "
-        "percent, so nothing can be told from noise; give the name of a baseline (see gpubench "
-        "baseline set), ask gpubench ab, or take the limit alone with --gate=threshold"
+        f"{flag}: --baseline={LAST} is a single run, and two runs of the same code differ by "
+        "a few percent, so noise cannot be ruled out; use a named baseline (see gpubench "
+        "baseline set), gpubench ab, or --gate=threshold"
     )
 
 
@@ -165,8 +165,8 @@ def _run(settings: Settings, cwd: Path) -> Reference:
     text = settings.baseline
     if settings.gate == "history":
         raise UsageProblem(
-            f"--gate=history: --baseline={text} is a single run, and a history needs many; give "
-            "the name of a baseline (see gpubench baseline set), or --gate=threshold"
+            f"--gate=history: --baseline={text} is a single run, but a history needs several; "
+            "use a named baseline (see gpubench baseline set), or --gate=threshold"
         )
     try:
         with Resolver(settings.registry, settings.results_dir, cwd) as resolver:
@@ -175,7 +175,7 @@ def _run(settings: Settings, cwd: Path) -> Reference:
         raise UsageProblem(f"--baseline={text}: {error}") from error
     resumed = settings.resume and find_run(settings.results_dir, settings.resume, cwd=cwd).run_id
     if resumed and single.run.run_id == resumed:
-        raise UsageProblem(f"--baseline={text}: it is the very run that is to go on (--resume)")
+        raise UsageProblem(f"--baseline={text}: this is the run being resumed (--resume)")
     return single
 
 
@@ -194,7 +194,7 @@ def _unreadable_pins_error(resolved: Reference, own_id: str) -> str:
         if len(unread) == 1
         else f"none of its {len(unread)} pinned runs can"
     )
-    advice = f"set it anew with gpubench baseline set {resolved.label} RUN"
+    advice = f"set it again with gpubench baseline set {resolved.label} RUN"
     return f"{none_text} be read; {advice} ({'; '.join(resolved.notes)})"
 
 

@@ -60,8 +60,8 @@ def _relative_locations(
 _KINDS: Final = {
     "history": "history",
     "threshold": LABEL,
-    "last": f"the last comparable run of this machine; {LABEL}",
-    "missing": "there is none",
+    "last": f"the last comparable run on this machine; {LABEL}",
+    "missing": "none",
 }
 
 
@@ -91,7 +91,7 @@ def lines(
     is_gate = bool(lookup.settings.gate)
     comparison = judgement.comparison
     if comparison is None:
-        yield ((f"could not be judged: {printable(judgement.error_text)}", BAD),)
+        yield ((f"judging failed: {printable(judgement.error_text)}", BAD),)
     else:
         visible = comparison
         if lookup.kind == "last":  # a note says enough of a first run
@@ -103,7 +103,9 @@ def lines(
     if not is_gate:
         return
     if interrupted:
-        note = f"the session was interrupted; --resume={judgement.run_id} measures the rest"
+        note = (
+            f"the session was interrupted; run with --resume={judgement.run_id} to measure the rest"
+        )
         yield ((f"gate: not decided: {note}", DOUBTFUL),)
         return
     if judgement.nothing_measured:
@@ -114,7 +116,7 @@ def lines(
         yield ((f"gate: failed{which}", BAD),)
     elif runs := judgement.runs_needed:
         runs_text = counted(runs, "more run")
-        yield ((f"gate: not able to judge (needs {runs_text} of the baseline)", DOUBTFUL),)
+        yield ((f"gate: cannot judge yet (the baseline needs {runs_text})", DOUBTFUL),)
     elif undecided_text := judgement.undecided_text:
         yield ((f"gate: passed, but {undecided_text}", DOUBTFUL),)
     else:

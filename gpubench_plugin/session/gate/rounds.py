@@ -52,11 +52,11 @@ def fix_rounds(items: Iterable[pytest.Item], lookup: BaselineLookup, head: Run) 
         if settings.allow_incomparable or _is_of_machine(directory, head)
     ]
     if not directories:
-        yield f"rounds are not those of the baseline: {_NOT_HERE}"
+        yield f"not using the baseline's rounds: {_NOT_HERE}"
         return
     rule_overrides = [text for text in settings.overrides if text.partition("=")[0] in _CHOOSING]
     if rule_overrides:
-        yield f"rounds are not those of the baseline, since --{rule_overrides[0]} is given"
+        yield f"not using the baseline's rounds because --{rule_overrides[0]} is given"
         return
     rounds = _rounds(directories)
     states = [item.stash[STATE] for item in items]
@@ -68,10 +68,10 @@ def fix_rounds(items: Iterable[pytest.Item], lookup: BaselineLookup, head: Run) 
     for state in fixable:
         state.case = replace(state.case, fixed_rounds=rounds[state.case.id])
     if fixable:
-        yield f"rounds as in the baseline: {len(fixable)} of {len(states)} benchmarks"
+        yield f"using the baseline's rounds for {len(fixable)} of {len(states)} benchmarks"
 
 
-_NOT_HERE: Final = "no folder of a run of this machine that it rests on is here"
+_NOT_HERE: Final = "none of its runs has a local directory from this machine"
 
 
 def _is_of_machine(directory: RunDirectory, head: Run) -> bool:

@@ -105,11 +105,11 @@ def read_cifar(path: Path) -> ImageDataset:
     try:
         members = dict(_members(path) if path.is_file() else _in_folder(path))
     except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UsageProblem(f"data.path: {path}: cannot be read: {error}") from error
+        raise UsageProblem(f"data.path: cannot read {path}: {error}") from error
     training = sorted(name for name in members if _TRAINING.fullmatch(name))
     if not training:
         raise UsageProblem(
-            f"data.path: {path}: no data_batch_1.bin … in it; allowed: {ARCHIVE} or its folder"
+            f"data.path: {path} contains no data_batch_1.bin …; allowed: {ARCHIVE} or its folder"
         )
     return ImageDataset(
         kind="cifar-10",
@@ -123,7 +123,7 @@ def _to_images(path: Path, contents: list[bytes]) -> ArrayImages:
     records = np.frombuffer(b"".join(contents), dtype=np.uint8).reshape(-1, _RECORD)
     labels = records[:, 0]
     if len(labels) == 0 or labels.max() >= _CLASSES:
-        raise UsageProblem(f"data.path: {path}: it holds no images of {_CLASSES} classes")
+        raise UsageProblem(f"data.path: {path} does not contain images of {_CLASSES} classes")
     return ArrayImages(records[:, 1:].reshape(-1, *_SHAPE), labels.astype(np.int64))
 
 
@@ -163,8 +163,8 @@ def _is_cifar_file(name: str) -> bool:
 def _refuse_python(path: Path, name: str) -> None:
     if _PYTHON.fullmatch(name):
         raise UsageProblem(
-            f"data.path: {path}: {name} is of CIFAR-10's python version, which is pickled and can "
-            f"run code when it is read; allowed: the binary version, {ARCHIVE}"
+            f"data.path: {path}: {name} is of CIFAR-10's python version, which is pickled and "
+            f"may execute code when read; allowed: the binary version, {ARCHIVE}"
         )
 
 
@@ -202,8 +202,7 @@ def read_folder(path: Path, *, side: int) -> ImageDataset:
             if test_classes != classes:
                 raise UsageProblem(
                     f"data.path: {path / name} has the classes {', '.join(test_classes)}; "
-                    "allowed: those "
-                    f"of {path / 'train'}: {', '.join(classes)}"
+                    f"allowed: those in {path / 'train'}: {', '.join(classes)}"
                 )
     return ImageDataset(
         kind="folder",
@@ -249,9 +248,8 @@ def _labelled_files(folder: Path) -> tuple[list[tuple[Path, int]], list[str]]:
     empty_folders = [folder / name for name, files in by_class.items() if not files]
     if empty_folders or not by_class:
         raise UsageProblem(
-            f"data.path: {next(iter(empty_folders), folder)}: no images; allowed: a folder per "
-            "class with "
-            f"files {', '.join(SUFFIXES)} directly in it"
+            f"data.path: no images in {next(iter(empty_folders), folder)}; allowed: one "
+            f"folder per class containing {', '.join(SUFFIXES)} files"
         )
     indexed = enumerate(by_class.values())
     return [(file, label) for label, files in indexed for file in files], list(by_class)
@@ -262,8 +260,8 @@ def _require_pillow() -> None:
         import PIL.Image  # noqa: F401 # asked whether it is there
     except ImportError as error:
         raise Unsupported(
-            f"data.source=images: Pillow, which reads PNG and JPEG, cannot be imported ({error}): "
-            "pip install pillow"
+            f"data.source=images: Pillow (for PNG and JPEG) cannot be imported ({error}): pip "
+            "install pillow"
         ) from error
 
 
@@ -307,8 +305,8 @@ def _part(path: Path, name: str) -> ArrayImages:
     if len(images) != len(labels) or images.size == 0:
         size = " by ".join(map(str, images.shape[1:]))
         raise UsageProblem(
-            f"data.path: {path}: {name} has {len(images)} images of {size} pixels and "
-            f"{len(labels)} labels; allowed: as many labels as images"
+            f"data.path: {path}: {name} has {len(images)} images of {size} pixels but "
+            f"{len(labels)} labels; allowed: one label per image"
         )
     return ArrayImages(images[:, np.newaxis], labels.astype(np.int64))
 
@@ -316,12 +314,12 @@ def _part(path: Path, name: str) -> ArrayImages:
 def _array(path: Path, name: str, *, dimensions: int) -> NDArray[np.uint8]:
     file = _find(path, name)
     if file is None:
-        raise UsageProblem(f"data.path: {path}: {name} is missing (or {name}.gz)")
+        raise UsageProblem(f"data.path: {path}: missing {name} (or {name}.gz)")
     content = _content(file)
     header = 4 * (1 + dimensions)
     magic_number, *shape = struct.unpack_from(f">{1 + dimensions}I", content.ljust(header, b"\0"))
     if magic_number != (_BYTES << 8) + dimensions or len(content) != header + prod(shape):
-        raise UsageProblem(f"data.path: {file}: this is no idx file of {dimensions} dimensions")
+        raise UsageProblem(f"data.path: {file}: not an idx file with {dimensions} dimensions")
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
 
 
@@ -331,7 +329,7 @@ def _content(file: Path) -> bytes:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             return stream.read(_MNIST_LARGEST)
     except (OSError, EOFError, zlib.error) as error:
-        raise UsageProblem(f"data.path: {file}: cannot be read: {error}") from error
+        raise UsageProblem(f"data.path: cannot read {file}: {error}") from error
 
 
 def _find(path: Path, name: str) -> Path | None:

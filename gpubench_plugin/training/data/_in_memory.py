@@ -113,11 +113,11 @@ def read_gzip(path: Traversable, sha256: str) -> str:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise GpubenchError(f"{path}: {error}: install pytest-gpubench again") from error
+        raise GpubenchError(f"{path}: {error}: reinstall pytest-gpubench") from error
     actual_sha256 = hashlib.sha256(content).hexdigest()
     if actual_sha256 != sha256:
         raise GpubenchError(
-            f"{path}: sha256 is {actual_sha256}, not {sha256}; this is not the shipped data set: "
-            "install pytest-gpubench again"
+            f"{path}: sha256 is {actual_sha256} instead of {sha256}: not the bundled data "
+            "set; reinstall pytest-gpubench"
         )
     return gzip.decompress(content).decode("ascii")

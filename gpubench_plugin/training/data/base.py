@@ -76,8 +76,8 @@ class DataSource(ABC, Iterator["Batch"]):
         for key, value in loaders.items():
             if value is not None:
                 raise UsageProblem(
-                    f"data.{key}={value}: data.source={section.source} reads nothing from there; "
-                    "only data.source=images does"
+                    f"data.{key}={value}: not used by data.source={section.source}; only "
+                    "data.source=images reads it"
                 )
         return cls(workload, **arguments)
 
@@ -102,7 +102,7 @@ class DataSource(ABC, Iterator["Batch"]):
         Raises:
             Unsupported: the source cannot.
         """
-        raise Unsupported(f"{type(self).__name__}: this source of data cannot begin anew")
+        raise Unsupported(f"{type(self).__name__}: this data source cannot restart")
 
     def description(self) -> Mapping[str, object]:
         """JSON description for the record; empty by default."""

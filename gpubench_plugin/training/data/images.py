@@ -131,14 +131,14 @@ class Images(DataSource):
 def _read(section: DataSection, workload: Workload[Any]) -> ImageDataset:
     if not section.path:
         raise UsageProblem(
-            "data.source=images: data.path is not given, and nothing is downloaded; allowed: "
-            f"--data.path= {_ALLOWED}"
+            "data.source=images: data.path is required, since nothing is downloaded; "
+            f"allowed: --data.path= {_ALLOWED}"
         )
     try:
         return _pictures_at(_expanded(section.path), workload)
     except OSError as error:
         raise UsageProblem(
-            f"data.path: {section.path}: cannot be read: {error}; allowed: {_ALLOWED}"
+            f"data.path: cannot read {section.path}: {error}; allowed: {_ALLOWED}"
         ) from error
 
 
@@ -155,13 +155,13 @@ def _pictures_at(path: Path, workload: Workload[Any]) -> ImageDataset:
     if is_cifar(path):
         return read_cifar(path)
     if path.is_file():
-        raise UsageProblem(f"data.path: {path} is no archive; allowed: {_ALLOWED}")
+        raise UsageProblem(f"data.path: {path} is not an archive; allowed: {_ALLOWED}")
     if is_mnist(path):
         return read_mnist(path)
     sides = (getattr(workload.section, name, None) for name in ("image_size", "sample_size"))
     side: int | None = next(filter(None, sides), None)
     if side is None:
-        raise Unsupported(f"data.source=images: {workload.section.name} is no model of images")
+        raise Unsupported(f"data.source=images: {workload.section.name} is not an image model")
     return read_folder(path, side=side)
 
 

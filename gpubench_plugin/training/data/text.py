@@ -42,8 +42,8 @@ class Text(InMemory):
         training, held_out = np.split(tokens, [int(len(tokens) * _TRAINING_SHARE)])
         if length >= len(held_out):
             raise UsageProblem(
-                f"data.source=text: samples of {length} tokens are longer than what is held out; "
-                f"allowed: model.sequence_length up to {len(held_out) - 1}"
+                f"data.source=text: samples of {length} tokens are longer than the held-out "
+                f"text; allowed: model.sequence_length up to {len(held_out) - 1}"
             )
         return SampleTable((_windows(training, length),), (_windows(held_out, length),))
 

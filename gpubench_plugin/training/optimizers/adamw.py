@@ -24,8 +24,8 @@ class AdamW(OptimizerBuilder):
         parameters = list(parameters)
         if any(parameter.dtype is torch.float16 for parameter in parameters):
             raise Unsupported(
-                "adamw on fp16 parameters divides by squares of gradients that vanish in fp16; "
-                "choose precision amp or bf16-true, or training.optimizer=sgd"
+                "adamw with fp16 parameters divides by squared gradients that underflow in "
+                "fp16; use precision amp or bf16-true, or training.optimizer=sgd"
             )
         return torch.optim.AdamW(
             parameters,

@@ -61,7 +61,7 @@ def run_attention(name: str, compute: Callable[[], Tensor]) -> Tensor:
     if (name == "math") != (used_kernels == "math") or (
         name != "math" and name not in used_kernels
     ):
-        raise Unsupported(f"attention by {name}: torch took {used_kernels} instead")
+        raise Unsupported(f"attention by {name}: torch used {used_kernels} instead")
     return result
 
 

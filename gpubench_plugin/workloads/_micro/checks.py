@@ -51,7 +51,7 @@ def require_equal(label: str, actual: Tensor, expected: Tensor) -> None:
         CorrectnessError: they differ.
     """
     if not torch.equal(actual.cpu(), expected.cpu()):
-        raise CorrectnessError(f"{label}: not equal to what it should be")
+        raise CorrectnessError(f"{label}: not equal to the expected values")
 
 
 @contextmanager

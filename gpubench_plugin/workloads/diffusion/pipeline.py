@@ -127,7 +127,9 @@ class DenoisingPipeline:
         if self._is_last:
             outputs, samples = len(self._outputs), len(self._expected)
             if outputs != samples:
-                raise CorrectnessError(f"the timed calls denoised {outputs} of {samples} samples")
+                raise CorrectnessError(
+                    f"the timed calls denoised {outputs} instead of {samples} samples"
+                )
             self._require_expected()
         return {}
 
@@ -177,7 +179,7 @@ class DenoisingPipeline:
             return self._transport.receive(header)
 
     def _send(self, latents: Tensor, sample: int, log: EventLog | None) -> None:
-        assert self._transport is not None, "a single rank is the last"
+        assert self._transport is not None, "a single rank is also the last one"
         header = self._header(sample, self._steps.stop, receiver=self._rank + 1)
         with logged(log, "send", **_header_json(header)):
             self._transport.send(latents, header)
@@ -238,9 +240,8 @@ class DenoisingPipeline:
                 mismatch_count = int((actual != expected).sum())
                 error = float((actual - expected).abs().max())
                 raise CorrectnessError(
-                    f"sample {sample}: {mismatch_count} of {actual.numel()} values differ from "
-                    "those of "
-                    f"one process, by {error:g} at most"
+                    f"sample {sample}: {mismatch_count} of {actual.numel()} values differ "
+                    f"from a single process, by at most {error:g}"
                 )
 
 
@@ -293,7 +294,7 @@ def build_pipeline(
     """
     if not isinstance(workload, UNetCond):
         name = workload.section.name
-        raise Unsupported(f"model.name={name}: has no denoising steps; allowed: diffusion")
+        raise Unsupported(f"model.name={name} has no denoising steps; allowed: diffusion")
     schedule = NoiseSchedule(
         section.scheduler,
         steps=section.denoising_steps,

@@ -56,8 +56,8 @@ def splittable(name: str) -> SplittableScheduler:
     """
     if name not in SPLIT_SAFE:
         raise Unsupported(
-            f"diffusion.scheduler={name}: it keeps the network's outputs of earlier steps, "
-            f"which a rank that begins in the middle never had; allowed: {', '.join(SPLIT_SAFE)}"
+            f"diffusion.scheduler={name}: it depends on network outputs of earlier steps, "
+            f"which a later rank does not have; allowed: {', '.join(SPLIT_SAFE)}"
         )
     return SPLIT_SAFE[name]
 
@@ -90,7 +90,7 @@ class NoiseSchedule:
                 self._template.set_timesteps(steps)
             except ValueError as error:
                 raise Unsupported(
-                    f"diffusion.denoising_steps={steps}: {name} refuses: {error}"
+                    f"diffusion.denoising_steps={steps}: rejected by {name}: {error}"
                 ) from error
         # The scheduler computes with numbers on the host, the network takes one on its device.
         self.timesteps: Tensor = self._template.timesteps
@@ -138,23 +138,22 @@ def steps_of(
         raise invalid_choice("diffusion.remainder", remainder, (_REFUSE, *REMAINDERS))
     if world_size > total:
         raise Unsupported(
-            f"diffusion.denoising_steps: {total} steps leave some of {world_size} ranks without "
-            f"any; allowed: {world_size} steps or more"
+            f"diffusion.denoising_steps: {total} steps are too few for {world_size} ranks; "
+            f"allowed: at least {world_size} steps"
         )
     remaining = total % world_size
     if remaining and remainder == _REFUSE:
         raise Unsupported(
-            f"diffusion.denoising_steps: {total} steps do not divide among {world_size} ranks, "
-            f"{remaining} would be left out; allowed: a multiple of {world_size}, or "
+            f"diffusion.denoising_steps: {total} steps are not divisible by {world_size} "
+            f"ranks (remainder {remaining}); allowed: a multiple of {world_size}, or "
             f"diffusion.remainder={_listed(_valid_remainders(world_size, total, together))}"
         )
     boundaries = _bounds(world_size, total, remainder)
     if split_rank := _split_rank(boundaries, together):
         raise Unsupported(
-            f"diffusion.denoising_steps: between ranks {split_rank - 1} and {split_rank}, at "
-            f"{boundaries[split_rank]} of "
-            f"{total}, a step of {together} evaluations would be torn apart; "
-            f"{_alternative_hint(world_size, total, together)}"
+            f"diffusion.denoising_steps: the boundary between ranks {split_rank - 1} and "
+            f"{split_rank}, at {boundaries[split_rank]} of {total}, would split a step of "
+            f"{together} evaluations; {_alternative_hint(world_size, total, together)}"
         )
     return range(boundaries[rank], boundaries[rank + 1])
 
@@ -189,7 +188,7 @@ def _valid_remainders(world_size: int, total: int, together: int) -> list[str]:
 def _alternative_hint(world_size: int, total: int, together: int) -> str:
     if total % world_size and (options := _valid_remainders(world_size, total, together)):
         return f"allowed: diffusion.remainder={_listed(options)}"
-    return "choose another number of steps or ranks"
+    return "choose a different number of steps or ranks"
 
 
 def _listed(options: list[str]) -> str:

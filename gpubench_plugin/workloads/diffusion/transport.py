@@ -117,7 +117,9 @@ class Transport:
             MeasurementError: it was not taken in time, or the other rank is gone.
         """
         for header, work, tensor in self._pending:
-            context = f"rank {header.sender} waited until its message was taken: {header}"
+            context = (
+                f"rank {header.sender} timed out waiting for its message to be received: {header}"
+            )
             self._wait(context, work, tensor)
         self._pending.clear()
 
@@ -131,8 +133,8 @@ class Transport:
         head = torch.zeros(LENGTH, dtype=torch.int64)
         self._fill(head, expected, self._headers)
         if (header := Header.decode(head)) != expected:
-            description = header or f"what begins with {int(head[0])} and is no header"
-            raise CorrectnessError(f"{_wait_text(expected)}, and was sent {description}")
+            description = header or f"data starting with {int(head[0])}, which is not a header"
+            raise CorrectnessError(f"{_wait_text(expected)}, but received {description}")
         payload = torch.empty(expected.shape, dtype=expected.dtype, device=self._transfer_device)
         self._fill(payload, expected, None)
         return payload.to(self._device)

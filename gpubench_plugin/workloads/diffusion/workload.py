@@ -57,7 +57,7 @@ class DiffusionModelSection(UNetCondSection):
     """Network of Stable Diffusion 1.5, or the stand-in."""
 
     unet: Literal["dummy", "conditional"] = Field(
-        "conditional", description="What denoises: a small stand-in, or diffusers' U-Net"
+        "conditional", description="Denoising network: a small stand-in, or diffusers' U-Net"
     )
 
 
@@ -72,7 +72,9 @@ class Diffusion(UNetCond):
         if self.section.unet == "conditional":
             return super().build()
         if self.section.activation_checkpointing:
-            raise Unsupported("model.activation_checkpointing: the dummy cannot; see model.unet")
+            raise Unsupported(
+                "model.activation_checkpointing: not supported by the dummy; see model.unet"
+            )
         return DummyUNet(
             channels=self.channels,
             width=2 * self.section.hidden_sizes[-1],

@@ -63,13 +63,13 @@ class Construction:
             raise Unsupported(f"moe.expert_kind={section.expert_kind}: {reason}")
         if section.pinned_cache and not issubclass(kind, StackedExperts):
             raise Unsupported(
-                f"moe.pinned_cache: not with moe.expert_kind={section.expert_kind}; "
+                f"moe.pinned_cache: not supported by moe.expert_kind={section.expert_kind}; "
                 "allowed: sequential, grouped"
             )
         if section.device_initialisation and device.type == "cpu":
             raise Unsupported(
-                "moe.device_initialisation: the device is the CPU, where weights are drawn anyway; "
-                "use --device=cuda, or false"
+                "moe.device_initialisation: the device is the CPU, where weights are drawn "
+                "anyway; use --device=cuda, or set false"
             )
         self._sorter = rank_sorters.build_sorter(section.rank_sorter, groups)
         # Refuses what does not fit before the ranks exchange anything.

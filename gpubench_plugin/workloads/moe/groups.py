@@ -100,7 +100,7 @@ def sizes(section: MoeSection, world_size: int) -> tuple[int, int, int]:
         lower, upper = section.experts // expert * expert, -(-section.experts // expert) * expert
         suggestion = f"{upper}" if not lower else f"{lower} or {upper}"
         raise Unsupported(
-            f"moe.experts={section.experts}: {expert} ranks cannot take equally many; allowed: "
+            f"moe.experts={section.experts} is not divisible by {expert} ranks; allowed: "
             f"multiples of {expert}, for example {suggestion}, or another moe.expert_parallel"
         )
     return tensor, expert, remaining_ranks // expert
@@ -108,7 +108,7 @@ def sizes(section: MoeSection, world_size: int) -> tuple[int, int, int]:
 
 def _not_divided(key: str, value: int, description: str, total: int) -> Unsupported:
     allowed = ", ".join(str(n) for n in range(1, total + 1) if total % n == 0)
-    return Unsupported(f"{key}={value}: does not divide {description}; allowed: {allowed}")
+    return Unsupported(f"{key}={value} does not divide {description}; allowed: {allowed}")
 
 
 def _create_groups(

@@ -89,8 +89,8 @@ def capture_router(router: Router, tokens: Tensor) -> nn.Module:
     """
     if tokens.device.type != "cuda":
         raise Unsupported(
-            f"moe.graph_capture: CUDA graphs need a CUDA device, not {tokens.device.type}; "
-            "use --device=cuda, or false"
+            f"moe.graph_capture requires a CUDA device, not {tokens.device.type}; use "
+            "--device=cuda, or set false"
         )
     sample = tokens.detach().requires_grad_()
     graphed = torch.cuda.make_graphed_callables(_TensorRouter(router), (sample,))

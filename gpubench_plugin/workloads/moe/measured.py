@@ -131,7 +131,7 @@ class MoESubject:
         section = construction.section
         if section.pinned_cache and part == FORWARD_BACKWARD:
             raise Unsupported(
-                "moe.pinned_cache: experts in pinned memory are for inference; measure "
+                "moe.pinned_cache: pinned experts support inference only; measure "
                 f"{FORWARD!r}, or set null"
             )
         self.part = part
@@ -140,7 +140,9 @@ class MoESubject:
         self._layer = construction.layer(self._placement)
         dispatcher = self._layer.dispatcher
         if part in PHASES and part != EXPERTS and dispatcher.is_noop(part):
-            raise Unsupported(f"the dispatcher {type(dispatcher).__name__} does nothing in {part}")
+            raise Unsupported(
+                f"the dispatcher {type(dispatcher).__name__} does nothing in phase {part}"
+            )
         index = construction.groups.tokens.index
         self._tokens = construction.tokens(index).requires_grad_()
         self._cotangent = construction.cotangent(index)
@@ -313,6 +315,7 @@ class MoESubject:
         )
         if not all(on_cpu.equal(on_device.cpu()) for on_cpu, on_device in pairs):
             raise CorrectnessError(
-                f"seed {self._construction.seed} gives other weights on {device} than on the CPU"
+                f"seed {self._construction.seed} gives different weights on {device} than on "
+                "the CPU"
             )
         return Check(correctness={"initialised_alike_on": ["cpu", device]})

@@ -91,8 +91,7 @@ def offload(
     device = experts.w_in.device
     if pin is Tensor.pin_memory and device.type != "cuda":
         raise Unsupported(
-            f"moe.pinned_cache: pinned memory is for copies to a GPU, and the device is "
-            f"{device.type}; use --device=cuda, or null"
+            f"moe.pinned_cache requires a GPU, not {device.type}; use --device=cuda, or set null"
         )
     with torch.no_grad():
         host_weights = [

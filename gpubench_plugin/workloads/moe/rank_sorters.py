@@ -59,7 +59,7 @@ def register(name: str, builder: Builder) -> None:
         UsageProblem: it is the name of one that gpubench brings.
     """
     if name in {"none", "by-load"}:
-        raise UsageProblem(f"moe.rank_sorter: {name!r} is built in; register another name")
+        raise UsageProblem(f"moe.rank_sorter: {name!r} is a built-in name; register another one")
     _BUILDERS[name] = builder
 
 
@@ -90,6 +90,7 @@ def sorted_experts(
     order = tuple(sorter(loads, ranks))
     if sorted(order) != list(range(len(loads))):
         raise UsageProblem(
-            f"moe.rank_sorter={name!r} gave {order}; allowed: each of {len(loads)} experts once"
+            f"moe.rank_sorter={name!r} returned {order}; allowed: a permutation of "
+            f"{len(loads)} experts"
         )
     return order

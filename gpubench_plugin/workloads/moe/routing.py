@@ -44,7 +44,7 @@ class Router(nn.Module):
         self.section = section
         self.weight = nn.Parameter(weight)  # experts × width
         self.differs_per_rank = (
-            "a router balances the load of each rank's own batch"
+            "the router balances the load of each rank's own batch"
             if section.balancing == "aux-loss"
             else None
         )

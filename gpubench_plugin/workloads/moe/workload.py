@@ -27,27 +27,27 @@ if TYPE_CHECKING:
 class MoEModelSection(ImageSection):
     """Sizes of the blocks; every rank holds all experts."""
 
-    image_size: PositiveInt = Field(8, description="Height and width of an image in pixels")
-    classes: PositiveInt = Field(10, description="Classes to tell apart")
+    image_size: PositiveInt = Field(8, description="Image height and width in pixels")
+    classes: PositiveInt = Field(10, description="Number of classes")
     blocks: PositiveInt = Field(2, description="Mixture-of-experts layers")
-    width: PositiveInt = Field(64, description="Features of a token")
-    hidden: PositiveInt = Field(128, description="Features inside an expert")
+    width: PositiveInt = Field(64, description="Model width")
+    hidden: PositiveInt = Field(128, description="Hidden width of an expert")
     experts: PositiveInt = Field(8, description="Experts of a layer")
-    top_k: PositiveInt = Field(2, description="Experts that each token visits")
+    top_k: PositiveInt = Field(2, description="Experts per token")
     expert_kind: Literal["sequential", "grouped"] = Field(
-        "grouped", description="How experts are computed"
+        "grouped", description="Expert implementation"
     )
     balancing: Literal["none", "aux-loss", "z-loss"] = Field(
-        "z-loss", description="What keeps the router from preferring few experts"
+        "z-loss", description="Load balancing loss of the router"
     )
-    balancing_weight: PositiveFloat = Field(0.001, description="Weight of that loss")
+    balancing_weight: PositiveFloat = Field(0.001, description="Weight of the balancing loss")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.top_k > self.experts:
             raise ValueError(
-                f"top_k={self.top_k} of experts={self.experts}: a token cannot visit more experts "
-                f"than there are; allowed: top_k from 1 to {self.experts}"
+                f"top_k={self.top_k} exceeds experts={self.experts}; allowed: top_k from 1 to "
+                f"{self.experts}"
             )
         return self
 

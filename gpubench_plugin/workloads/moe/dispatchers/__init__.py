@@ -24,13 +24,13 @@ def require_flex() -> None:
     """
     if find_spec("deep_ep") is None:
         raise Unsupported(
-            "moe.dispatcher=flex needs DeepEP or HybridEP, and neither is installed: install "
-            "deep_ep from https://github.com/deepseek-ai/DeepEP (HybridEP is its branch "
-            "hybrid-ep) beside a torch for CUDA, or choose all-to-all"
+            "moe.dispatcher=flex requires DeepEP or HybridEP; install deep_ep from "
+            "https://github.com/deepseek-ai/DeepEP (HybridEP is its branch hybrid-ep) with a "
+            "CUDA build of torch, or use all-to-all"
         )
     raise Unsupported(
-        "moe.dispatcher=flex: deep_ep is installed, but this version of gpubench does not drive "
-        "it; choose all-to-all"
+        "moe.dispatcher=flex: deep_ep is installed but not supported by this version of "
+        "gpubench; use all-to-all"
     )
 
 
@@ -55,13 +55,13 @@ def dispatcher_for(name: str, placement: Placement, groups: ParallelGroups) -> D
     if name == "local":
         if expert.group is not None:
             raise Unsupported(
-                f"moe.dispatcher=local sends tokens to no other rank, and {expert.size} ranks share"
-                " the experts: choose all-gather or all-to-all, or moe.expert_parallel=1"
+                f"moe.dispatcher=local sends no tokens to other ranks, but {expert.size} "
+                "ranks share the experts: use all-gather or all-to-all, or "
+                "moe.expert_parallel=1"
             )
         return Local(placement)
     if expert.group is None:
         raise Unsupported(
-            f"moe.dispatcher={name}: one rank has all experts and nobody to exchange tokens with: "
-            "choose local, or more ranks"
+            f"moe.dispatcher={name}: a single rank holds all experts: use local, or more ranks"
         )
     return _BETWEEN_RANKS[name](placement, expert.group)

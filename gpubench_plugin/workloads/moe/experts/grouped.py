@@ -44,7 +44,7 @@ class Grouped(StackedExperts):
     def unsupported(cls, section: MoeSection, device: torch.device, dtype: str) -> str | None:
         """Error that torch raises for a one-row product in that dtype on that device, or None."""
         if _grouped_mm is None:
-            return f"torch {torch.__version__} has no grouped_mm"
+            return f"torch {torch.__version__} does not provide grouped_mm"
         part_hidden = section.hidden // section.tensor_parallel
         kind = _DTYPES[dtype]
         ends = torch.ones(1, dtype=torch.int32, device=device)
@@ -55,7 +55,9 @@ class Grouped(StackedExperts):
                 _grouped_mm(row, matrix, offs=ends)
         except (RuntimeError, TypeError, ValueError) as error:  # NotImplementedError is one
             reason = str(error).partition("\n")[0]
-            return f"torch {torch.__version__} has no grouped_mm for {dtype} here: {reason}"
+            return (
+                f"torch {torch.__version__} does not support grouped_mm for {dtype} here: {reason}"
+            )
         return None
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
@@ -88,7 +90,9 @@ class TEGrouped(Experts):
             _grouped_linear()
         except Unsupported as reason:
             return str(reason)
-        return None if device.type == "cuda" else f"Transformer Engine has no {device.type}"
+        return (
+            None if device.type == "cuda" else f"Transformer Engine does not support {device.type}"
+        )
 
     def __init__(self, w_in: Tensor, w_out: Tensor):
         super().__init__()
