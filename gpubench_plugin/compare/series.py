@@ -101,7 +101,7 @@ def variation_text(series: Series, interval: tuple[float, float]) -> str:
     if not is_uninformative or not low < 0 < high or not sides:
         return ""
     factor = max(max(values) / min(values) for values in sides)
-    return f"launches vary by a factor of {factor:.1f}: reduce other load"  # a factor
+    return f"launches vary by a factor of {factor:.1f}: reduce other load"
 
 
 def _direction_word(series: Series, effect: float) -> str:

@@ -479,7 +479,7 @@ class MeasureSection(Section):
     )
     check: bool | None = Field(
         default=None,
-        description="Compare the first training steps with fp32; null: yes, one step in preset full",
+        description="Compare the first training steps with fp32; null: yes, 1 step in preset full",
     )
     check_steps: PositiveInt = Field(
         default=5, description="check: steps compared; for preset full one, unless check is true"
@@ -490,7 +490,7 @@ class MeasureSection(Section):
     )
     check_gradient_band: PositiveFloat | None = Field(
         default=None,
-        description="check: largest relative error of a gradient norm; null: the precision's default",
+        description="check: largest relative error of a gradient norm; null: by precision",
     )
 
     @property

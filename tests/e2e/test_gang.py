@@ -437,7 +437,11 @@ def test_rank_whose_configuration_is_wrong_says_so_at_once(project: Project) -> 
 @pytest.mark.parametrize(
     ("flags", "variables", "said"),
     [
-        (("--pdb",), {}, "--pdb: a debugger needs the terminal to itself"),
+        (
+            ("--pdb",),
+            {},
+            "--pdb: a debugger needs a terminal of its own, but a gang has several ranks",
+        ),
         (("--world-size=0",), {}, "--world-size=0: '0' is not a whole number from 1"),
         (("--world-size=two",), {}, "--world-size=two: 'two' is not a whole number from 1"),
         (("--world-size=1,,2",), {}, "--world-size=1,,2: an empty name in the list"),

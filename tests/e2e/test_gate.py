@@ -213,7 +213,7 @@ def test_a_baseline_without_gate_compares_and_an_interrupted_session_is_judged(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--gate"], "--gate: there is nothing to compare with"),
+        (["--gate"], "--gate: no baseline to compare with; set --baseline=<name, run or file>"),
         (["--gate", "--baseline=missing/run.json"], "missing/run.json"),
     ],
 )
@@ -309,7 +309,7 @@ def test_a_gate_that_measured_nothing_fails(gated: Gated) -> None:
 
     run = gated.run("-k", "skipped", *gate)
     assert run.code == 1, run.out + run.err
-    assert "the gate measured nothing" in run.out
+    assert "nothing was measured: the gate has no benchmark to judge" in run.out
 
     run = gated.run("-k", "ordinary", *gate)
     assert run.code == 1, run.out + run.err

@@ -103,7 +103,7 @@ def test_run_that_met_every_trouble_is_completed(project: Project, killed: Resum
 
     code, said, ran = killed.resume(trouble="ctrl-c")
     assert (code, ran) == (2, "abbc"), said
-    assert "resumed: 1 measured before, 3 to go" in said
+    assert "resumed: 1 already measured, 3 remaining" in said
     assert killed.file("summary.json")["status"] == "interrupted"
 
     code, said, ran = killed.resume(trouble="disk")
@@ -112,7 +112,7 @@ def test_run_that_met_every_trouble_is_completed(project: Project, killed: Resum
 
     code, said, ran = killed.resume("-k", "test_a")
     assert (code, ran) == (0, "abbccd"), said
-    assert "resumed: 1 measured before, 0 to go" in said
+    assert "resumed: 1 already measured, 0 remaining" in said
     assert "3 measured, 1 not_measured" in said
     assert killed.file("summary.json")["status"] == "interrupted"
     assert [b["name"] for b in killed.file("benchmark.json")["benchmarks"]] == NAMES[:3]
@@ -120,7 +120,7 @@ def test_run_that_met_every_trouble_is_completed(project: Project, killed: Resum
     code, said, ran = killed.resume("--benchmark-json=saved.json")
     assert (code, ran) == (0, "abbccdd"), said
     assert "3 deselected" in said
-    assert "4 measured" in said
+    assert "4 already measured, " in said
 
     resumed = [event for event in killed.events if event["event"] == "run_resumed"]
     assert [event["kept"] for event in resumed] == [1, 2, 1, 3]

@@ -190,7 +190,7 @@ def test_all_that_is_measured_is_recorded(foreign: Project, adopted: Run) -> Non
         for name, options in SETTINGS.items()
     }
     why = {name: records[f"test_it.py::{name}"]["reason"] for name in ("test_uncalled",)}
-    assert why == {"test_uncalled": "the test did not call benchmark"}
+    assert why == {"test_uncalled": "the test did not call the benchmark fixture"}
     params = records["test_it.py::test_pedantic[class-two]"]["params"]
     assert params == {"world_size": "two", "thing": "<type>"}
 

@@ -378,7 +378,10 @@ def test_run_of_another_machine_is_found_in_the_registry(
         ([A, B, "--base", C], "are for --paired"),
         (["--paired", "--base", A], "needs --base and --head"),
         (["--paired", A, "--base", A, "--head", B], "of neither side"),
-        (["--paired", "--base", A, B, "--head", C], "2 launches of the base and 1 of the head"),
+        (
+            ["--paired", "--base", A, B, "--head", C],
+            "2 base launches but 1 head launches; give the same number of each, in pair order",
+        ),
         ([A, "2026"], "3 runs begin with '2026'"),
     ],
 )

@@ -95,7 +95,7 @@ def test_of_a_run_that_could_be_compared_with_nothing_its_rounds_are_shown(
     assert code == 0
     assert "no baseline: there is no run to compare with" in page
     assert "what it rests on\n  step_time_s: median 10.00 ms" in page
-    assert "what would make it surer" in page
+    assert "to narrow it down" in page
 
 
 def test_a_comparison_is_named_by_id_folder_or_last(
@@ -108,7 +108,7 @@ def test_a_comparison_is_named_by_id_folder_or_last(
     for text in (folder.name, folder.name[:12], f"results/ab/{folder.name}", str(folder), "last"):
         code, _, err = shell(text, "mlp")
         assert code == 2
-        assert "nothing was measured on both sides yet; go on with gpubench ab --resume=" in err
+        assert ": no pair is complete yet; continue with gpubench ab --resume=" in err
     write_run(results, 2)
     assert shell("last", "mlp")[0] == 0
 

@@ -31,7 +31,7 @@ def test_every_session_says_what_changed_against_the_last_one(project: Project) 
 
     assert first.code == 0, first.out + first.err
     assert "baseline: last (the last comparable run of this machine; threshold" in first.out
-    assert "no earlier run here yet: this one will be the first" in first.out
+    assert "no earlier run: this is the first one" in first.out
     assert "no baseline" not in first.out
 
     second = project.run(env=WIDE)
@@ -103,7 +103,7 @@ def test_sessions_of_several_processes_compare_with_the_last_one(
     second = project.run("--baseline=last", *arguments, ranks=ranks, env=WIDE)
 
     assert (first.code, second.code) == (0, 0), second.out + second.err
-    assert first.out.count("this one will be the first") == 1
+    assert first.out.count("no earlier run: this is the first one") == 1
     assert second.out.count("compared with ") == 1
 
 

@@ -141,4 +141,4 @@ def test_what_is_too_slow_for_a_quick_run_is_skipped_with_the_reason(run: Run) -
         "test_slow_in_bf16[bf16-ws1]": "skipped",
     }
     reason = _benchmark(run, "test_slow[ws1]")["reason"]
-    assert reason == "measured on a CPU with --measure.profile=full only"
+    assert reason == "measured on a CPU only with --measure.profile=full"

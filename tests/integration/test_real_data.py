@@ -170,7 +170,7 @@ def test_workers_end_with_a_benchmark_that_fails(ended: Run) -> None:
     [
         (
             "test_no_path",
-            "data.path is not given, and nothing is downloaded; allowed: --data.",
+            "data.source=images: data.path is required, since nothing is downloaded; allowed: ",
         ),
         ("test_nothing_held_out", "Synthetic: these data have no held-out samples to evaluate on"),
     ],

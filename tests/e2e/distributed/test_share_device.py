@@ -74,7 +74,7 @@ def test_one_device_is_enough_where_it_is_shared(case_of: Any) -> None:
     refusal = Case(**{**vars(case), "device": alone}).skip_reason()
     assert isinstance(refusal, Unsupported)
     assert str(refusal) == (
-        "2 ranks need a cuda device each, here: 1; --distributed.share_device=true puts them on one"
+        "2 ranks need a cuda device each, but this host has 1; --distributed.share_device=true"
     )
 
 

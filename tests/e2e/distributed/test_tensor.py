@@ -95,10 +95,10 @@ def test_workload_without_a_plan_is_refused() -> None:
 @pytest.mark.parametrize(
     ("keys", "ranks", "said"),
     [
-        ({}, 3, r"model\.heads=32 does not divide among 3 ranks"),
-        ({}, 8, r"model\.key_value_heads=4 does not divide among 8 ranks"),
-        ({"intermediate_size": 5}, 2, r"model\.intermediate_size=5 does not divide"),
-        ({"vocabulary": 7}, 2, r"model\.vocabulary=7 does not divide"),
+        ({}, 3, r"model\.heads=32 is not divisible by 3 ranks"),
+        ({}, 8, r"model\.key_value_heads=4 is not divisible by 8 ranks"),
+        ({"intermediate_size": 5}, 2, r"model\.intermediate_size=5 is not divisible by "),
+        ({"vocabulary": 7}, 2, r"model\.vocabulary=7 is not divisible by "),
     ],
 )
 def test_what_does_not_divide_is_refused(keys: dict[str, int], ranks: int, said: str) -> None:

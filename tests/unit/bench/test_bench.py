@@ -337,7 +337,10 @@ def test_a_step_that_makes_something_to_be_called_is_measured(making: Any) -> No
 @pytest.mark.parametrize("result", [None, 2.5, torch.ones(2)])
 def test_a_result_in_place_of_a_step_is_refused(result: Any) -> None:
     """It is what ``gpubench(trainer.step())`` passes."""
-    with pytest.raises(UsageProblem, match=r"cannot be called; pass the step itself"):
+    with pytest.raises(
+        UsageProblem,
+        match=r") is not callable; pass the step itself, not the result of calling it",
+    ):
         bench(Group(), parts=beside(Fake()))(result)
 
 
@@ -345,7 +348,10 @@ def test_a_subject_whose_step_was_replaced_is_refused() -> None:
     """A no-op in its place would be as fast as nothing, with all of its amounts."""
     trainer: Any = Fake()
     trainer.step = step
-    with pytest.raises(CorrectnessError, match=r"advanced the Fake by 0 steps instead of one"):
+    with pytest.raises(
+        CorrectnessError,
+        match=r"advanced the Fake by 0 steps, so the amounts stated for one step do not apply",
+    ):
         bench(Group(), parts=beside(trainer))(trainer)
 
 

@@ -44,7 +44,10 @@ def test_where_all_is_incomparable_nothing_was_judged(capsys: pytest.CaptureFixt
     incomparable = verdict("incomparable", metric="")
     bound = replace(verdict("unchanged"), method="absolute")
     assert ended(incomparable, bound) == ExitCode.NOTHING_COMPARABLE
-    assert "nothing could be compared: all" in capsys.readouterr().err
+    assert (
+        "nothing could be compared: everything measured on both sides is incomparable "
+        in capsys.readouterr().err
+    )
     assert ended(incomparable, verdict("unchanged")) == ExitCode.OK
 
 

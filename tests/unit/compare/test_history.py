@@ -20,7 +20,7 @@ def test_a_run_far_outside_of_the_earlier_ones_has_regressed():
     assert (verdict.kind, verdict.method, verdict.launches) == ("regressed", "history", 20)
     assert verdict.interval[0] < verdict.effect < verdict.interval[1]
     assert "20 earlier runs, limit 2%; history sees ≥ " in verdict.reason
-    assert verdict.reason.endswith("`gpubench ab` is the way to know")
+    assert verdict.reason.endswith("`gpubench ab` gives a definite answer")
 
 
 def test_a_prediction_is_wider_than_the_mean_of_the_earlier_runs():
@@ -40,7 +40,7 @@ def test_a_run_like_the_earlier_ones_is_unchanged_only_where_they_hardly_vary():
     assert (noisy.kind, still.kind) == ("inconclusive", "unchanged")
     assert noisy.reason.startswith("noise between runs ")
     assert "could only see ≥ " in noisy.reason
-    assert "`gpubench ab` is the way to know" in noisy.reason
+    assert "`gpubench ab` gives a definite answer" in noisy.reason
 
 
 def test_a_faster_run_has_improved():
@@ -161,7 +161,7 @@ def test_the_level_is_that_of_the_pinned_runs_alone():
     assert (verdict.kind, verdict.launches) == ("regressed", 20)
     assert verdict.base == pytest.approx(math.sqrt(DRAWN[0] * DRAWN[1]))
     assert "2 pinned and 18 later runs, limit 2%; history sees ≥ " in verdict.reason
-    assert "and with ten pinned less" in verdict.reason
+    assert "and with ten pinned runs smaller ones" in verdict.reason
     assert pinned([*DRAWN[:2], *later], 2, 1.0).kind != "regressed"
 
 
@@ -175,7 +175,7 @@ def test_where_ten_are_pinned_the_larger_noise_counts():
     assert loud.base == alone.base
     assert "10 earlier runs" in alone.reason
     assert "10 pinned and 10 later runs" in loud.reason
-    assert "with ten pinned less" not in loud.reason
+    assert "and with ten pinned runs smaller ones" not in loud.reason
 
 
 def test_a_few_of_both_are_too_few():

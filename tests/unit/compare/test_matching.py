@@ -67,7 +67,7 @@ def test_a_benchmark_that_lost_the_precision_in_its_id_is_told_its_old_name():
         "is used; set the baseline anew"
     )
     assert (removed.id, removed.kind) == ("test_it[8-ws1]", "removed")
-    assert removed.reason == "only the base has it"
+    assert removed.reason == "only in the base"
     (one,) = (v for v in unpaired([base], [head]).verdicts if v.id == "test_it[fp32-ws1]")
     assert one.reason == (
         "only the base has it; the head has test_it[ws1]: ids name a precision only where it is "
@@ -125,7 +125,7 @@ def test_pairs_of_which_none_is_whole_have_no_baseline():
     bases = [run("a", timed(1.0)), run("b")]
     matched = match(bases, [run("c"), run("d", timed(1.0))], paired=True)
     (verdict,) = matched.verdicts
-    assert verdict.reason == "no pair has it measured on both sides"
+    assert verdict.reason == "no pair measured it on both sides"
 
 
 def test_a_base_that_broke_is_no_baseline():
@@ -150,7 +150,7 @@ def test_a_machine_that_differs_is_incomparable_with_the_keys():
     matched = unpaired([base], [head])
     assert matched.series == ()
     assert matched.verdicts[0].kind == "incomparable"
-    assert matched.verdicts[0].reason == "cpu.model A in base, B in head"
+    assert matched.verdicts[0].reason == "cpu.model A in base, but B in head"
     assert matched.environment_differences == (Difference(key="cpu.model", base="A", head="B"),)
 
 
@@ -160,7 +160,7 @@ def test_incomparable_runs_are_compared_where_that_is_allowed_and_it_is_said():
     matched = unpaired([base], [head], allow_incomparable=True)
     assert len(matched.series) == 1
     assert matched.notes == (
-        "compared although they are incomparable (test_a): cpu.model A in base, B in head",
+        "compared although they are incomparable (test_a): cpu.model A in base, but B in head",
     )
 
 
@@ -184,7 +184,7 @@ def test_one_incomparable_launch_makes_pairs_incomparable():
     bases = [run("a", timed(1.0), machine={"gpu.driver": driver}) for driver in "112"]
     heads = [run("b", timed(1.0), machine={"gpu.driver": "1"}) for _ in range(3)]
     (verdict,) = match(bases, heads, paired=True).verdicts
-    assert (verdict.kind, verdict.reason) == ("incomparable", "gpu.driver 2 in base, 1 in head")
+    assert (verdict.kind, verdict.reason) == ("incomparable", "gpu.driver 2 in base, but 1 in head")
 
 
 def test_incomparable_earlier_runs_are_no_samples():
@@ -193,7 +193,7 @@ def test_incomparable_earlier_runs_are_no_samples():
     fits = unpaired(earlier, [run("b", timed(9.0), machine={"cpu.model": "B"})])
     assert fits.series[0].base == (1.0, 2.0)
     (verdict,) = unpaired(earlier, [run("b", timed(9.0), machine={"cpu.model": "C"})]).verdicts
-    assert (verdict.kind, verdict.reason) == ("incomparable", "cpu.model B in base, C in head")
+    assert (verdict.kind, verdict.reason) == ("incomparable", "cpu.model B in base, but C in head")
 
 
 def test_the_first_twenty_comparable_runs_are_the_samples():
@@ -300,7 +300,7 @@ def test_earlier_runs_that_are_incomparable_are_counted_in_a_note():
     """With the keys; benchmarks that they are left out of for the same reason share a line."""
     both = (timed(1.0), timed(1.0, "test_b"))
     earlier = [run("a", *both, machine={"cpu.model": "AAB"[n]}) for n in range(3)]
-    why = "cpu.model A in base, B in head"
+    why = "cpu.model A in base, but B in head"
     matched = unpaired(earlier, [run("b", *both, machine={"cpu.model": "B"})])
     assert matched.notes == (f"2 earlier runs are incomparable (2 benchmarks): {why}",)
     matched = unpaired(earlier[1:], [run("b", timed(1.0), machine={"cpu.model": "B"})])
@@ -322,7 +322,7 @@ def test_a_measured_benchmark_without_a_metric_to_judge_does_not_vanish():
         matched = unpaired([run("a", base)], [head], removed=False)
         (verdict,) = matched.verdicts
         assert (verdict.metric, verdict.kind) == ("step_time_s", "not_measured")
-        assert verdict.reason == "it has no metric to judge"
+        assert verdict.reason == "it has no metrics to judge"
 
 
 def test_a_lost_metric_with_a_limit_has_one_verdict():

@@ -128,6 +128,7 @@ def test_a_limit_on_the_efficiency_is_judged_without_a_baseline() -> None:
         (verdicts[name],) = (v for v in found.verdicts if v.metric == "scaling_efficiency")
     assert verdicts["slow"].kind == "regressed"
     assert verdicts["in_doubt"].kind == "not_measured"
-    assert "on fewer ranks in the same run, and neither of them in doubt" in (
-        verdicts["in_doubt"].reason
+    assert (
+        "the same benchmark on fewer ranks in the same run, without doubtful flags on either"
+        in (verdicts["in_doubt"].reason)
     )

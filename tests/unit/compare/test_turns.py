@@ -43,7 +43,7 @@ def test_other_orders_are_not_judged_as_pairs(order, broken):
     (verdict,) = {one.kind: one for one in found.verdicts}.values()
     assert (verdict.kind, verdict.effect, verdict.interval) == ("inconclusive", None, None)
     assert broken in verdict.reason
-    assert verdict.reason.endswith("take base and head in turns, or let `gpubench ab` do it")
+    assert verdict.reason.endswith("alternate base and head, or use `gpubench ab`")
 
 
 def test_what_needs_no_pairs_is_judged_in_any_order():
@@ -67,7 +67,9 @@ def test_where_launches_do_not_say_when_they_began_they_are_judged_and_that_is_s
     found = compare_paired(bases, heads)
     assert {one.kind for one in found.verdicts} == {"regressed"}
     (note,) = found.notes
-    assert note.startswith("nobody knows whether the launches were taken in turns")
+    assert note.startswith(
+        "it cannot be verified that launches alternated, since some have no start time"
+    )
 
 
 def test_launches_beside_each_other_are_said():

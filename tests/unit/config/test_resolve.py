@@ -367,7 +367,7 @@ class TestRefusals:
             ),
             ("model.widths=[]", "at least one width is needed"),
             ("model.name=mpl", "unknown 'mpl' (did you mean 'mlp'?); allowed: mlp, resnet18"),
-            ("experiment.notes=\udcff", "holds text that is not valid Unicode"),
+            ("experiment.notes=\udcff", "contains text that is not valid Unicode"),
         ],
     )
     def test_an_override_is_refused_in_plain_words(

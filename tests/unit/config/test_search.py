@@ -47,7 +47,7 @@ def test_a_missing_name_lists_what_is_there(tmp_path: Path) -> None:
 def test_a_name_cannot_leave_the_directories(tmp_path: Path) -> None:
     """A name with a path in it finds nothing, even where the path leads to a file."""
     folder(tmp_path / "a", "mlp.yaml")
-    with pytest.raises(UsageProblem, match="no configuration is there"):
+    with pytest.raises(UsageProblem, match="it contains no configurations"):
         files.find("../a/mlp", [folder(tmp_path / "b")])
 
 

@@ -116,7 +116,7 @@ def test_condensed_ranks_that_ran_different_calls_are_refused() -> None:
 
 def test_without_any_report_there_is_no_result() -> None:
     """Nothing is not zero."""
-    with pytest.raises(MeasurementError, match="no rank has told anything"):
+    with pytest.raises(MeasurementError, match="no rank has reported yet"):
         _ = RankAggregate().samples
 
 

@@ -122,9 +122,9 @@ def test_gang_runs_order_after_order_and_leaves_nothing(start: Start) -> None:
     [
         ("parts", "stuck", "did not end within 1 s after another rank passed"),
         ("leaves", "died", "exited with 5"),
-        ("closes", "died", "left its controller"),
-        ("babbles", "died", "left its controller"),
-        ("forgets", "stuck", "answered out of turn"),
+        ("closes", "died", "disconnected from the controller"),
+        ("babbles", "died", "disconnected from the controller"),
+        ("forgets", "stuck", "answered out of order"),
     ],
 )
 def test_rank_that_does_not_come_to_the_end_ends_the_gang(

@@ -53,7 +53,7 @@ def test_sides_far_apart_share_a_logarithmic_scale() -> None:
     assert lines[0] == "11.00 ms |   x   x   x"
     assert lines[8].endswith("| o   o   o")
     assert lines[4].startswith("3.317 ms |")
-    assert lines[-1] == "the scale is logarithmic"
+    assert lines[-1] == "logarithmic scale"
 
 
 def test_noise_is_no_mountain() -> None:

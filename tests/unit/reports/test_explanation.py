@@ -87,7 +87,7 @@ def test_the_page_says_what_there_is_and_no_more() -> None:
         "+5.00% to",
         "003-head (pair 2): was killed by SIGKILL",
         'git.branch: "main" → absent',
-        "what would decide",
+        "to reach a decision",
     ):
         assert part in text
     nothing = page(Explanation(benchmark="test_a", subject="run r: skipped: no GPU", noun="round"))
@@ -132,7 +132,7 @@ def test_of_a_step_time_all_that_was_judged_is_shown() -> None:
         )
     )
     verdict = replace(VERDICT, parts=parts)
-    origins = {"step_time_min_s": "the default", "step_time_s": "given with --limit"}
+    origins = {"step_time_min_s": "the default", "step_time_s": "from --limit"}
     about = replace(
         WHOLE,
         verdicts=(verdict,),

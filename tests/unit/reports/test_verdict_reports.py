@@ -257,7 +257,7 @@ def test_verdicts_are_read_back(tmp_path: Path) -> None:
 def test_verdicts_that_are_no_file_are_not_waited_for(tmp_path: Path) -> None:
     """A pipe would never end, and a huge file fill the memory."""
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ResultsError, match="is no regular file"):
+    with pytest.raises(ResultsError, match="is not a regular file"):
         verdict_document.read(tmp_path / "pipe")
     with (tmp_path / "huge").open("wb") as huge:
         huge.truncate(json_files.LIMIT_BYTES + 1)  # takes no room on the disk

@@ -58,7 +58,7 @@ def test_run_is_what_its_files_tell(tmp_path: Path, measured: Callable[..., Meas
     assert list(run.measurements) == IDS
     assert {i: run.measurements[i] for i in IDS[:3]} == records
     assert (never.name, never.params, never.world_size) == ("test_d[amp]", {"precision": "amp"}, 2)
-    assert (never.outcome, never.reason) == ("not_measured", "the run ended before it")
+    assert (never.outcome, never.reason) == ("not_measured", "the run ended before this benchmark")
     assert run.measured(IDS, launches=1) == {IDS[0], IDS[1]}
     assert run.measured(IDS[1:], launches=3) == {IDS[1]}
     assert run.measured(IDS, launches=4) == frozenset()

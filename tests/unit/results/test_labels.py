@@ -77,7 +77,7 @@ def change(time: str, tag: str, action: Any = "add") -> TagChange:
         ("", "is empty"),
         ("{}", "no schema_version"),
         ('{"schema_version": 3, "tags": []}', "upgrade"),
-        ('{"schema_version": 1, "tags": [1]}', "breaks the schema"),
+        ('{"schema_version": 1, "tags": [1]}', "is inconsistent at"),
         ('{"schema_version": 2, "tags": []}', "breaks the schema at changes"),
         ('{"schema_version": 2, "tags": [], "changes": [{"tag": []}]}', "schema at changes"),
         ('{"schema_version": 2, "tags": ["a"], "changes": []}', "lead to others"),

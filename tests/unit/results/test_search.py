@@ -90,7 +90,7 @@ def test_unknown_and_ambiguous_names_are_refused(results: Path, text: str, said:
 
 def test_results_without_runs(tmp_path: Path) -> None:
     """Where there is no run at all, the message says so."""
-    with pytest.raises(UsageProblem, match="there is none at all"):
+    with pytest.raises(UsageProblem, match="; there are none"):
         find_run(tmp_path, "2026", cwd=tmp_path)
 
 

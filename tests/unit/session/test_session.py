@@ -97,8 +97,8 @@ def test_gate_that_fails_as_a_whole_fails_the_session(
 @pytest.mark.parametrize(
     ("error", "status", "reason"),
     [
-        (BrokenPipeError(), "interrupted", "the output was closed"),
-        (RuntimeError(), "failed", "the session ended before it"),
+        (BrokenPipeError(), "interrupted", "stdout was closed"),
+        (RuntimeError(), "failed", "the session ended before this benchmark"),
     ],
 )
 def test_closed_output_interrupts_the_run(

@@ -323,18 +323,18 @@ def tensors_of(path):
     ("spoil", "said"),
     [
         (newer, "version 2, but this version of gpubench reads up to 1"),
-        (no_manifest, "is no manifest of a checkpoint"),
+        (no_manifest, "is not a checkpoint manifest: no format"),
         (lacking, "breaks the schema at sha256: it is missing"),
         (cut_off, "is cut off: .* bytes, its manifest says"),
-        (changed, "was changed: its sha256 is"),
+        (changed, "was modified: its sha256 is"),
         (gone, "cannot be read: No such file"),
-        (elsewhere, "is not a name in the same folder"),
+        (elsewhere, "is not a plain file name"),
         (cast, r"optimizer\.state\.0\.exp_avg has dtype float32 in the checkpoint, float16 here"),
         (hostile, "is no checkpoint: UnpicklingError: Weights only load failed"),
         (nameless, "file '' is not a name in the same folder"),
         (nul, r"file 'a\\x00b' is not a name in the same folder"),
         (endless, "breaks the schema at"),
-        (pipe, "is no regular file"),
+        (pipe, "is not a regular file"),
         (half, "is no checkpoint: KeyError: 'random'"),
         (other_states, "is no checkpoint: TypeError"),
         (garbled, "is no checkpoint: IndexError"),
@@ -458,7 +458,7 @@ def test_sparse_tensors_are_unsupported(kept, make_trainer):
     """What has no strides cannot be described, and that is said."""
     module = model()
     module.register_buffer("sparse", torch.eye(2).to_sparse())
-    with pytest.raises(Unsupported, match="a checkpoint holds strided tensors only"):
+    with pytest.raises(Unsupported, match="checkpoints support only strided tensors, not"):
         kept.save(make_trainer(module=module), {"loss": 1.0})
 
 

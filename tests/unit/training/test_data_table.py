@@ -56,7 +56,9 @@ def test_changed_file_is_refused(which, tmp_path):
 
 def test_missing_file_is_an_error(tmp_path):
     """A file that is not there is an error that says what to do."""
-    with pytest.raises(GpubenchError, match="install pytest-gpubench again"):
+    with pytest.raises(
+        GpubenchError, match=": not the bundled data set; reinstall pytest-gpubench"
+    ):
         read_diabetes(tmp_path / "nothing")
 
 

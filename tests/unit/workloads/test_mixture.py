@@ -101,7 +101,7 @@ def test_experts_in_a_loop_are_counted_like_grouped_ones(name, make_workload):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("model.experts_per_token=9", "experts_per_token 9 of only 4 experts"),
+        ("model.experts_per_token=9", "experts_per_token 9 exceeds experts 4"),
         ("model.key_value_heads=3", "heads 4 is no multiple of key_value_heads 3"),
         ("model.experts_implementation=groped", "did you mean 'grouped'"),
     ],

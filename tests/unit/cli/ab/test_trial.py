@@ -240,7 +240,7 @@ def test_the_time_ends_a_comparison(stage: Stage, time_s: float, pairs: int) -> 
     findings = stage.trial(fake, now=Clock(fake), time_s=time_s, pairs=15).run()
     (noisy,) = [v for v in findings.comparison().verdicts if v.id == "t::noisy"]
     assert (noisy.kind, noisy.launches) == ("inconclusive", pairs)
-    assert ("left no time for the look at" in noisy.reason) == (pairs < 15)
+    assert ("left no time to judge" in noisy.reason) == (pairs < 15)
     assert len(fake.orders) == 2 + 2 * pairs
 
 

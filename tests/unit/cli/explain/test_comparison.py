@@ -137,7 +137,7 @@ def test_a_comparison_without_a_look_says_so_and_how_to_go_on(stage: Stage) -> N
     assert about.subject.endswith("2 pairs of launches, not ended: no look was taken yet")
     (advice,) = about.advice
     assert (advice.text, advice.command) == (
-        "the pairs that are missing:",
+        "measure the missing pairs:",
         f"gpubench ab --resume={stage.folder}",
     )
 
@@ -181,14 +181,16 @@ def test_the_limit_is_the_command_lines_where_it_gave_one(stage: Stage) -> None:
 
     about = explain_comparison(stage.folder, "slow")
 
-    assert about.limits["step_time_min_s"] == "given with --limit"
+    assert about.limits["step_time_min_s"] == "from --limit"
     assert about.looks[-1].verdicts[0].limit == "40%"
 
 
 def test_bad_input_is_one_message(stage: Stage) -> None:
     """No such benchmark, nothing measured yet, and files that are gone or broken."""
     begun(stage)
-    with pytest.raises(UsageProblem, match="nothing was measured on both sides yet"):
+    with pytest.raises(
+        UsageProblem, match=": no pair is complete yet; continue with gpubench ab --resume="
+    ):
         explain_comparison(stage.folder, "slow")
     state = begun(stage)
     stage.trial(stage.fake(clear), state).run()

@@ -11,7 +11,7 @@ from gpubench_plugin.cli.explain import limits
     ("given", "base", "head", "expected"),
     [
         ("", "", "", "the default"),
-        ("2%", "2%", "", "given with --limit"),
+        ("2%", "2%", "", "from --limit"),
         ("", "2%", " 2%", "stated by the benchmark, on both sides"),
         ("", "2%", "60%", "stated on the base; the head states 60%"),
         ("", "", "2%", "stated on the head; the base states none"),

@@ -108,7 +108,10 @@ def test_a_file_of_version_1_is_read_as_it_was_meant() -> None:
         ({"acceptances": []}, "at acceptances: its changes"),
         ({"removed": True}, "at removed: its changes"),
         ({"changed": "2026-01-09T00:00:00.000000Z"}, "at changed: its changes"),
-        ({"changes": []}, "its changes lead to something else"),
+        (
+            {"changes": []},
+            ": its changes lead to another value; edit it only with 'gpubench baseline'",
+        ),
     ],
 )
 def test_a_file_that_somebody_wrote_into_is_refused(change: Any, said: str) -> None:

@@ -74,7 +74,7 @@ def test_every_change_is_kept_with_time_and_reason(tmp_path: Path) -> None:
     baselines.remove("main", reason="over")
     assert baselines.get("main") is None
     assert baselines.names() == ()
-    with pytest.raises(UsageProblem, match="there is none yet"):
+    with pytest.raises(UsageProblem, match="none exists yet"):
         baselines.remove("main")
     found = json.loads((tmp_path / "baselines" / "main.json").read_text())
     assert [(c["action"], c["reason"]) for c in found["changes"]] == [

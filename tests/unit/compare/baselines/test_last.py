@@ -91,7 +91,7 @@ def test_without_an_earlier_run_this_one_is_the_first(tmp_path: Path) -> None:
     first = look_up(tmp_path, 0)
 
     assert (first.kind, first.runs) == ("missing", ())
-    assert first.notes == ("no earlier run here yet: this one will be the first",)
+    assert first.notes == ("no earlier run: this is the first one",)
     other = look_up(tmp_path, 1, benchmarks={"t.py::test_other": 0.010})
     assert other.kind == "missing"
     assert "the earlier run here has measured none of these benchmarks" in other.notes[0]
@@ -135,7 +135,7 @@ def test_a_broken_run_is_left_out_and_named(tmp_path: Path) -> None:
     last = look_up(tmp_path, 2)
 
     assert origins(last) == {MLP: 0, RESNET: 0}
-    assert any(note.startswith("left out: ") and run_id(1) in note for note in last.notes)
+    assert any(note.startswith("skipped: ") and run_id(1) in note for note in last.notes)
 
 
 def test_no_baseline_is_called_last_but_one_from_before_still_counts(

@@ -183,7 +183,7 @@ def test_a_registry_that_is_down_is_said_and_the_folders_are_used(tmp_path: Path
     Baselines(tmp_path).set("main", [run_id(0)], branch="main")
     found = look_up(tmp_path, url="postgresql+psycopg://nobody@127.0.0.1:9/none")
     assert numbers(found) == [0, 1]
-    assert any("without the registry" in note for note in found.notes)
+    assert any("registry unavailable, only runs in" in note for note in found.notes)
     assert any(run_id(2) in note for note in found.notes)
 
 

@@ -80,10 +80,10 @@ def test_no_part_of_a_password_with_an_at_sign_is_shown(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("mysql://me:hunter2@host/db", "no database of that kind"),
+        ("mysql://me:hunter2@host/db", "unsupported database"),
         ("postgres://me:hunter2@host/db", "did you mean 'postgresql'"),
         ("postgresql+psycopg2://me:hunter2@host/db", "did you mean 'postgresql+psycopg'"),
-        ("results/registry.sqlite", "no database of that kind"),
+        ("results/registry.sqlite", "unsupported database"),
         ("sqlite://", "names no file"),
         ("sqlite:///", "names no file"),
         ("sqlite:///:memory:", "names no file"),

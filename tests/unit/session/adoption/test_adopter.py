@@ -297,9 +297,9 @@ def test_very_many_rounds_are_thinned_after_the_metrics(torch: Torch) -> None:
     ("data", "said"),
     [
         ([0.001, math.nan], "is nan s; a time is finite and above zero"),
-        ([math.inf, -math.inf], "a time is finite and above zero"),
+        ([math.inf, -math.inf], "s; a time must be finite and positive"),
         ([0.001, 0.0], "is 0.0 s; a time is finite and above zero"),
-        ([], "what was measured raised an error"),
+        ([], "the measured function raised an error"),
     ],
 )
 def test_impossible_numbers_are_no_measurement(data: list[float], said: str) -> None:
@@ -317,16 +317,18 @@ def test_impossible_numbers_are_no_measurement(data: list[float], said: str) -> 
 
 def test_what_was_not_measured_says_why() -> None:
     """Never called, measuring is off, or an error that the test has caught."""
-    assert Test(None).run(lambda _: None).error_reason == "the test did not call benchmark"
+    assert (
+        Test(None).run(lambda _: None).error_reason == "the test did not call the benchmark fixture"
+    )
 
     off = Test(None, disabled=True).run(lambda benchmark: benchmark.pedantic(lambda: None))
-    assert off.error_reason == "measuring is off (--benchmark-disable)"
+    assert off.error_reason == "measuring is disabled (--benchmark-disable)"
 
     def fails(benchmark: BenchmarkFixture) -> None:
         with pytest.raises(ZeroDivisionError):
             benchmark.pedantic(lambda: 1 / 0)
 
-    assert Test(None).run(fails).error_reason == "what was measured raised an error"
+    assert Test(None).run(fails).error_reason == "the measured function raised an error"
 
 
 def test_a_fixture_of_somebody_else_is_left_alone() -> None:

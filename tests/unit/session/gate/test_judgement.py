@@ -107,12 +107,12 @@ def test_history_judges_by_all_runs() -> None:
 def test_without_a_baseline_fixed_bounds_are_judged_all_the_same() -> None:
     """Also for a benchmark that the baseline does not know."""
     bounded = run(measurement(MLP, 0.02, limits={"step_time_s": "<=0.01"}))
-    missing = Reference(label="none-such", kind="missing", notes=("there is none",))
+    missing = Reference(label="none-such", kind="missing", notes=("none",))
 
     found = judged_usually(missing, bounded, "missing")
 
     assert kinds(found) == {(MLP, ""): "no_baseline", (MLP, "step_time_s"): "regressed"}
-    assert found.notes == ("there is none",)
+    assert found.notes == ("none",)
     found = judged_usually(single(run(measurement(RESNET))), bounded, "threshold")
     assert kinds(found)[MLP, "step_time_s"] == "regressed"
 

@@ -76,5 +76,5 @@ def test_refusal_offers_only_what_tears_no_step_apart() -> None:
     """Where no remainder fits, other numbers are asked for."""
     with pytest.raises(Unsupported, match=r"remainder=first or spread$"):
         assigned(15, 2, together=2)
-    with pytest.raises(Unsupported, match="choose another number of steps or ranks"):
+    with pytest.raises(Unsupported, match="choose a different number of steps or ranks"):
         assigned(15, 3, together=2)

@@ -147,7 +147,7 @@ def test_timed_calls_that_denoise_nothing_are_found_out(make_pipeline: Make) -> 
     pipeline = make_pipeline(samples=2, denoising_steps=1)
     pipeline.prepare(ignored)
     pipeline.begin()
-    with pytest.raises(CorrectnessError, match="the timed calls denoised 0 of 2 samples"):
+    with pytest.raises(CorrectnessError, match="the timed calls denoised 0 instead of 2 samples"):
         pipeline.finish()
 
 
@@ -250,7 +250,7 @@ def test_workload_without_steps_is_unsupported() -> None:
 
 def test_steps_that_do_not_divide_stop_the_pipeline(make_pipeline: Make) -> None:
     """The scheduler's own number of steps counts: Heun makes 7 evaluations of 4 steps."""
-    with pytest.raises(Unsupported, match="7 steps do not divide among 2 ranks"):
+    with pytest.raises(Unsupported, match="7 steps are not divisible by 2 ranks"):
         make_pipeline(ranks=Ranks(Place(0, 2)), scheduler="heun")
 
 

@@ -185,19 +185,24 @@ def test_what_cannot_run_here_says_why_and_what_to_do(keys, message):
 def test_local_is_refused_where_ranks_share_the_experts():
     """It sends nothing, so that tokens could not reach another rank's experts."""
     said = refusal_of(lambda: construction(dispatcher="local", groups=SHARED))
-    assert "2 ranks share the experts: choose all-gather or all-to-all" in said
+    assert (
+        "2 ranks share the experts: use all-gather or all-to-all, or moe.expert_parallel=1" in said
+    )
 
 
 def test_flex_is_refused_with_its_library_too(monkeypatch):
     """An installed deep_ep is not passed off as measured."""
     monkeypatch.setattr(dispatchers, "find_spec", lambda name: object())
-    assert "deep_ep is installed, but" in refusal_of(dispatchers.require_flex)
+    assert (
+        "moe.dispatcher=flex: deep_ep is installed but not supported by this version"
+        in refusal_of(dispatchers.require_flex)
+    )
 
 
 def test_grouped_without_the_product_is_unsupported(monkeypatch):
     """A torch without grouped_mm is said to be one."""
     monkeypatch.setattr(grouped, "_grouped_mm", None)
-    assert "has no grouped_mm" in refusal_of(lambda: construction(expert_kind="grouped"))
+    assert "does not provide grouped_mm" in refusal_of(lambda: construction(expert_kind="grouped"))
 
 
 def test_gradients_of_pinned_experts_are_refused():
