@@ -91,7 +91,7 @@ def _noise_source(series: Series, samples: HistorySamples) -> str:
 
 def _too_few(series: Series, samples: HistorySamples) -> Verdict:
     unusable_count = len(series.base) - samples.count
-    unusable_note = f"({unusable_count} more without a positive value)" if unusable_count else ""
+    unusable_note = f" ({unusable_count} more without a positive value)" if unusable_count else ""
     cause = f"{_missing_samples_text(samples, unusable_note)}; {ADVICE}"
     return inconclusive_verdict(
         series, "history", cause, launches=samples.count, runs_needed=samples.missing
@@ -112,7 +112,7 @@ def _verdict_of(tested: TestResult) -> Verdict:
         f"{tested.effect_text}, {samples.description}, limit "
         f"{series.limit.text}{_fewer_launches_note(series, samples)}"
     )
-    pin_hint = "" if samples.level_estimates_noise else "and with ten pinned runs smaller ones"
+    pin_hint = "" if samples.level_estimates_noise else ", smaller ones with ten pinned runs"
     visible_effect = f"≥ {percent(tested.detectable)}{pin_hint}, {ADVICE}"
     if tested.kind == "inconclusive":
         return tested.verdict(

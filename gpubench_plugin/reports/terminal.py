@@ -148,7 +148,7 @@ def _notes_below(
         hidden_notes = [] if "notes" in columns else other_flags(measurement.flags)
         for note, markup in (
             (reason, DOUBTFUL),
-            ("doubtful:" * bool(in_doubt) + ", ".join(in_doubt), DOUBTFUL),
+            ("doubtful: " * bool(in_doubt) + ", ".join(in_doubt), DOUBTFUL),
             (", ".join(hidden_notes), PLAIN),
             (_slowest_rank_text(measurement), DOUBTFUL),
             (str(measurement.correctness.get("loss_drop_lapsed", "")), PLAIN),

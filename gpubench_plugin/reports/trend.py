@@ -105,7 +105,7 @@ def _plot(segment: TrendSegment, total: int, glyphs: Glyphs) -> Iterator[str]:
         yield f"  {bars[start : start + max(total - 2, 1)]}"
     unit = segment.points[-1].unit
     low, high = (number(extreme, unit, glyphs) for extreme in (min(values), max(values)))
-    yield printable(f"lowest {low}, highest {high}")
+    yield printable(f"  lowest {low}, highest {high}")
 
 
 def _table(segment: TrendSegment, total: int, glyphs: Glyphs) -> list[str]:

@@ -275,7 +275,7 @@ def _environment(comparison: Comparison, width: int, glyphs: Glyphs) -> Iterator
         yield ((_escaped(f"  {difference_text(difference, glyphs)}", width, glyphs), PLAIN),)
     if len(differences) > _DIFFERENCES:
         hidden_count = len(differences) - _DIFFERENCES
-        yield ((f"and {hidden_count} more; use --format=json for all", PLAIN),)
+        yield ((f"  and {hidden_count} more; use --format=json for all", PLAIN),)
 
 
 def _escaped(text: str, width: int, glyphs: Glyphs) -> str:

@@ -243,9 +243,8 @@ def _exit_code(compared: ComparisonResult) -> ExitCode:
     if compared.comparison.all_incomparable:
         sys.stderr.write(
             "gpubench ab: nothing could be compared: everything measured on both sides is "
-            "incomparable (--allow-incomparable compares it anyway)"
+            "incomparable (--allow-incomparable compares it anyway)\n"
         )
-        sys.stderr.write("incomparable (--allow-incomparable compares it all the same)\n")
         return ExitCode.NOTHING_COMPARABLE
     if not compared.judged_series:
         sys.stderr.write("gpubench ab: no benchmark was measured on both sides\n")

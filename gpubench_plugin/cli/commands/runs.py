@@ -151,7 +151,7 @@ def _change_tags(
     directory: RunDirectory, change: Callable[..., tuple[str, ...]], connection: Connection
 ) -> tuple[tuple[str, ...], list[str]]:
     """Apply `change` to the tags on disk and in the registry; return them with messages."""
-    warning = "the tags are stored in the run's directory but not in the registry:"
+    warning = "the tags are stored in the run's directory but not in the registry: "
     if connection.registry is None:
         return change(), [f"{warning}{connection.note}"] if connection.note else []
     try:

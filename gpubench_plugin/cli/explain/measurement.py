@@ -129,7 +129,7 @@ def _advice(measurement: Measurement) -> Iterator[Recommendation]:
     yield from (Recommendation(text=f"{flag}: {CURES[flag]}") for flag in flags)
     if not flags:
         narrow_hint = (
-            "for a narrower interval: --measure.ci_half_width=0.005, or a longer measurement:"
+            "for a narrower interval: --measure.ci_half_width=0.005, or a longer measurement: "
         )
         yield Recommendation(text=f"{narrow_hint}--measure.min_time_s=1")
     if len(measurement.per_launch) < 2:

@@ -194,7 +194,7 @@ def exit_code_text(code: int) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    hint = "(possibly the out-of-memory killer)" if name == "SIGKILL" else ""
+    hint = " (possibly the out-of-memory killer)" if name == "SIGKILL" else ""
     return f"was killed by {name}{hint}"
 
 
