@@ -126,5 +126,5 @@ def test_broken_entry_point_is_refused(distribution: Path, target: str, said: st
 def test_entry_point_cannot_take_a_built_in_name(distribution: Path) -> None:
     """A name means the same on every machine, else results of it could not be compared."""
     distribution.write_text("[gpubench.precision]\nfp32 = other_precision:Mine\n")
-    with pytest.raises(UsageProblem, match="fp32 takes a built-in name"):
+    with pytest.raises(UsageProblem, match="fp32 uses the name of a built-in component"):
         catalog.load("precision", "fp32")
