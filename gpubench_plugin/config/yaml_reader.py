@@ -73,9 +73,7 @@ def read(path: Path, label: str) -> dict[str, Any]:
     values = parse(_text(path, label), label)
     if not isinstance(values, dict):
         description = "empty" if values is None else _NAMES[type(values)]
-        raise UsageProblem(
-            f"{label}: the file contains {description}; it must be a mapping of sections"
-        )
+        raise UsageProblem(f"{label}: the file is {description}; it must be a mapping of sections")
     return values
 
 
@@ -163,7 +161,7 @@ def _scalar(node: yaml.ScalarNode, tag: str) -> Any:
     try:
         return _SCALAR_VALUES[tag](node.value)
     except (ValueError, KeyError):
-        raise _refuse(node, f"{node.value[:40]!r} is not a valid {tag} here") from None
+        raise _refuse(node, f"{node.value[:40]!r} is not a valid {tag}") from None
 
 
 def _null(text: str) -> None:

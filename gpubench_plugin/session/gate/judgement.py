@@ -82,7 +82,7 @@ class Policy:
 
 
 _ALL_INCOMPARABLE: Final = (
-    "no other verdicts: set a baseline measured under the same conditions, or use "
+    "nothing was comparable: set a baseline measured under the same conditions, or use "
     "--allow-incomparable"
 )
 _UNDECIDED: Final[dict[VerdictKind, str]] = {

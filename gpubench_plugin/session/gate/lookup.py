@@ -39,7 +39,7 @@ def typo_message(name: str, *, url: str, results_dir: Path) -> str:
 
     It is empty where it is none, and where nobody knows.
     """
-    code = f"from {__name__} import answer; answer()"
+    code = f"from {__name__} import subprocess_main; subprocess_main()"
     question = {"name": name, "url": url, "results_dir": str(results_dir)}
     try:
         process = subprocess.run(

@@ -52,7 +52,7 @@ class GateItem(pytest.Item):
             nodeid=nodeid,
             path=benchmark.path,
             benchmark=benchmark,
-            ending=outcome_of,
+            outcome_of=outcome_of,
         )
         return item
 

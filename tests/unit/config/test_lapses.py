@@ -59,8 +59,8 @@ def test_override_of_the_course_ends_the_limit(tmp_path: Path, override: str) ->
     training = resolved(tmp_path, override).training
     assert training.loss_drop is None
     assert training.loss_drop_ignored == (
-        "training.loss_drop=0.5 of configs/mlp.yaml preset tiny lapses: "
-        f"{override.partition('=')[0]} (--{override}) overrides what it was set for"
+        "training.loss_drop=0.5 from configs/mlp.yaml preset tiny is ignored: "
+        f"{override.partition('=')[0]} (--{override}) overrides the schedule it was tuned for"
     )
 
 

@@ -55,7 +55,7 @@ def test_marks_of_case_and_function_add_up() -> None:
             pytest.mark.gpubench_full("bf61"),
             r"mark gpubench_full: unknown 'bf61' \(did you mean 'bf16'\?\); allowed: fp32, bf16",
         ),
-        (pytest.mark.gpubench_full(precision="bf16"), "takes names of precisions only"),
+        (pytest.mark.gpubench_full(precision="bf16"), "accepts only precision names"),
     ],
 )
 def test_a_precision_that_there_is_not_is_refused(mark: Any, message: str) -> None:

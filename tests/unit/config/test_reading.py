@@ -70,16 +70,16 @@ def test_anchors_are_values() -> None:
     ("text", "message"),
     [
         ("a: 1\nb: [1,", "x.yaml:2:7: while parsing a flow node"),
-        ("a: 1\na: 2", "x.yaml:2:1: the key 'a' stands twice"),
-        ("a: {b: 1, b: 2}", "x.yaml:1:11: the key 'b' stands twice"),
+        ("a: 1\na: 2", "x.yaml:2:1: duplicate key 'a' in a mapping"),
+        ("a: {b: 1, b: 2}", "x.yaml:1:11: duplicate key 'b' in a mapping"),
         ("a: !!python/object/apply:os.system [id]", "x.yaml:1:4: the tag !!python/object/apply"),
         ("a: !!python/name:os.system", "x.yaml:1:4: the tag !!python/name:os.system is not"),
         ("a: !mine 1", "x.yaml:1:4: the tag !mine is not allowed"),
         ("a: !!binary aGk=", "x.yaml:1:4: the tag !!binary is not allowed"),
         ("a: !!map [1]", "x.yaml:1:4: the tag !!map is not allowed"),
-        ("a: !!int many", "x.yaml:1:4: 'many' is no int"),
-        ("a: !!bool maybe", "x.yaml:1:4: 'maybe' is no bool"),
-        ("a: !!null 1", "x.yaml:1:4: '1' is no null"),
+        ("a: !!int many", "x.yaml:1:4: 'many' is not a valid int"),
+        ("a: !!bool maybe", "x.yaml:1:4: 'maybe' is not a valid bool"),
+        ("a: !!null 1", "x.yaml:1:4: '1' is not a valid null"),
         ("a: " + "9" * 5000, "x.yaml:1:4: '9999"),
         ("1: a", "x.yaml:1:1: the key 1 is not text"),
         ("true: a", "x.yaml:1:1: the key True is not text"),
@@ -110,7 +110,7 @@ def test_an_anchor_bomb_is_refused() -> None:
 def test_a_whole_number_beyond_every_float_is_refused(digits: int) -> None:
     """Whoever calculates with it, the memory a preset needs for example, would meet an overflow."""
     said = refusal(f"presets: {{full: {{needs_memory_gib: {'9' * digits}}}}}")
-    assert f"1:36: '{'9' * 40}' is no int that fits here" in said
+    assert f"1:36: '{'9' * 40}' is not a valid int" in said
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
@@ -145,16 +145,16 @@ def test_a_file_beyond_the_limit_is_refused(tmp_path: Path) -> None:
     """A configuration has a few hundred bytes to a few thousand: a huge file is none."""
     path = tmp_path / "x.yaml"
     path.write_bytes(b"a: " + b"x" * yaml_reader.MAX_BYTES)
-    with pytest.raises(UsageProblem, match=r"x: .* of more than 262144 bytes are not read"):
+    with pytest.raises(UsageProblem, match=r"x: .* has 262147 bytes; the limit is 262144"):
         yaml_reader.read(path, "x")
 
 
 def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
     """A folder and a pipe, which would block, are named as what they are."""
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageProblem, match=r"x: .* is no regular file but a folder"):
+    with pytest.raises(UsageProblem, match=r"x: .* is not a regular file but a folder"):
         yaml_reader.read(tmp_path, "x")
-    with pytest.raises(UsageProblem, match=r"x: .* is no regular file but a named pipe"):
+    with pytest.raises(UsageProblem, match=r"x: .* is not a regular file but a named pipe"):
         yaml_reader.read(tmp_path / "pipe", "x")
 
 

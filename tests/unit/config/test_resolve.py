@@ -178,7 +178,7 @@ class TestPresets:
         """A file with presets must have the one asked for; the message lists those there."""
         resolver.overlay("presets: {full: {}}", "configs/big.yaml")
         assert resolver.refusal(name="big") == [
-            "configs/big.yaml: has no preset 'tiny'; there: full"
+            "configs/big.yaml: no preset 'tiny'; available: full"
         ]
 
     def test_a_file_without_presets_serves_with_any(self, resolver: Resolver) -> None:
@@ -260,7 +260,7 @@ class TestRulesBetweenKeys:
             "data.global_batch_size=10", chosen={"distributed.world_size": 4}
         ) == [
             (
-                "--data.global_batch_size=10: 10 does not divide among 4 ranks; "
+                "--data.global_batch_size=10: 10 is not divisible by 4 ranks; "
                 "allowed: a multiple of 4"
             )
         ]
@@ -269,8 +269,8 @@ class TestRulesBetweenKeys:
         """Two lengths of one training are refused, naming who said each."""
         assert resolver.refusal("training.epochs=2") == [
             (
-                "--training.epochs=2: 2 beside training.steps 5 (configs/mlp.yaml); "
-                "allowed: one of the two, and null for the other"
+                "--training.epochs=2: 2 conflicts with training.steps 5 (configs/mlp.yaml); "
+                "allowed: one of the two, with null for the other"
             )
         ]
 
@@ -290,8 +290,8 @@ class TestRulesBetweenKeys:
             f"distributed.parallelism={chosen}", "distributed.static_graph=true"
         ) == [
             (
-                "--distributed.static_graph=true: true is for distributed.parallelism=ddp, "
-                f"not for {chosen}; allowed: to leave it out"
+                "--distributed.static_graph=true: true applies to distributed.parallelism=ddp, "
+                f"not to {chosen}; remove it"
             )
         ]
 

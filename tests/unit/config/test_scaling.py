@@ -39,7 +39,7 @@ def test_accumulated_batches_share_the_global_one() -> None:
     accumulated = "training.accumulation_steps=2"
     assert batches(resolved("data.global_batch_size=24", accumulated)) == ("strong", 6)
     message = (
-        "--data.global_batch_size=10: 10 does not divide among 2 ranks with 2 accumulated batches "
+        "--data.global_batch_size=10: 10 is not divisible by 2 ranks with 2 accumulated batches "
         "each; allowed: a multiple of 4"
     )
     with pytest.raises(UsageProblem) as caught:
@@ -59,7 +59,8 @@ def test_a_global_batch_replaces_an_earlier_batch_size(tmp_path: Path) -> None:
 def test_a_batch_size_beside_a_global_one_is_refused(tmp_path: Path) -> None:
     """Two sizes of which neither was said after the other, or the wrong one, are an error."""
     message = (
-        "5 beside data.global_batch_size 8 ({}); allowed: 4, or null for data.global_batch_size"
+        "5 conflicts with data.global_batch_size 8 ({}); "
+        "allowed: 4, or null for data.global_batch_size"
     )
     with pytest.raises(UsageProblem) as caught:
         resolved("data.global_batch_size=8", "training.batch_size=5")
@@ -67,7 +68,7 @@ def test_a_batch_size_beside_a_global_one_is_refused(tmp_path: Path) -> None:
     assert str(caught.value) == f"--training.batch_size=5: {said}"
     file = tmp_path / "own.yaml"
     file.write_text("training: {batch_size: 5}\ndata: {global_batch_size: 8}")
-    with pytest.raises(UsageProblem, match=r"training\.batch_size: 5 beside"):
+    with pytest.raises(UsageProblem, match=r"training\.batch_size: 5 conflicts with"):
         resolved(file=file)
 
 
@@ -86,5 +87,5 @@ def test_a_kind_that_it_is_not_is_refused() -> None:
         resolved("distributed.scaling=strong")
     assert str(caught.value) == (
         '--distributed.scaling=strong: "strong" contradicts "weak", '
-        "which data.global_batch_size chooses"
+        "which data.global_batch_size implies"
     )

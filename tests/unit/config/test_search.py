@@ -40,7 +40,7 @@ def test_a_missing_name_lists_what_is_there(tmp_path: Path) -> None:
         files.find("mpl", [*among, tmp_path / "none"])
     searched = f"{tmp_path}/a, {tmp_path}/b, {tmp_path}/none"
     assert str(caught.value) == (
-        f"config 'mpl': no file mpl.yaml (did you mean 'mlp'?) in {searched}; there: mlp, vit"
+        f"config 'mpl': no file mpl.yaml (did you mean 'mlp'?) in {searched}; available: mlp, vit"
     )
 
 

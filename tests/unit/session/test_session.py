@@ -71,7 +71,7 @@ def test_results_that_cannot_be_written_stop_the_session(monkeypatch: pytest.Mon
     item: Any = SimpleNamespace(session=SimpleNamespace(shouldfail=""))
     for files, said in (
         (Files(), ""),
-        (Files(full=True), "results could not be written: no space left"),
+        (Files(full=True), "cannot write results: no space left"),
     ):
         session = started(monkeypatch, files)
         session.keep_verdicts(None)

@@ -154,8 +154,11 @@ def test_a_step_on_a_gpu_is_timed_until_the_device_is_done(torch: Torch) -> None
 @pytest.mark.parametrize(
     ("lazy", "said"),
     [
-        (lambda: (number for number in range(9)), "returned a generator, whose work nobody"),
-        (lambda: [map(str, range(9))], "returned a list with a lazy iterator in it, whose work"),
+        (
+            lambda: (number for number in range(9)),
+            "returned a generator, whose work was never done",
+        ),
+        (lambda: [map(str, range(9))], "returned a list containing a lazy iterator, whose work"),
     ],
 )
 def test_a_step_that_did_not_do_its_work_has_no_numbers(
@@ -296,9 +299,9 @@ def test_very_many_rounds_are_thinned_after_the_metrics(torch: Torch) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ([0.001, math.nan], "is nan s; a time is finite and above zero"),
+        ([0.001, math.nan], "is nan s; a time must be finite and positive"),
         ([math.inf, -math.inf], "s; a time must be finite and positive"),
-        ([0.001, 0.0], "is 0.0 s; a time is finite and above zero"),
+        ([0.001, 0.0], "is 0.0 s; a time must be finite and positive"),
         ([], "the measured function raised an error"),
     ],
 )
@@ -334,7 +337,7 @@ def test_what_was_not_measured_says_why() -> None:
 def test_a_fixture_of_somebody_else_is_left_alone() -> None:
     """Another fixture, or one of the same name that is not pytest-benchmark's."""
     other = Test(None).run(lambda benchmark: benchmark.pedantic(lambda: None), name="other")
-    assert other.error_reason == "benchmark is no fixture of pytest-benchmark here"
+    assert other.error_reason == "benchmark is not pytest-benchmark's fixture here"
 
 
 def test_a_test_that_is_not_adopted_is_left_alone(torch: Torch) -> None:

@@ -170,7 +170,7 @@ def test_a_lost_case_of_a_test_that_ran_is_noted() -> None:
     found = judged_usually(single(base), run(measurement(case)), "threshold")
 
     assert {v.id for v in found.verdicts} == {case}
-    (note,) = (note for note in found.notes if "only the baseline" in note)
+    (note,) = (note for note in found.notes if "only in the baseline" in note)
     assert note.endswith(f": {lost}")
 
 
@@ -363,7 +363,7 @@ def test_what_cannot_be_judged_fails_and_says_why(error: Exception, said: str) -
 
     ending = found.gate_outcome(MLP)
 
-    assert (ending.outcome, ending.text) == ("failed", f"could not be judged: {said}")
+    assert (ending.outcome, ending.text) == ("failed", f"judging failed: {said}")
     assert found.fails
     assert found.comparison is None
     assert not session.kept
@@ -426,8 +426,8 @@ def test_an_alarm_of_a_history_fails_only_if_the_median_of_three_launches_is_out
     assert "10 % slower" in reason
     assert len(session.kept) == 1
     assert session.shown == [
-        "launching 1 benchmark again: 1 of 2",
-        "launching 1 benchmark again: 2 of 2",
+        "relaunching 1 benchmark: 1 of 2",
+        "relaunching 1 benchmark: 2 of 2",
     ]
 
 
@@ -452,9 +452,9 @@ def test_an_alarm_stands_where_the_benchmark_cannot_be_launched_again(tmp_path: 
         assert found.fails if launch is late else found.gate_outcome(MLP).outcome == "failed"
         reasons.append(of_mlp(found).reason)
     ends = (
-        "; launched again, it gave no number: crashed (said why)",
-        "; not launched again: nobody can",
-        "; not launched again: the session ended first",
+        "; relaunched, but without a result: crashed (said why)",
+        "; not relaunched: nobody can",
+        "; not relaunched: the session ended first",
     )
     assert [reason.endswith(end) for reason, end in zip(reasons, ends, strict=True)] == [True] * 3
     assert not late.launched
@@ -469,7 +469,7 @@ def test_a_signal_while_a_benchmark_is_launched_again_ends_the_session(tmp_path:
     found, _ = alarmed(tmp_path, cast("Any", signalled))
     with pytest.raises(pytest.exit.Exception):
         found.gate_outcome(MLP)
-    assert of_mlp(found).reason.endswith("; not launched again: the session ended first")
+    assert of_mlp(found).reason.endswith("; not relaunched: the session ended first")
 
 
 def test_an_alarm_stands_where_no_process_can_be_started(tmp_path: Path) -> None:
@@ -481,7 +481,7 @@ def test_an_alarm_stands_where_no_process_can_be_started(tmp_path: Path) -> None
     found, _ = alarmed(tmp_path, cast("Any", full))
     assert found.gate_outcome(RESNET).outcome == "passed"
     assert found.gate_outcome(MLP).outcome == "failed"
-    assert of_mlp(found).reason.endswith("; not launched again: [Errno 28] No space left on device")
+    assert of_mlp(found).reason.endswith("; not relaunched: [Errno 28] No space left on device")
 
 
 def test_one_pinned_run_judges_nothing_and_says_how_many_are_missing() -> None:

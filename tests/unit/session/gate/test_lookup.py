@@ -73,7 +73,7 @@ def test_a_name_that_is_not_there_is_missing_and_said(tmp_path: Path) -> None:
     found = early(tmp_path, "release")
 
     assert found.kind == "missing"
-    assert "there are: main" in " ".join(found.notes)
+    assert "existing: main" in " ".join(found.notes)
 
 
 @pytest.mark.slow
@@ -142,14 +142,14 @@ def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
     """A resumed run that is its own baseline would always pass."""
     run_id = write_run(tmp_path, 1).run_id
 
-    with pytest.raises(UsageProblem, match="the very run"):
+    with pytest.raises(UsageProblem, match="this is the run being resumed"):
         early(tmp_path, run_id, resume=run_id)
 
 
 def test_a_run_that_only_a_silent_registry_may_have_is_a_problem_of_usage(tmp_path: Path) -> None:
     """Before anything is measured; the message says that the registry did not answer."""
     url = "postgresql+psycopg://nobody@127.0.0.1:9/none"
-    with pytest.raises(UsageProblem, match="whether the registry has it is not known"):
+    with pytest.raises(UsageProblem, match="the registry could not be searched"):
         early(tmp_path, "20190101T000000Z_run_000000", registry=url)
 
 
@@ -164,7 +164,7 @@ def test_a_baseline_of_which_no_pinned_run_can_be_read_is_not_judged_by(tmp_path
     assert read == [runs[1].run_id, later.run_id]
 
     runs[1].summary.write_text("{")
-    with pytest.raises(ResultsError, match="none of its 2 pinned runs can be read; set it anew"):
+    with pytest.raises(ResultsError, match="none of its 2 pinned runs can be read; set it again"):
         early(tmp_path, "main").reference(head)
 
 

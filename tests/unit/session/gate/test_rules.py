@@ -59,8 +59,8 @@ def test_what_is_incomparable_fails_where_nothing_else_could_be_compared() -> No
     new, incomparable = strict.undecided_notes(found)
     assert new == "1 new: pass (--gate-missing=pass)"
     assert incomparable == (
-        "1 incomparable: fail (nothing else could be compared: set a baseline measured like this, "
-        "or give --allow-incomparable)"
+        "1 incomparable: fail (nothing was comparable: set a baseline measured under the same "
+        "conditions, or use --allow-incomparable)"
     )
 
 
