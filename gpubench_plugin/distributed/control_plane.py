@@ -218,14 +218,14 @@ class ControlPlane:
                 )
             if clock.remaining(timeout_s) <= 0 and not self._store.check([key]):
                 raise MeasurementError(
-                    f"rank {rank} did not come to {description} within {timeout_s:g} s; "
-                    f"it was last at {peer_location}"
+                    f"timed out after {timeout_s:g} s waiting for rank {rank} at {description}; "
+                    f"its last known position was {peer_location}"
                 )
             sleep(pause)
             pause = min(2 * pause, self._longest_pause_s)
 
     def _position(self, rank: int) -> tuple[int, str]:
         if not self._store.check([f"at/{rank}"]):
-            return 0, "its start"
+            return 0, "the start"
         at: list[Any] = json.loads(self._get(f"at/{rank}"))
         return int(at[0]), str(at[1])

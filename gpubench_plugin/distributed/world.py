@@ -74,8 +74,8 @@ def _require(environment: Mapping[str, str], names: tuple[str, ...]) -> None:
             if environment.get(name)
         )
         raise UsageProblem(
-            f"environment variable {missing[0]} is missing while {present} is set; start the "
-            "ranks with torchrun, or unset the others to run one rank"
+            f"environment variable {missing[0]} is missing (set: {present}); start the ranks with "
+            "torchrun, or unset the others to run one rank"
         )
 
 

@@ -402,10 +402,10 @@ def test_rank_that_cannot_start_is_a_crash_with_its_words(project: Project) -> N
     assert run.code == 1, run.out + run.err
     assert list(run.outcomes.values()).count("crashed") == 6
     assert run.outcomes["test_one[ws1]"] == "measured"
-    killed = "SIGKILL (perhaps by the kernel, out of memory)"
+    killed = "SIGKILL (possibly the out-of-memory killer)"
     assert {b["reason"] for b in run.summary["benchmarks"] if b["outcome"] == "crashed"} == {
-        "rank 1 exited with 1 while the gang of 2 started",
-        f"rank 1 was killed by {killed} while the gang of 3 started",
+        "rank 1 exited with code 1 while the gang of 2 was starting",
+        f"rank 1 was killed by {killed} while the gang of 3 was starting",
     }
     assert run.out.count("no licence for rank 1") == 1
     starts = (project.path / "starts").read_text().split()
@@ -447,7 +447,7 @@ def test_rank_whose_configuration_is_wrong_says_so_at_once(project: Project) -> 
         (("--world-size=1,,2",), {}, "--world-size=1,,2: an empty name in the list"),
         (("--launches=0",), {}, "--launches: '0' is not a whole number from 1"),
         (("-n2",), {}, "-n"),
-        ((), {"WORLD_SIZE": "2"}, "RANK is not set beside WORLD_SIZE=2"),
+        ((), {"WORLD_SIZE": "2"}, "RANK is missing (set: WORLD_SIZE=2)"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(

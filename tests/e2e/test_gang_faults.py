@@ -104,22 +104,24 @@ DEATHS = {
     "sigkill": Fault(SIGKILL, "crashed", "rank 1 was killed by SIGKILL"),
     "forked": Fault(FORKED, "crashed", "rank 1 was killed by SIGKILL", (0,)),
     "segfault": Fault(SEGFAULT, "crashed", "rank 1 was killed by SIGSEGV"),
-    "exit_3": Fault(EXIT_3, "crashed", "rank 0 exited with 3"),
+    "exit_3": Fault(EXIT_3, "crashed", "rank 0 exited with code 3"),
     "too_long": Fault(TOO_LONG, "crashed", "rank 1 was killed by SIGABRT"),
-    "absent": Fault(ABSENT, "mismatched_ranks", "rank 1 did not collect it", (0,)),
+    "absent": Fault(ABSENT, "mismatched_ranks", "rank 1 did not collect the test", (0,)),
     "left_state": Fault(faulty.LEFT_STATE, "measured"),
     "half_done": Fault(faulty.HALF_DONE, "measured"),
 }
-_LEFT = "rank 1 did not end within 5 s after another rank passed"
+_LEFT = "rank 1 timed out 5 s after another rank passed"
 DISAGREEMENTS = {
-    "raise": Fault(RAISE, "failed", "rank 1: ValueError: no luck; then rank 0 did not end", (0,)),
+    "raise": Fault(
+        RAISE, "failed", "rank 1: ValueError: no luck; then rank 0 timed out 1 s after", (0,)
+    ),
     "left_out": Fault(LEFT_OUT, "hang", _LEFT, (1,)),
     "not_sent": Fault(NOT_SENT, "hang", _LEFT, (1,)),
-    "endless": Fault(ENDLESS_LOOP, "hang", "ranks 0-1 did not end within 3 s", (0, 1)),
+    "endless": Fault(ENDLESS_LOOP, "hang", "ranks 0-1 timed out after 3 s", (0, 1)),
     "skips_early": Fault(
         SKIPS_EARLY,
         "mismatched_ranks",
-        "rank 1 skipped (no data here); then rank 0 did not end within 1 s after another rank "
+        "rank 1 skipped (no data here); then rank 0 timed out 1 s after another rank "
         "skipped (distributed.failure_grace_s)",
         (0,),
     ),
@@ -149,9 +151,11 @@ def test_fault_matrix_of_ranks_that_die(project: Project, temporary: Path) -> No
 
     # Different ones, but equally many.
     collected = 2 * len(DEATHS) + 1
-    assert f"rank 0 {collected}, rank 1 {collected}" in run.out
+    assert f"{collected} on rank 0, {collected} on rank 1" in run.out
     assert "Fatal Python error: Segmentation fault" in section(run, "segfault")
-    warned = "test_half_done[ws2] left the ranks' process group in disorder; another gang of 2"
+    warned = (
+        "test_half_done[ws2] left the process group in an unusable state; started a new gang of 2"
+    )
     assert warned in unwrapped(run)
     assert left_of(temporary) == []
 
@@ -196,8 +200,8 @@ def test_rank_that_ends_between_two_benchmarks_costs_none(
 
     assert run.code == 0, run.out + run.err
     assert set(run.outcomes.values()) == {"measured"}
-    assert "between two benchmarks rank 1 was killed by SIGKILL" in (said := unwrapped(run))
-    assert "out of memory) while the gang of 2 started; another gang of 2 was started" in said
+    assert "between two benchmarks, rank 1 was killed by SIGKILL" in (said := unwrapped(run))
+    assert "killer) while the gang of 2 was starting; started a new gang of 2" in said
     assert left_of(temporary) == []
 
 

@@ -210,7 +210,7 @@ def test_ranks_that_collect_different_benchmarks_are_refused(project: Project) -
     run = project.run(ranks=2)
 
     assert run.code != 0
-    said = "different benchmarks: rank 0 selected 1, rank 1 selected 2; only rank 1 has test_it.py"
+    said = "different benchmarks: 1 on rank 0, 2 on rank 1; only rank 1 collected test_it.py"
     assert run.err.count(said) == 1
 
 
@@ -233,7 +233,7 @@ def test_rank_without_benchmarks_is_named(project: Project) -> None:
         run = project.run(ranks=2, env={"WITH": str(one)})
 
         assert run.code != 0
-        said = f"rank {other} of 2 did not come within 3 s (gpubench_timeout_s)"
+        said = f"rank {other} of 2 did not join within 3 s (gpubench_timeout_s)"
         assert run.err.count(said) == 1, run.out + run.err
 
     world = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "WITH": "0"}

@@ -148,7 +148,7 @@ def test_rank_that_raises_before_a_collective_fails_the_benchmark(
 
     faulty = require_only_the_fault_failed(run, "failed")
     assert faulty["reason"] == (
-        "rank 1: Failed: no luck; then rank 0 did not end within 1 s after another rank failed "
+        "rank 1: Failed: no luck; then rank 0 timed out 1 s after another rank failed "
         "(distributed.failure_grace_s)"
     )
     stack = run.out.partition("Stack of rank 0")[2]
@@ -166,7 +166,7 @@ def test_rank_that_skips_a_collective_is_waited_for_in_vain(
 
     faulty = require_only_the_fault_failed(run, "hang")
     assert faulty["reason"] == (
-        "rank 1 did not end within 3 s after another rank passed (distributed.divergence_s); "
+        "rank 1 timed out 3 s after another rank passed (distributed.divergence_s); "
         "rank 0 had passed"
     )
     assert "in all_reduce" in run.out.partition("Stack of rank 1")[2]
@@ -182,7 +182,7 @@ def test_benchmark_in_which_all_ranks_hang_ends_by_its_timeout(
     run = run_faulty(project, fault, mark, timeout_s=2)
 
     faulty = require_only_the_fault_failed(run, "hang")
-    assert faulty["reason"] == "ranks 0-1 did not end within 2 s (measure.timeout_s)"
+    assert faulty["reason"] == "ranks 0-1 timed out after 2 s (measure.timeout_s)"
     zero, _, one = run.out.partition("Stack of rank 0")[2].partition("Stack of rank 1")
     assert "in all_reduce" in zero
     assert "in stand_still" in one
@@ -305,7 +305,7 @@ def test_benchmark_after_each_fault_that_all_ranks_survive_is_measured(
     assert found == faulty.with_healthy(FAULTS, "measured"), run.out + run.err
     reasons = {b["name"]: b["reason"] for b in run.summary["benchmarks"]}
     assert reasons["test_all_raise[ws2]"] == "Mute: <exception str() failed>"
-    said = "the ranks ended differently: rank 0 passed; rank 1 skipped"
+    said = "the ranks had different outcomes: rank 0 passed; rank 1 skipped"
     assert reasons["test_skips[ws2]"].startswith(said)
     assert run.code != 0
     wait_until_gone(mark)
@@ -335,7 +335,7 @@ def test_group_of_the_projects_own_is_used_until_it_is_broken(
         ("test_half_done", "measured"),
         ("test_good_2", "not_measured"),
     ], run.out + run.err
-    why = "test_half_done[ws2]: left the ranks' process group in disorder; ranks that torchrun"
+    why = "test_half_done[ws2]: left the process group in an unusable state; ranks started by"
     assert run.summary["benchmarks"][-1]["reason"].startswith(why)
     assert run.summary["status"] == "failed"
     assert run.code != 0
@@ -439,7 +439,7 @@ def test_rank_that_never_comes_to_a_benchmark_is_named(
     run = project.run(ranks=2, env=mark)
 
     assert run.code != 0
-    said = f"rank {rank} did not come to it within 5 s (measure.timeout_s)"
+    said = f"rank {rank} did not reach the test within 5 s (measure.timeout_s)"
     before, after = run.summary["benchmarks"]
     assert before["outcome"] == "measured", run.out + run.err
     assert said in after["reason"], run.out + run.err

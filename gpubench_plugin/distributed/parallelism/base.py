@@ -94,7 +94,7 @@ class Parallelism:
         `compute_dtype` is what matrix products compute in: fp32, tf32, fp16 or bf16.
         """
         too_few = self.group.world.size < self.least_ranks
-        return f"needs at least {self.least_ranks} ranks" if too_few else None
+        return f"requires at least {self.least_ranks} ranks" if too_few else None
 
     @property
     def mesh(self) -> DeviceMesh:

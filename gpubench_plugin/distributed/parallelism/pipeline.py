@@ -106,7 +106,7 @@ class PipelineParallel(Parallelism):
             Unsupported: nobody knows how to cut the workload's model into so many stages.
         """
         if self._workload is None:
-            raise Unsupported("pipeline: take() was not called with the model's workload")
+            raise Unsupported("pipeline: configure() was not called with the model's workload")
         cut = self._workload.stages(module, self._stage_count)
         if cut is None:
             raise Unsupported(

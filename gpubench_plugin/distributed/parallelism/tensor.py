@@ -88,10 +88,10 @@ class TensorParallel(Parallelism):
         """Shard `module`, with rank zero's parameters.
 
         Raises:
-            Unsupported: :meth:`take` was not told of a workload, or its plan is of another model.
+            Unsupported: :meth:`configure` was not called, or its plan does not fit the model.
         """
         if self._plan is None:
-            raise Unsupported("tensor: take() was not called with the model's workload")
+            raise Unsupported("tensor: configure() was not called with the model's workload")
         mesh = self.mesh
         _require_layers(module, self._plan)
         plan = {pattern: _STYLES[style]() for pattern, style in self._plan.items()}

@@ -221,10 +221,10 @@ class GangController(InProcess):
         """Warn about tests that only some ranks collected."""
         counts = {rank: told["count"] for rank, told in gang.collected.items()}
         if len({told["digest"] for told in gang.collected.values()}) > 1:
-            said = ", ".join(f"rank {rank} {count}" for rank, count in counts.items())
+            said = ", ".join(f"{count} on rank {rank}" for rank, count in counts.items())
             self._say(
                 f"the ranks of the gang of {gang.size} collected different benchmarks: "
-                f"{said}; those not collected by every rank are mismatched_ranks"
+                f"{said}; those that not every rank collected are mismatched_ranks"
             )
 
     def _say(self, text: str) -> None:

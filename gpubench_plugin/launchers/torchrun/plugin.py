@@ -56,9 +56,7 @@ def message(reports: Sequence[Json]) -> str:
     """Message about the collection differences that the ranks reported."""
     differing_ranks = [rank for rank, report in enumerate(reports) if report["differs"]]
     shown_ranks = differing_ranks[:_RANKS_SHOWN]
-    counts = ", ".join(
-        f"rank {rank} selected {reports[rank]['count']}" for rank in (0, *shown_ranks)
-    )
+    counts = ", ".join(f"{reports[rank]['count']} on rank {rank}" for rank in (0, *shown_ranks))
     parts = [f"the ranks collected different benchmarks: {counts}"]
     for rank in shown_ranks:
         report = reports[rank]
@@ -201,7 +199,7 @@ class TorchrunRank(RunsBenchmarks):
         ranks = self._context.ranks
         if (failed and ranks.renew()) or ranks.is_healthy(grace_s) or ranks.renew():
             return ""
-        reason = "left the ranks' process group in disorder"
+        reason = "left the process group in an unusable state"
         return session_end_message(item, reason, ranks.world.size)
 
     def _proposal(self, told: Sequence[Json]) -> Json:

@@ -76,7 +76,7 @@ class RankRole(ABC):
         if departed_ranks := assembly.departed_text():
             self._session.shouldfail = departed_ranks
             return []
-        message = f"did not reach it within {timeout_s:g} s (measure.timeout_s)"
+        message = f"did not reach the test within {timeout_s:g} s (measure.timeout_s)"
         return self.handle_missing_ranks(item, number, message)
 
     def announce_departure(self, cause: str) -> None:

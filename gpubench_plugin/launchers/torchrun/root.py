@@ -111,7 +111,7 @@ class RootRank(RankRole):
         if self.running is None and _is_harmless(notice):
             for rank in notice.deaths:
                 with suppress(RuntimeError):
-                    self.assembly.announce_departure(rank, "it exited with 0")
+                    self.assembly.announce_departure(rank, "it exited with code 0")
             return
         self._claim_exit()
         if notice.orphaned:

@@ -78,7 +78,7 @@ def test_all_ranks_name_the_parameter_that_goes_wrong_on_one(equivalence: Found)
 
 def test_one_rank_is_no_pipeline() -> None:
     """A single rank is unsupported rather than measured as something else."""
-    assert pipeline(ranks=1).unsupported("fp32") == "needs at least 2 ranks"
+    assert pipeline(ranks=1).unsupported("fp32") == "requires at least 2 ranks"
     assert pipeline().unsupported("fp32") is None
 
 

@@ -82,7 +82,7 @@ def test_forward_pass_alone_is_that_of_one_process(equivalence: Found) -> None:
 
 def test_one_rank_shares_nothing() -> None:
     """A single rank is unsupported rather than measured as something else."""
-    assert tensor(1).unsupported("fp32") == "needs at least 2 ranks"
+    assert tensor(1).unsupported("fp32") == "requires at least 2 ranks"
     assert tensor(2).unsupported("fp32") is None
 
 

@@ -152,11 +152,11 @@ def test_a_rank_that_went_elsewhere_is_noticed() -> None:
         return str(first.value)
 
     said, other = Ranks(2).play(root, elsewhere)
-    assert said.startswith("the ranks are out of step: rank 1 is at ")
+    assert said.startswith("ranks are out of step: rank 1 is at ")
     assert said.endswith("while rank 0 waits for it at gather 'samples'")
     assert isinstance(other, MeasurementError)
     assert str(other) == (
-        "the ranks are out of step: rank 0 is at gather 'report' "
+        "ranks are out of step: rank 0 is at gather 'report' "
         "while rank 1 waits for it at publish 'another verdict'"
     )
 
@@ -173,13 +173,14 @@ def test_a_rank_that_never_comes_is_named() -> None:
 
     error, _ = Ranks(2, timeout_s=0.2).play(root, absent)
     assert str(error) == (
-        "rank 1 did not come to gather 'second' within 0.2 s; it was last at gather 'first'"
+        "timed out after 0.2 s waiting for rank 1 at gather 'second'; "
+        "its last known position was gather 'first'"
     )
 
 
 def test_the_root_must_have_something_to_publish() -> None:
     """A root without a record is a mistake in the code, not a message."""
-    with pytest.raises(ValueError, match="nothing to publish as 'tag'"):
+    with pytest.raises(ValueError, match="rank zero has no record to publish as 'tag'"):
         Ranks(1).planes[0].publish("tag")
 
 

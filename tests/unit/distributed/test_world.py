@@ -52,7 +52,7 @@ def test_one_rank_of_a_launcher_needs_no_address() -> None:
 def test_a_missing_variable_is_named(missing: str) -> None:
     """Half an environment is an error that names what is missing beside what is there."""
     environment = {name: TORCHRUN[name] for name in TORCHRUN if name != missing}
-    with pytest.raises(UsageProblem, match=f"variable {missing} is not set beside .*torchrun"):
+    with pytest.raises(UsageProblem, match=f"variable {missing} is missing \\(set: .*torchrun"):
         World.from_environment(environment)
 
 

@@ -36,18 +36,17 @@ RANK = r"""
 import os, signal, sys, time
 from socket import AF_UNIX, socket
 from gpubench_plugin.launchers import signals, stacks
-from gpubench_plugin.launchers.gang.protocol import Link
-from gpubench_plugin.launchers.gang.protocol import JoinInfo
+from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 
 signals.die_with_parent()
 rank = int(os.environ["RANK"])
-invitation = Invitation.accepted(os.environ)
-stacks.offer(invitation.stack(rank))
+invitation = JoinInfo.from_environment(os.environ)
+stacks.enable_dumps(invitation.stack(rank))
 
 def reach(token=invitation.token):
     end = socket(AF_UNIX)
     end.connect(str(invitation.socket))
-    wire = Wire(end)
+    wire = Link(end)
     wire.send({"token": token, "rank": rank})
     return wire
 
@@ -87,7 +86,7 @@ def start(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Start]:
         run = tmp_path / "run"
         run.mkdir(exist_ok=True)
         command = [sys.executable, "-c", RANK + textwrap.dedent(source)]
-        given = {"command": command, "folder": tmp_path, "run": run, "patience": LONG, **changes}
+        given = {"command": command, "folder": tmp_path, "run": run, "timeouts": LONG, **changes}
         made = Gang(2, config=pytestconfig, **given)
         gangs.append(made)
         return made
@@ -120,8 +119,8 @@ def test_gang_runs_order_after_order_and_leaves_nothing(start: Start) -> None:
 @pytest.mark.parametrize(
     ("test", "state", "told"),
     [
-        ("parts", "stuck", "did not end within 1 s after another rank passed"),
-        ("leaves", "died", "exited with 5"),
+        ("parts", "stuck", "timed out 1 s after another rank passed"),
+        ("leaves", "died", "exited with code 5"),
         ("closes", "died", "disconnected from the controller"),
         ("babbles", "died", "disconnected from the controller"),
         ("forgets", "stuck", "answered out of order"),
@@ -167,13 +166,13 @@ CONTROLLER = """
 import sys
 from pathlib import Path
 from gpubench_plugin.launchers.gang.gang import Gang
-from gpubench_plugin.launchers.deadlines import Patience
+from gpubench_plugin.launchers.deadlines import Timeouts
 
 here = Path.cwd()
-patience = Patience(timeout_s=float(sys.argv[2]), failure_grace_s=60.0, divergence_s=60.0)
-start = Patience(timeout_s=60.0, failure_grace_s=60.0, divergence_s=60.0)
+patience = Timeouts(timeout_s=float(sys.argv[2]), failure_grace_s=60.0, divergence_s=60.0)
+start = Timeouts(timeout_s=60.0, failure_grace_s=60.0, divergence_s=60.0)
 command = [sys.executable, "-c", sys.argv[1]]
-gang = Gang(2, config=None, command=command, folder=here, run=here, patience=start)
+gang = Gang(2, config=None, command=command, folder=here, run=here, timeouts=start)
 print(*(ending.state for ending in gang.run("writes", None, patience)))
 gang.close()
 """
@@ -231,19 +230,19 @@ def test_rank_that_ends_between_two_orders_is_lost(start: Start, before: str) ->
     [
         (
             "if rank == 1: sys.exit('no licence')\ntime.sleep(600)",
-            "rank 1 exited with 1 while the gang of 2 started",
+            "rank 1 exited with code 1 while the gang of 2 was starting",
             "no licence",
             False,
         ),
         (
             "wire = reach()\nif rank == 0: os.kill(os.getpid(), signal.SIGSEGV)\njoin(wire)",
-            "rank 0 was killed by SIGSEGV while the gang of 2 started",
+            "rank 0 was killed by SIGSEGV while the gang of 2 was starting",
             "",
             True,
         ),
         (
             "wire = reach()\nif rank == 1: wire.close()\ntime.sleep(600)",
-            "rank 1 left its controller while the gang of 2 started",
+            "rank 1 disconnected from the controller while the gang of 2 was starting",
             "",
             True,
         ),
@@ -268,22 +267,22 @@ def test_rank_that_ends_too_early_is_named(
     [
         (
             "wire = reach(); time.sleep(600)",
-            "ranks 0-1 did not come to the gang of 2 within 4 s (gpubench_timeout_s)",
+            "ranks 0-1 did not join the gang of 2 within 4 s (gpubench_timeout_s)",
         ),
         (
             "if rank == 1: time.sleep(600)\nwire = reach(); time.sleep(600)",
-            "rank 1 did not come to the gang of 2 within 4 s (gpubench_timeout_s)",
+            "rank 1 did not join the gang of 2 within 4 s (gpubench_timeout_s)",
         ),
         (
             "wire = reach()\nif rank == 0: time.sleep(600)\njoin(wire); time.sleep(600)",
-            "rank 0 did not come to the gang of 2 within 1 s of another (distributed.divergence_s)",
+            "rank 0 did not join the gang of 2 within 1 s of another (distributed.divergence_s)",
         ),
     ],
 )
 def test_ranks_are_not_waited_for_without_end(start: Start, source: str, said: str) -> None:
     """Whether they do not come or do not tell what they have collected: that is a hang."""
     with pytest.raises(GangError) as caught:
-        start(source, patience=replace(LONG, timeout_s=4.0, divergence_s=1.0))
+        start(source, timeouts=replace(LONG, timeout_s=4.0, divergence_s=1.0))
     assert (str(caught.value), caught.value.hang) == (said, True)
 
 
@@ -308,7 +307,7 @@ def test_output_is_passed_on_while_ranks_run_and_at_their_end(start: Start) -> N
         serve(wire)
         print("bye", end="", flush=True)
         """,
-        output=LogForwarder(written.append),
+        forwarder=LogForwarder(written.append),
     )
     gang.run("first", None, LONG)
     gang.close()
@@ -324,10 +323,10 @@ def test_gang_that_cannot_be_made_is_an_error(
     """What the system refuses is said in a line, and nothing is left open."""
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     before = os.listdir("/proc/self/fd")  # noqa: PTH208 # names are wanted
-    with pytest.raises(GangError, match=r"the gang of 2 could not be started: .*/nowhere/python"):
+    with pytest.raises(GangError, match=r"could not start the gang of 2: .*/nowhere/python"):
         start()
 
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
-    with pytest.raises(GangError, match="no folder for the gang's socket could be made"):
+    with pytest.raises(GangError, match="cannot create a folder for the gang's socket"):
         start()
     assert os.listdir("/proc/self/fd") == before  # noqa: PTH208 # names are wanted

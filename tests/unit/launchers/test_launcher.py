@@ -93,12 +93,12 @@ def test_store_of_rank_zero_is_handed_over_and_listens_on_loopback_only(
 @pytest.mark.parametrize(
     ("last", "said"),
     [
-        ("os._exit(3)", "exited with 3"),
-        ("pass", "exited with 0"),
+        ("os._exit(3)", "exited with code 3"),
+        ("pass", "exited with code 0"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by SIGSEGV"),
         (
             "os.kill(os.getpid(), signal.SIGKILL)",
-            "was killed by SIGKILL (perhaps by the kernel, out of memory)",
+            "was killed by SIGKILL (possibly the out-of-memory killer)",
         ),
         ("os.kill(os.getpid(), 40)", "was killed by signal 40"),
     ],
@@ -126,7 +126,7 @@ def test_kill_ends_what_the_ranks_have_started(launch: Launch, tmp_path: Path) -
     )
     files = [tmp_path / f"child-{rank}" for rank in range(2)]
     wait_until(lambda: all(file.exists() for file in files))
-    assert launcher.exit_text(0, 30) == "exited with 0"
+    assert launcher.exit_text(0, 30) == "exited with code 0"
     assert list(launcher.running_pids) == [1]
 
     launcher.kill()

@@ -14,7 +14,7 @@ def test_first_deadline_is_the_timeout_of_the_benchmark() -> None:
     deadline = Deadline(PATIENCE, 1000.0)
 
     assert deadline.at == 1100.0
-    assert deadline.message == "did not end within 100 s (measure.timeout_s)"
+    assert deadline.message == "timed out after 100 s (measure.timeout_s)"
 
 
 @pytest.mark.parametrize(

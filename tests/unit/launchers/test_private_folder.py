@@ -65,7 +65,7 @@ def test_folder_of_a_killed_owner_is_removed_by_the_next_one(
     with caplog.at_level("INFO", "gpubench"):
         following = private_folder()
 
-    assert caplog.messages == [f"removed {abandoned}, which a killed session had left"]
+    assert caplog.messages == [f"removed {abandoned}, left over by a killed session"]
     assert set(temporary.iterdir()) == {*strangers, living.path, following.path}
     living.remove()
     following.remove()

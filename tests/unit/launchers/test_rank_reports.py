@@ -110,7 +110,7 @@ def test_what_a_rank_sends_is_bounded(
     back = decode(pytestconfig, 1, told).reports
     assert [report.when for report in back] == ["setup", "call", "teardown"]
     assert back[1].sections[-1][0] == "Captured 19"
-    assert told["warnings"][-1]["text"] == "10 more warnings are left out"
+    assert told["warnings"][-1]["text"] == "10 more warnings omitted"
 
 
 def test_texts_that_fit_are_whole(
@@ -139,7 +139,7 @@ def test_texts_that_fit_are_whole(
 
     assert told["reports"][0]["sections"] == [
         ["whole", text],
-        ["cut", f"[5 characters left out]\n{text}"],
+        ["cut", f"[5 characters omitted]\n{text}"],
     ]
     (back,) = decode(pytestconfig, 0, told).reports
     assert report_payload.read(back)["measurement"] == measurement

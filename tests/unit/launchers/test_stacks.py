@@ -32,7 +32,7 @@ def sleep_for_ever():
 ends = socketpair()
 HelperThread("orders", Link(ends[0]).receive).start()
 if rank < 2:
-    stacks.offer(Path(os.environ["GPUBENCH_GANG"], f"stack-{rank}"))
+    stacks.enable_dumps(Path(os.environ["GPUBENCH_GANG"], f"stack-{rank}"))
 Path(f"ready-{rank}").touch()
 if rank == 2:
     import signal

@@ -45,7 +45,7 @@ def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., lis
         ("failed died oom stuck", "crashed", "rank 1 was killed by SIGKILL"),
         ("died died", "crashed", "rank 0 was killed by SIGKILL; rank 1 was killed by SIGKILL"),
         ("absent oom stuck", "oom", "rank 1: no memory"),
-        ("passed absent stuck", "mismatched_ranks", "rank 1 did not collect it: SyntaxError"),
+        ("passed absent stuck", "mismatched_ranks", "rank 1 did not collect the test: SyntaxError"),
         (
             "stuck failed stuck",
             "failed",
@@ -72,7 +72,7 @@ def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., lis
             "passed skipped passed failed",
             "mismatched_ranks",
             (
-                "the ranks ended differently: ranks 0, 2 passed; rank 1 skipped (not me); "
+                "the ranks had different outcomes: ranks 0, 2 passed; rank 1 skipped (not me); "
                 "rank 3 failed (ValueError: no)"
             ),
         ),

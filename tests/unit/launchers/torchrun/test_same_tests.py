@@ -12,8 +12,9 @@ def test_difference_names_what_each_rank_has_and_lacks() -> None:
     message = plugin.message([plugin.difference(ids, root) for ids in ranks])
 
     assert message == (
-        "the ranks collected different benchmarks: rank 0 selected 3, rank 2 selected 3, "
-        "rank 3 selected 3; only rank 2 has x; rank 2 lacks b; rank 3 has them in another order"
+        "the ranks collected different benchmarks: 3 on rank 0, 3 on rank 2, 3 on rank 3; "
+        "only rank 2 collected x; rank 2 did not collect b; "
+        "rank 3 collected them in another order"
     )
 
 
@@ -25,7 +26,7 @@ def test_difference_stays_short() -> None:
 
     message = plugin.message(told)
 
-    assert "rank 1 lacks test_0000, test_0001, test_0002 and 997 more" in message
+    assert "rank 1 did not collect test_0000, test_0001, test_0002 and 997 more" in message
     assert message.endswith("; and 91 more ranks differ")
     assert len(message) < 2000
     assert len(str(told[1])) < 200
