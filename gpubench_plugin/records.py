@@ -44,7 +44,7 @@ def described(description: str, **bounds: object) -> Json:
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Number and sizes of durations; fields as in `HistorySamples`."""
+    """Number and sizes of durations; fields as in `Samples`."""
 
     durations: int
     calls_per_duration: int
@@ -242,7 +242,7 @@ class RankTimes:
     """Time statistics of one rank.
 
     `median_s` is the median round, all other statistics are of the `count` single durations, in
-    seconds per call; quantiles are interpolated linearly, and None where `tells_quantile` of
+    seconds per call; quantiles are interpolated linearly, and None where `has_quantile` of
     `count` says that there are too few for one. `total_s` is the length of all blocks.
     Where a duration is not finite, neither is any statistic.
     """

@@ -32,7 +32,7 @@ _EPILOG: Final = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code, see :class:`~.commands.base.Exit`.
+    """Run the command and return its exit code, see :class:`~.commands.base.ExitCode`.
 
     No exception escapes but argparse's own end of the program.
     """

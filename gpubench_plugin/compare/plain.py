@@ -136,7 +136,7 @@ def exact_verdict(series: Series, *, launches: int) -> Verdict:
 def threshold_verdict(
     series: Series, base: float, head: float, method: Method, text: str, launches: int
 ) -> Verdict:
-    """Verdict by the limit alone about one value per side; `how` ends the reason."""
+    """Verdict by the limit alone about one value per side; `text` ends the reason."""
     if unusable_verdict := unusable(series, base, head):
         return unusable_verdict
     effect = 0.0 if base == head else effect_of(base, head, series.better)

@@ -25,7 +25,7 @@ FORMAT: Final = stored.Format(what="file of rounds", newest=1)
 
 @dataclass(frozen=True, kw_only=True)
 class FixedRounds:
-    """Fixed rounds of one benchmark; fields as in `HistorySamples`."""
+    """Fixed rounds of one benchmark; fields as in `Samples`."""
 
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
 

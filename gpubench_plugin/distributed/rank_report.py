@@ -80,7 +80,7 @@ LIMIT_BYTES: Final = 64 * 1024
 """More than the JSON text of any report."""
 
 _PACKED: Final = {"durations_s": "d", "block_s": "d", "block_calls": "q", "warmup_s": "d"}
-"""The series of `HistorySamples`, and their types as :mod:`struct` has them."""
+"""The series of `Samples`, and their types as :mod:`struct` has them."""
 
 # With the samples' 56 KiB these leave room for the rest.
 _FLAGS_BYTES: Final = 2048

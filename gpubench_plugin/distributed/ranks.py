@@ -44,7 +44,7 @@ class RankSession:
 
         backend_name = backend_for(device, backend, shares_device=shares_device)
         key = backend_name, device, shares_device
-        # Of several ranks all must replace it together: see `is_sound`.
+        # Of several ranks all must replace it together: see `is_healthy`.
         was_destroyed = (
             self.world.size == 1 and self._group is not None and not self._group.is_joined
         )

@@ -32,7 +32,7 @@ class Deadline:
     """Deadline of the ranks that have not ended, and the message used on expiry.
 
     `now`, here and below, is what a
-    :class:`~gpubench_plugin.environment.waking_clock.WakingClock` shows.
+    :class:`~gpubench_plugin.environment.waking_clock.TimeoutClock` shows.
     """
 
     def __init__(self, timeouts: Timeouts, now: float):

@@ -33,7 +33,7 @@ class Pace:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Sizes of timed units, equal on every rank; fields as in `HistorySamples`."""
+    """Sizes of timed units, equal on every rank; fields as in `Samples`."""
 
     calls_per_duration: int
     durations_per_round: int
