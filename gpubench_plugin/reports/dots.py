@@ -130,19 +130,15 @@ class _Scale:
         """Notes on a logarithmic scale and on out-of-range dots."""
         if self.logarithmic:
             yield "logarithmic scale"
-        for sign, values, direction, extreme in (
-            (_ABOVE, self.above_range, "above", max(self.above_range, default=0.0)),
-            (_BELOW, self.below_range, "below", min(self.below_range, default=0.0)),
+        for sign, values, direction, preposition, extreme in (
+            (_ABOVE, self.above_range, "above", "up to", max(self.above_range, default=0.0)),
+            (_BELOW, self.below_range, "below", "down to", min(self.below_range, default=0.0)),
         ):
             count = sum(dot.value in values for dot in dots)
-            lie, preposition = "lie", "up to" if sign == _ABOVE else "down to"
-            if count == 1:
-                lie, preposition = "lies", "at"
+            verb, reach = ("is", "at") if count == 1 else ("are", preposition)
             if count:
-                place = (
-                    f"{lie} {direction} the picture, {preposition} {number(extreme, unit, glyphs)}"
-                )
-                yield f"{sign} {counted(count, noun)} {place}"
+                end = number(extreme, unit, glyphs)
+                yield f"{sign} {counted(count, noun)} {verb} {direction} the plot, {reach} {end}"
 
 
 _Column = tuple[Dot, ...]

@@ -82,9 +82,7 @@ def section(
     yield from folded
     if differences := comparison.environment_differences:
         entries = [f"- {code(difference_text(difference))}" for difference in differences]
-        yield from _details(
-            f"{counted(len(differences), 'difference')} of the environment", entries
-        )
+        yield from _details(counted(len(differences), "environment difference"), entries)
 
 
 def _details(summary: str, lines: Iterable[str]) -> list[str]:

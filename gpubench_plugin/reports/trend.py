@@ -105,7 +105,7 @@ def _plot(segment: TrendSegment, total: int, glyphs: Glyphs) -> Iterator[str]:
         yield f"  {bars[start : start + max(total - 2, 1)]}"
     unit = segment.points[-1].unit
     low, high = (number(extreme, unit, glyphs) for extreme in (min(values), max(values)))
-    yield printable(f"  lowest {low}, highest {high}")
+    yield f"  {printable(f'lowest {low}, highest {high}')}"
 
 
 def _table(segment: TrendSegment, total: int, glyphs: Glyphs) -> list[str]:
@@ -136,6 +136,6 @@ def _changes(segment: TrendSegment, total: int, glyphs: Glyphs) -> Iterator[str]
         size = signed(change.change)
         yield from wrapped(
             f"new level starting with {change.point.run_id}{commit}: {old_level} {glyphs.to} "
-            f"{new_level}f', {size}' if size else ''",
+            f"{new_level}{size and f', {size}'}",
             total,
         )

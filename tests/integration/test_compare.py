@@ -189,8 +189,9 @@ def test_launches_that_were_not_taken_in_turns_are_no_pairs(
     assert said.code == ExitCode.OK, said.out
     found = next(b for b in said.json["benchmarks"] if b["verdict"] == "inconclusive")
     assert (found["effect"], found["interval"]) == (None, None)
-    assert f"{bases[1]} began between {bases[0]} and {heads[0]}, a pair" in found["reason"]
-    assert "let `gpubench ab` do it" in found["reason"]
+    intruder = f"{bases[1]} started between {bases[0]} and {heads[0]}, which form a pair"
+    assert intruder in found["reason"]
+    assert "or use `gpubench ab`" in found["reason"]
 
 
 @pytest.mark.parametrize("side", ["--base", "--head"])
@@ -200,7 +201,7 @@ def test_one_launch_is_paired_once(compare: Compare, runs: Path, side: str) -> N
     sides = {"--base": [A, B], "--head": [A, C], side: [A, "link"]}
     said = compare("--paired", *(part for one in sides.items() for part in (one[0], *one[1])))
     assert said.code == ExitCode.USAGE
-    assert f"'{A}' and 'link' of {side} are one run" in said.err
+    assert f"'{A}' and 'link' of {side} are the same run" in said.err
     said = compare("--paired", "--base", A, B, "--head", "link", C)
     assert "link is compared with itself" in said.out
 
@@ -211,7 +212,7 @@ def test_one_file_is_paired_once(compare: Compare, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"machine_info": {}, "benchmarks": [entry]}))
     said = compare("--paired", "--base", "a.json", "./a.json", "--head", "a.json", "a.json")
     assert said.code == ExitCode.USAGE
-    assert "'a.json' and './a.json' of --base are one run" in said.err
+    assert "'a.json' and './a.json' of --base are the same run" in said.err
     assert "a.json is compared with itself" in compare("a.json", "./a.json").out
 
 
@@ -259,7 +260,7 @@ def test_new_removed_and_failed_benchmarks_are_said(compare: Compare, tmp_path: 
     said = compare(A, B, "--format=json")
     assert said.code == ExitCode.REGRESSION
     assert said.json["notes"][-1] == (
-        "1 benchmark failed that the base has measured: counts as a regression (exit code 1)"
+        "1 benchmark failed that the base measured: counts as a regression (exit code 1)"
     )
     kinds = {i: kind for (i, _), kind in said.verdicts.items()}
     assert (kinds["gone"], kinds["fresh"], kinds["broken"]) == ("removed", "new", "errored")
@@ -315,8 +316,8 @@ def test_killed_run_counts_as_a_failure_of_what_it_never_told_of(
     said = compare(*arguments, "--format=json")
     assert said.code == ExitCode.REGRESSION
     assert said.verdicts[RESNET, ""] == "errored"
-    assert "it was killed, or still runs" in said.out
-    assert said.json["notes"][-1].startswith("1 benchmark failed that the base has measured")
+    assert "it was killed, or is still running" in said.out
+    assert said.json["notes"][-1].startswith("1 benchmark failed that the base measured")
     assert compare(B, A).code == ExitCode.OK
 
 
@@ -331,7 +332,7 @@ def test_limit_in_a_file_that_is_none_costs_its_benchmark_alone(
     assert said.code == ExitCode.REGRESSION
     assert said.verdicts[RESNET, "step_time_s"] == "errored"
     assert said.verdicts[MLP, "step_time_min_s"] == "unchanged"
-    assert "gate.limits.step_time_s: 'banana' is no limit; allowed: a percentage" in said.out
+    assert "gate.limits.step_time_s: 'banana' is not a limit; allowed: a percentage" in said.out
     assert compare(A, B, "--limit=5%").code == ExitCode.OK
 
 
@@ -353,8 +354,8 @@ def test_pinned_run_that_is_gone_is_said(compare: Compare, runs: Path) -> None:
     said = compare("main", B, "--format=json")
     assert said.code == ExitCode.REGRESSION, said.err
     gone, stands_in = said.json["notes"][:2]
-    assert f"the pinned run {A} is gone" in gone
-    assert stands_in == f"baseline 'main': {C} stands in for {A}"
+    assert f"the pinned run {A} is missing" in gone
+    assert stands_in == f"baseline 'main': {C} stands in for the pinned run {A}"
 
 
 def test_run_of_another_machine_is_found_in_the_registry(
@@ -375,14 +376,14 @@ def test_run_of_another_machine_is_found_in_the_registry(
         ([A, "results/nothing"], "no such folder"),
         ([A, "nohting.json"], "no such file (did you mean 'nothing.json'?)"),
         ([A, B, "--limit=step_tim_s=3%"], "did you mean 'step_time_s'?"),
-        ([A, B, "--base", C], "are for --paired"),
+        ([A, B, "--base", C], "--base and --head require --paired"),
         (["--paired", "--base", A], "needs --base and --head"),
-        (["--paired", A, "--base", A, "--head", B], "of neither side"),
+        (["--paired", A, "--base", A, "--head", B], "belongs to neither side"),
         (
             ["--paired", "--base", A, B, "--head", C],
             "2 base launches but 1 head launches; give the same number of each, in pair order",
         ),
-        ([A, "2026"], "3 runs begin with '2026'"),
+        ([A, "2026"], "3 runs start with '2026'"),
     ],
 )
 @pytest.mark.usefixtures("runs")

@@ -70,7 +70,7 @@ def test_history_looks_for_no_changes(
         write_run(tmp_path / "results", number, {"test_a.py::test_a[ws1]": 0.01 + number // 10})
     assert main(["history", "test_a", "--branch="]) == 0
     out, err = capsys.readouterr()
-    assert "not looked for: pip install 'pytest-gpubench[history]'" in err
+    assert "level changes are not detected: pip install 'pytest-gpubench[history]'" in err
     assert "20 runs" in out
     assert "no change of level" not in out
     assert main(["history", "test_a", "--branch=", "--format=json"]) == 0

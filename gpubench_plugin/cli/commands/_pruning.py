@@ -148,7 +148,7 @@ class _Pruning:
         )
 
     def _verb(self) -> str:
-        return "would remove" if self.options.dry_run else "removed "
+        return "would remove" if self.options.dry_run else "removed"
 
     def _removals(self, directory: RunDirectory) -> list[PruneTarget]:
         from gpubench_plugin.results import is_being_written, tags_of

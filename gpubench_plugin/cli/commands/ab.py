@@ -160,7 +160,7 @@ def _limits(options: argparse.Namespace) -> Mapping[str, str]:
     limits = LimitOptions.parse(options.limit or ())
     if limits.default_limit:
         raise UsageProblem(
-            f"--limit={limits.default_limit}: not a limit; allowed: <metric>=<limit>, for "
+            f"--limit={limits.default_limit}: names no metric; allowed: <metric>=<limit>, for "
             "example step_time_s=3%"
         )
     return limits.by_metric
@@ -209,9 +209,7 @@ def _output(text: str | None) -> Path | None:
         return None
     file = Path.cwd() / text
     if not text or file.is_dir() or not file.parent.is_dir():
-        raise UsageProblem(
-            f"--output={text}: its parent folder does not exist, or it is not a file"
-        )
+        raise UsageProblem(f"--output={text}: not a file in an existing folder")
     return file
 
 

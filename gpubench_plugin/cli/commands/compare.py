@@ -329,7 +329,7 @@ def _with_losses(comparison: Comparison, worked: Collection[str]) -> Comparison:
     limits = sum(bool(verdict.metric) for verdict in lost_verdicts)
     failed = len(lost_verdicts) - limits
     parts = [
-        f"{counted(failed, 'benchmark')} failed that the base has measured" * bool(failed),
+        f"{counted(failed, 'benchmark')} failed that the base measured" * bool(failed),
         f"{counted(limits, 'limit')} could not be checked" * bool(limits),
     ]
     note = f"{' and '.join(filter(None, parts))}: counts as a regression (exit code 1)"

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.baselines import Point, ResultHistory
 
 _MAIN: Final = "main"
-_NOT_LOOKED_FOR: Final = (
-    "changes of level are not looked for: pip install 'pytest-gpubench[history]'"
-)
+_EXTRA_MISSING: Final = "level changes are not detected: pip install 'pytest-gpubench[history]'"
 
 
 class History(Command):
@@ -65,7 +63,7 @@ class History(Command):
             benchmark, metric, points = _points(history, options)
         series = trend_segments(points)
         if any(course.changes is None for course in series):
-            history.notes.append(_NOT_LOOKED_FOR)
+            history.notes.append(_EXTRA_MISSING)
         warn(history.notes)
         if options.format == "json":
             say_json(trend.history_json(benchmark, metric, series))

@@ -45,7 +45,7 @@ class Runs(Command):
         """One subparser per action."""
         actions = parser.add_subparsers(title="acts", required=True, metavar="ACT")
         sub = actions.add_parser("list", help="list the latest runs", allow_abbrev=False)
-        sub.add_argument("--experiment", help="only this branch")
+        sub.add_argument("--experiment", help="only this experiment")
         sub.add_argument("--branch", help="only this branch")
         sub.add_argument("--tag", help="only runs with this tag, or with this text in their id")
         sub.add_argument("--status", help=f"only runs with this status: {', '.join(_STATES)}")

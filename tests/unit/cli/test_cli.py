@@ -108,7 +108,7 @@ def test_a_full_disk_behind_the_output_is_one_line() -> None:
             check=False,
         )
     assert done.returncode == ExitCode.INFRASTRUCTURE, done.stderr
-    assert done.stderr == "gpubench: the output could not be written: No space left on device\n"
+    assert done.stderr == "gpubench: cannot write the output: No space left on device\n"
 
 
 def test_a_reader_that_goes_away_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_arguments_of_pytest_before_the_dashes_are_explained(
     with pytest.raises(SystemExit) as end:
         main.main(["ab", "--base=main", "benchmarks", "--k", "resnet"])
     assert end.value.code == ExitCode.USAGE
-    said = "unrecognized arguments: --k resnet; what pytest is to get stands after --\n"
+    said = "unrecognized arguments: --k resnet; pytest's arguments go after --\n"
     assert capsys.readouterr().err.endswith(said)
 
 
@@ -159,8 +159,10 @@ def test_a_working_folder_that_is_gone_is_said(
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert main.main(["runs", "list"]) == ExitCode.INFRASTRUCTURE
-    said = "the working folder is gone (No such file or directory): change into one that is there"
-    assert capsys.readouterr().err == f"gpubench: {said}\n"
+    assert capsys.readouterr().err == (
+        "gpubench: the current directory no longer exists (No such file or directory): change to "
+        "an existing one\n"
+    )
 
 
 def test_an_error_nobody_has_foreseen_is_one_line(
@@ -179,8 +181,8 @@ def test_an_error_nobody_has_foreseen_is_one_line(
     out, err = capsys.readouterr()
     (kept,) = tmp_path.iterdir()
     assert out == ""
-    assert err.startswith("gpubench: unforeseen KeyError: ")
-    assert err.endswith(f"please report it with its traceback, which is in {kept}\n")
+    assert err.startswith("gpubench: unexpected KeyError: ")
+    assert err.endswith(f"please report it with the traceback in {kept}\n")
     assert err.count("\n") == 1
     text = kept.read_text()
     assert "in run" in text
@@ -200,5 +202,5 @@ def test_a_traceback_that_cannot_be_kept_is_still_one_line(
     monkeypatch.setattr(Schema, "run", run)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     assert main.main(["schema"]) == ExitCode.INFRASTRUCTURE
-    said = "unforeseen RecursionError; its traceback could not be kept: No such file or directory"
+    said = "unexpected RecursionError; its traceback could not be saved: No such file or directory"
     assert capsys.readouterr().err == f"gpubench: {said}\n"

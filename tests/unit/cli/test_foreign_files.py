@@ -243,7 +243,7 @@ def test_a_registry_with_flipped_bytes_is_kept_aside(results: Path, run: Run, at
     code, out, _ = run("db", "rebuild", registry="")
     (kept,) = results.glob("registry.sqlite.damaged-*Z")
     assert code == 0
-    assert f"it is kept as {kept}" in out
+    assert f"and is kept as {kept}" in out
     assert kept.read_bytes() == data
     assert run("db", "check", registry="")[0] == 0
 
@@ -254,7 +254,7 @@ def test_a_file_of_somebody_elses_is_no_registry_to_rebuild(results: Path, run: 
     mine.write_text("Dear registry, " * 100)
     code, _, err = run("db", "rebuild", registry=f"sqlite:///{mine}")
     assert code == 4
-    assert "is no SQLite file, and is left alone" in err
+    assert "is not an SQLite file and is left unchanged" in err
     assert mine.read_text().startswith("Dear registry")
     code, _, err = run("db", "rebuild", registry=f"sqlite:///{results}/default")
     assert code == 4

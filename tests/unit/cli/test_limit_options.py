@@ -30,13 +30,13 @@ def test_limits_are_of_one_metric_or_of_all() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("5", "--limit: '5' is no limit"),
-        ("step_time_s=fast", "--limit=step_time_s: 'fast' is no limit"),
-        ("<=0.25", "is a fixed bound; say of which metric"),
+        ("5", "--limit: '5' is not a limit"),
+        ("step_time_s=fast", "--limit=step_time_s: 'fast' is not a limit"),
+        ("<=0.25", "is an absolute bound and needs a metric"),
         ("step_time_s<=0.25", r"did you mean --limit='step_time_s=<=0.25'\?"),
         ("mfu >= 0.4", r"did you mean --limit='mfu=>= 0.4'\?"),
-        ("", "is no limit"),
-        ("=3%", "is no limit"),
+        ("", "is not a limit"),
+        ("=3%", "is not a limit"),
     ],
 )
 def test_what_is_no_limit_is_refused(text: str, message: str) -> None:

@@ -81,8 +81,8 @@ def test_the_page_says_what_there_is_and_no_more() -> None:
     for part in (
         "step_time_s: slower: 10 % slower",
         "limit 2%: the default",
-        "step_time_s of each launch in the order of time: ○ base  ● head",
-        "contended: measuring threads waited",
+        "step_time_s of each launch in time order: ○ base  ● head",
+        "contended: the measuring threads waited",
         "looks, recomputed from the recorded launches",
         "+5.00% to",
         "003-head (pair 2): was killed by SIGKILL",
@@ -143,7 +143,7 @@ def test_of_a_step_time_all_that_was_judged_is_shown() -> None:
     text = "\n".join(page(about, 200))
 
     assert "step_time_min_s: limit 2%: the default" in text
-    assert "step_time_s: limit 2%: given with --limit" in text
+    assert "step_time_s: limit 2%: from --limit" in text
     assert re.search(r" 5  step_time_min_s  within noise +\+0\.10%", text)
     assert re.search(r" 5  step_time_s      slower +\+10\.00%", text)
     document = explanation_as_json(about)

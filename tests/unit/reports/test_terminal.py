@@ -148,7 +148,7 @@ def test_summary_on_a_narrow_terminal() -> None:
         FILE,
         "  resnet18_…nels_last-amp-ws1]  ≈ 18.42 ms    ≈ 434.2    0.123  41.2%  912.4 MiB",
         "  resnet50_…nels_last-amp-ws1]         oom          –        –      –          –",  # noqa: RUF001 # the dash of empty cells
-        "resnet18_…nels_last-amp-ws1]: in doubt: unsteady",
+        "resnet18_…nels_last-amp-ws1]: doubtful: unsteady",
         "resnet18_…nels_last-amp-ws1]: outliers",
         "resnet50_…nels_last-amp-ws1]: out of memory",
         "1 measured, 1 oom",

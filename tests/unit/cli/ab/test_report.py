@@ -69,7 +69,8 @@ def test_a_page_that_cannot_be_written_changes_no_verdict(tmp_path: Path) -> Non
     environ = {"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "page.md")}
     lines, problem = github.publish(COMPARISON, {}, reproduce=["gpubench"], environ=environ)
     assert lines == []
-    assert problem.endswith("page.md could not be written: No such file or directory")
+    assert problem.startswith("cannot write GITHUB_STEP_SUMMARY=")
+    assert problem.endswith("page.md: No such file or directory")
 
 
 def test_github_is_told_before_the_output_is_written(
@@ -101,4 +102,4 @@ def test_github_is_told_before_the_output_is_written(
     assert code == ExitCode.REGRESSION
     assert "slower" in page.read_text()
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.endswith("to decide what is inconclusive: gpubench ab --resume=x --pairs=30")
+    assert last.endswith("to decide what is still inconclusive: gpubench ab --resume=x --pairs=30")
