@@ -67,7 +67,7 @@ class TimedStep:
         for name, function in (("setup", setup), ("teardown", teardown)):
             if any(is_lazy(function) for is_lazy in _LAZY_FUNCTIONS):
                 raise UsageProblem(
-                    f"{benchmark}: {name}: it returns before its work is done; pass a "
+                    f"{benchmark}: {name} returns before its work is done; pass a "
                     "function that does the work: asyncio.run(…), or a loop over its values"
                 )
         return cls(call=call, subject=subject, setup=setup, teardown=teardown)
@@ -227,7 +227,7 @@ def _refuse_borrowed_amounts(stated: Work, subject: Subject, benchmark: str) -> 
         if name in known_work and is_same_amount(amount, known_work[name]):
             kind = type(subject).__name__
             raise UsageProblem(
-                f"{benchmark}: {name}={amount:g} are the amounts of one step of the {kind}, "
+                f"{benchmark}: {name}={amount:g} is the amount of one step of the {kind}, "
                 "but the measured call took no step and did nothing else; write "
                 f"gpubench({kind.lower()}), or call its step: gpubench(lambda: "
                 f"{kind.lower()}.step())"

@@ -99,7 +99,7 @@ def test_limits_of_the_command_line_outrank_the_mark(run: Run) -> None:
     [
         ("--measure.rounds_file=gone.json", "gone.json: no such file"),
         ("--measure.rounds_file=test_it.py", "test_it.py is not JSON"),
-        ("--gate.limits.step_time_s=3", "gate.limits.step_time_s: '3' is no limit; allowed:"),
+        ("--gate.limits.step_time_s=3", "gate.limits.step_time_s: '3' is not a limit; allowed:"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_measured(

@@ -114,9 +114,9 @@ def test_it_stands_in_the_file_of_pytest_benchmark(run: Run) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("late", "gpubench.record('depth') after the measurement"),
-        ("twice", "gpubench.record('depth') was said twice"),
-        ("taken", "gpubench.record('step_time_s'): it is there"),
+        ("late", "gpubench.record('depth') was called after the measurement"),
+        ("twice", "gpubench.record('depth') was called twice"),
+        ("taken", "gpubench.record('step_time_s'): the name is taken"),
         ("unit", "gpubench.record('depth'): unit: unknown 'counts' (did you mean 'count'?)"),
         ("direction", "gpubench.record('depth'): better: unknown 'lowest' (did you mean 'lower'?)"),
         ("not_finite", "depth is nan"),

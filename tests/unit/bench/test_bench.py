@@ -363,7 +363,7 @@ def test_a_subject_that_stops_taking_steps_is_refused() -> None:
             step()
             self.calls += self.calls < 2
 
-    with pytest.raises(CorrectnessError, match=r"timed calls of the step advanced the Stopping"):
+    with pytest.raises(CorrectnessError, match=r"3 timed calls advanced the Stopping by 0 steps"):
         bench(Group())(Stopping())
 
 
@@ -451,7 +451,7 @@ class Holder:
 )
 def test_amounts_of_a_subject_are_refused_of_a_step_that_does_nothing(idle: Any) -> None:
     """It would do that in no time at all; other amounts are its own affair."""
-    said = r"samples=8 is what a step of the Fake has, .*write gpubench\(fake\)"
+    said = r"samples=8 is the amount of one step of the Fake, .*write gpubench\(fake\)"
     with pytest.raises(UsageProblem, match=said):
         bench(Group(), parts=beside(Fake(samples=9), Fake(samples=8)))(idle, samples=8)
     for samples in (None, 7):
@@ -605,11 +605,11 @@ class Promise:
             marks=pytest.mark.filterwarnings("ignore:.*torch.jit.fork:DeprecationWarning"),
         ),
         (torch.distributed.Work, r"a collective's handle, .*its wait\(\)"),
-        (lambda: (1, torch.futures.Future()), r"a tuple with a future in it, .*its wait\(\)"),
+        (lambda: (1, torch.futures.Future()), r"a tuple containing a future, .*its wait\(\)"),
         (Future, r"a future, .*result"),
-        (lambda: (1, generator()), r"a tuple with a generator in it, .*list"),
-        (lambda: [coroutine(), coroutine()], r"a list with a coroutine in it, .*asyncio\.run"),
-        (lambda: {"next": Future()}, r"a dict with a future in it, .*result"),
+        (lambda: (1, generator()), r"a tuple containing a generator, .*list"),
+        (lambda: [coroutine(), coroutine()], r"a list containing a coroutine, .*asyncio\.run"),
+        (lambda: {"next": Future()}, r"a dict containing a future, .*result"),
     ],
 )
 def test_a_step_that_only_promises_its_work_is_refused(
@@ -650,7 +650,7 @@ def test_futures_that_were_waited_for_are_a_result() -> None:
 @pytest.mark.parametrize("of", ["setup", "teardown"])
 def test_a_setup_that_only_promises_its_work_is_refused(of: str, lazy: Any) -> None:
     """Nothing would ever be set up."""
-    with pytest.raises(UsageProblem, match=rf"{of}: a call of it returns before"):
+    with pytest.raises(UsageProblem, match=rf"{of} returns before"):
         bench(Group())(step, **{of: lazy})
 
 

@@ -132,10 +132,10 @@ def test_rank_zeros_rounds_are_every_ranks(others: FixedRounds | None) -> None:
 
 def test_rounds_of_another_kind_of_step_are_refused() -> None:
     """Calls with a setup between them cannot be grouped, and a clock has a longest block."""
-    with pytest.raises(UsageProblem, match=r"rounds\.json: calls_per_duration=2, but a setup"):
+    with pytest.raises(UsageProblem, match=r"rounds\.json: calls_per_duration=2, but setup or"):
         measured(MS, setup=True)
     huge = FixedRounds(rounds=1, **_sizes(1001, 1000))
-    with pytest.raises(UsageProblem, match="a round of 1001000 calls; the clock perf_counter_ns"):
+    with pytest.raises(UsageProblem, match="1001000 calls per round; the clock perf_counter_ns"):
         measured(MS, rounds=huge)
 
 
@@ -153,10 +153,10 @@ GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
     ("text", "said"),
     [
         ("", "is empty"),
-        ('{"schema_version": 1, "benchm', "was cut off"),
+        ('{"schema_version": 1, "benchm', "is truncated"),
         ("[" * 100_000, "nested too deeply"),
         ("[]", "is no file of rounds: it has no schema_version"),
-        ('{"schema_version": 1}', "breaks the schema at benchmarks: it is missing"),
+        ('{"schema_version": 1}', "violates the schema at benchmarks"),
         (json.dumps({**GOOD, "schema_version": 2}), "schema_version 2, but this version"),
         (json.dumps({**GOOD, "schema_version": True}), "schema_version true is not allowed"),
         (json.dumps({**GOOD, "benchmark": 1}), "unknown 'benchmark' (did you mean 'benchmarks'?)"),
@@ -202,7 +202,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     huge = tmp_path / "huge.json"
     with huge.open("wb") as file:
         file.truncate(rounds_file.FORMAT.limit + 1)
-    with pytest.raises(UsageProblem, match="more than 67108864 bytes are not read"):
+    with pytest.raises(UsageProblem, match="67108865 bytes; the limit is 67108864"):
         rounds_file.read(huge, "key")
     binary = tmp_path / "binary.json"
     binary.write_bytes(b'{"\xff')
@@ -220,5 +220,5 @@ def test_a_pipe_is_no_file_of_rounds(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     for place in (path, tmp_path):
-        with pytest.raises(UsageProblem, match="no regular file"):
+        with pytest.raises(UsageProblem, match="is not a regular file"):
             rounds_file.read(place, "key")

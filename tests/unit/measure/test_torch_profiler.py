@@ -105,7 +105,7 @@ def test_a_trace_that_cannot_be_written_is_an_error_of_results(
 ) -> None:
     """The message names the file."""
     path = where(tmp_path)
-    with pytest.raises(ResultsError, match=r"could not be written to .*trace\.json"):
+    with pytest.raises(ResultsError, match=r"cannot write the profile to .*trace\.json"):
         profile(Step(), section=ProfilingSection(steps=1), device=CPU, path=path)
     assert not list(tmp_path.rglob(".trace-*"))
 
@@ -120,7 +120,7 @@ def test_a_trace_cut_short_is_not_kept(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2048, before[1]))
     try:
-        with pytest.raises(ResultsError, match=r"could not be written to .*trace\.json"):
+        with pytest.raises(ResultsError, match=r"cannot write the profile to .*trace\.json"):
             profile(Step(), section=ProfilingSection(steps=20), device=CPU, path=path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
