@@ -166,6 +166,6 @@ def _refuse_shadowed_fixture(
 
     if not isinstance(value, kind):
         raise UsageProblem(
-            f"{request.node.nodeid}: {name!r} is a gpubench fixture, but this project defines "
-            f"its own, which returned {value!r}; rename it"
+            f"{request.node.nodeid}: {name!r} is a gpubench fixture, but a fixture or parameter "
+            f"of this project shadows it with {value!r}; rename that one"
         )

@@ -79,8 +79,8 @@ def _call_of(given: object, benchmark: str) -> tuple[Step, Subject | None]:
         return subject.step, subject
     if isinstance(given, type) and hasattr(given, "flops_step"):
         raise UsageProblem(
-            f"{benchmark}: gpubench({given.__name__}): that is a class; pass the object its "
-            "fixture returns"
+            f"{benchmark}: gpubench({given.__name__}) is a class; pass the object its fixture "
+            "returns"
         )
     if not callable(given):
         raise UsageProblem(

@@ -72,10 +72,10 @@ TRAINING = """
 
 REFUSED = {
     "test_forgotten": "write gpubench(trainer.step), not gpubench(lambda: trainer.step)",
-    "test_result": "gpubench(None): that cannot be called",
+    "test_result": "gpubench(None) is not callable",
     "test_contradiction": "samples=1e+06, but a step of the Trainer has samples=",
     "test_wrapped": "samples=1e+06, but a step of the Trainer has samples=",
-    "test_idle": "is what a step of the Trainer has, but a call of the step took none",
+    "test_idle": "is the amount of one step of the Trainer, but the measured call took no step",
     "test_impossible": "the FLOPs of a call or the clock are wrong",
 }
 

@@ -299,15 +299,15 @@ def test_parentheses_are_missed_of_whatever_can_be_called(forgetful: Any, writte
         (lambda: MODEL, "MODEL", "lambda: MODEL(…)"),
         (lambda: torch.nn.Linear, "torch.nn.Linear", "lambda: torch.nn.Linear(…)"),
         (lambda: partial(TRAINER.step), "partial(TRAINER.step)", "TRAINER.step"),
-        (lambda: (TRAINER.step,), "a tuple with TRAINER.step in it", "TRAINER.step"),
+        (lambda: (TRAINER.step,), "a tuple containing TRAINER.step", "TRAINER.step"),
         (
             lambda: [sum((1, 2)), partial(partial(TRAINER.step))],
-            "a list with partial(TRAINER.step) in it",
+            "a list containing partial(TRAINER.step)",
             "TRAINER.step",
         ),
-        (lambda: (MATRIX, TRAINER), "a tuple with TRAINER.step in it", "TRAINER.step"),
-        (lambda: [work], "a list with work in it", "work"),
-        (lambda: (MATRIX, MODEL.forward), "a tuple with MODEL.forward in it", "MODEL.forward"),
+        (lambda: (MATRIX, TRAINER), "a tuple containing TRAINER.step", "TRAINER.step"),
+        (lambda: [work], "a list containing work", "work"),
+        (lambda: (MATRIX, MODEL.forward), "a tuple containing MODEL.forward", "MODEL.forward"),
     ],
 )
 def test_what_a_step_only_names_is_no_result(forgetful: Any, returned: str, written: str) -> None:
@@ -339,7 +339,7 @@ def test_a_result_in_place_of_a_step_is_refused(result: Any) -> None:
     """It is what ``gpubench(trainer.step())`` passes."""
     with pytest.raises(
         UsageProblem,
-        match=r") is not callable; pass the step itself, not the result of calling it",
+        match=r"\) is not callable; pass the step itself, not the result of calling it",
     ):
         bench(Group(), parts=beside(Fake()))(result)
 
@@ -381,7 +381,7 @@ def test_a_step_that_only_promises_its_work_later_is_refused() -> None:
 
 def test_a_class_in_place_of_what_its_fixture_made_is_refused() -> None:
     """It has everything that a subject has, and is none."""
-    with pytest.raises(UsageProblem, match=r"gpubench\(Fake\): that is a class"):
+    with pytest.raises(UsageProblem, match=r"gpubench\(Fake\) is a class; pass the object"):
         bench(Group())(Fake)
 
 
