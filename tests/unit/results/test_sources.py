@@ -443,7 +443,7 @@ def test_what_a_killed_run_never_told_of_is_flagged(
     directory.journal.write_text("".join(x for x in lines if '"not_measured"' not in x))
     found = read(directory.path / file, tmp_path).results[RESNET]
     assert (found.outcome, found.flags) == ("not_measured", flags)
-    assert ("it was killed, or still runs" in found.reason) == bool(flags)
+    assert ("it was killed, or is still running" in found.reason) == bool(flags)
 
 
 def test_run_whose_summary_is_there_has_ended(tmp_path: Path) -> None:
