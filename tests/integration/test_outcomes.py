@@ -137,7 +137,8 @@ REASONS = {
     "test_unsupported": "no such unit here",
     "test_never_called": "the test did not call gpubench",
     "test_says_nothing": "Mute: <exception str() failed>",
-    "test_caught": "gpubench raised ZeroDivisionError: division by zero; the test caught the exception",
+    "test_caught": "gpubench raised ZeroDivisionError: division by zero; "
+    "the test caught the exception",
     "test_crashed_elsewhere": "running the test CRASHED with signal 11",
     "test_turned_into_a_failure": "a soft assertion failed",
 }

@@ -62,7 +62,7 @@ def test_nothing_timed_is_refused(
     observe: Callable[..., Observation], sampled: Callable[..., Samples]
 ) -> None:
     """Without durations there is nothing to report."""
-    with pytest.raises(MeasurementError, match="^no duration of a clock: nothing was timed"):
+    with pytest.raises(MeasurementError, match=r"^no duration of a clock: nothing was timed"):
         check_times(observe(samples=sampled(durations_s=())))
 
 
@@ -136,7 +136,7 @@ def test_what_a_cache_can_hold_may_be_faster_than_memory(
     """Up to what the fastest caches do."""
     quick = sampled(durations_s=(1e-6,), block_s=(1e-6,), block_calls=(1,))
     check_values({}, observe(samples=quick, work=Work(bytes=8e6)))
-    with pytest.raises(MeasurementError, match=r"exceeds the maximum of NVIDIA A100-SXM4-80GB, 3\.262e\+13"):
+    with pytest.raises(MeasurementError, match=r"maximum of NVIDIA A100-SXM4-80GB, 3\.262e\+13"):
         check_values({}, observe(samples=quick, work=Work(bytes=8e7)))
 
 
