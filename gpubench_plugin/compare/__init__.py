@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         compare_runs,
         compare_threshold,
     )
-    from gpubench_plugin.compare.confirmation import AGAIN, alarms, rejudge, withdraw_alarms
+    from gpubench_plugin.compare.confirmation import RELAUNCHES, alarms, rejudge, withdraw_alarms
     from gpubench_plugin.compare.doubt import unchanged_in_doubt, with_doubts
     from gpubench_plugin.compare.limits import SIDES, Side
     from gpubench_plugin.compare.looks import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         rate_of,
         value_of,
     )
-    from gpubench_plugin.compare.matching import WINDOW, MatchResult, match
+    from gpubench_plugin.compare.matching import WINDOW, match, restricted_to
     from gpubench_plugin.compare.moderation import estimate_prior, membership, posterior_spread
     from gpubench_plugin.compare.pairs import judge_pairs
     from gpubench_plugin.compare.plain import LABEL, better_bar, worse_bar

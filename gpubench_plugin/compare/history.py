@@ -1,4 +1,4 @@
-"""Judgement of one run against a history of earlier runs."""
+"""Judgement of one run against a history of earlier runs, by the prediction t test."""
 
 from __future__ import annotations
 
@@ -22,33 +22,28 @@ from gpubench_plugin.records import Verdict
 if TYPE_CHECKING:
     from gpubench_plugin.compare.tested import TestResult
 
-
 ADVICE: Final = "`gpubench ab` gives a definite answer"
 
 
 def judge_history(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
-    """One verdict per series, in order, by the prediction t statistic against the pinned level.
-
-    It asks whether the head is one of the earlier runs: weak by nature, and the verdicts say so.
+    """One verdict per series, in order, on whether the head is drawn from the earlier runs.
 
     Args:
-        series: `base` holds one value per earlier run, `head` one per run that is judged: usually
-            one, of which the median counts where it was launched again.
-        m: series of the whole suite, see :func:`judge_pairs`.
+        series: `base` holds one value per earlier run, `head` one per launch of the judged run, of
+            which the median counts.
+        m: size of the whole suite, see :func:`judge_pairs`.
     """
-    decided = {
-        number: verdict for number, item in enumerate(series) if (verdict := _trivial_verdict(item))
-    }
-    tested = [number for number in range(len(series)) if number not in decided]
-    if not tested:
-        return [decided[number] for number in range(len(series))]
-    from gpubench_plugin.compare.prediction import prediction_sample
-    from gpubench_plugin.compare.tested import run_tests
+    trivial = [_trivial_verdict(item) for item in series]
+    tested = [item for item, verdict in zip(series, trivial, strict=True) if verdict is None]
+    results: list[TestResult] = []
+    if tested:
+        from gpubench_plugin.compare.prediction import prediction_sample
+        from gpubench_plugin.compare.tested import run_tests
 
-    samples = [prediction_sample(series[i], HistorySamples.of(series[i])) for i in tested]
-    results = run_tests(samples, max(m or 0, family_size(series)))
-    verdicts = decided | dict(zip(tested, map(_verdict_of, results), strict=True))
-    return [verdicts[number] for number in range(len(series))]
+        samples = [prediction_sample(item, HistorySamples.of(item)) for item in tested]
+        results = run_tests(samples, max(m or 0, family_size(series)))
+    verdicts = map(_verdict_of, results)
+    return [verdict or next(verdicts) for verdict in trivial]
 
 
 def _trivial_verdict(series: Series) -> Verdict | None:
@@ -75,60 +70,54 @@ def _bounded(series: Series, samples: HistorySamples) -> Verdict | None:
         return None
     (tested,) = run_tests([sample], 1)
     cause = f"{tested.effect_text}: a bound from {_noise_source(series, samples)}, not a history"
-    cause = f"{cause}, limit {series.limit.text}; {_missing_samples_text(samples)}; {ADVICE}"
+    cause += f", limit {series.limit.text}; {_missing_samples_text(samples)}; {ADVICE}"
     verdict = replace(tested, kind="inconclusive").verdict("history", cause)
     return replace(verdict, runs_needed=samples.missing)
 
 
 def _noise_source(series: Series, samples: HistorySamples) -> str:
-    """Describe whose launches give the noise: ``its own 3 launches``, or earlier runs'."""
-    own_count = sum(len(launches) for launches in samples.launches if len(launches) > 1)
-    heads = sum(len(launches) for launches in series.head_launches if len(launches) > 1)
-    parts = [f"its own {counted(own_count, 'launch')}"] if own_count else []
-    parts += [f"the head's {heads}"] if heads else []
-    return " and ".join(parts)
+    """Name the launches that give the noise: ``its own 3 launches and the head's 2``."""
+    base, head = (
+        sum(len(launches) for launches in side if len(launches) > 1)
+        for side in (samples.launches, series.head_launches)
+    )
+    sides = [f"its own {counted(base, 'launch')}" * bool(base), f"the head's {head}" * bool(head)]
+    return " and ".join(filter(None, sides))
 
 
 def _too_few(series: Series, samples: HistorySamples) -> Verdict:
-    unusable_count = len(series.base) - samples.count
-    unusable_note = f" ({unusable_count} more without a positive value)" if unusable_count else ""
-    cause = f"{_missing_samples_text(samples, unusable_note)}; {ADVICE}"
+    unused = len(series.base) - samples.count
+    note = f" ({unused} more without a positive value)" if unused else ""
+    cause = f"{_missing_samples_text(samples, note)}; {ADVICE}"
     return inconclusive_verdict(
         series, "history", cause, launches=samples.count, runs_needed=samples.missing
     )
 
 
-def _missing_samples_text(samples: HistorySamples, unusable_note: str = "") -> str:
+def _missing_samples_text(samples: HistorySamples, note: str = "") -> str:
     requirement = f"at least {FEWEST} are needed"
     if samples.later:
         requirement = f"{FEWEST} pinned runs are needed, or {FEWEST - 1} later ones"
-    return f"{samples.description}{unusable_note}: {requirement}"
+    return f"{samples.description}{note}: {requirement}"
 
 
 def _verdict_of(tested: TestResult) -> Verdict:
-    series, noise = tested.sample.series, percent(tested.sample.noise)
+    series = tested.sample.series
     samples = HistorySamples.of(series)
-    details = (
-        f"{tested.effect_text}, {samples.description}, limit "
-        f"{series.limit.text}{_fewer_launches_note(series, samples)}"
-    )
-    pin_hint = "" if samples.level_estimates_noise else ", smaller ones with ten pinned runs"
-    visible_effect = f"≥ {percent(tested.detectable)}{pin_hint}, {ADVICE}"
+    details = f"{tested.effect_text}, {samples.description}, limit {series.limit.text}"
+    details += _fewer_launches_note(series, samples)
+    hint = "" if samples.level_estimates_noise else ", with ten pinned runs also smaller ones"
+    power = f"a history detects effects ≥ {percent(tested.detectable)}{hint}; {ADVICE}"
     if tested.kind == "inconclusive":
-        return tested.verdict(
-            "history",
-            (
-                f"noise between runs {noise}: only effects {visible_effect} would be visible "
-                f"({details})"
-            ),
-        )
-    return tested.verdict("history", f"{details}; a history detects {visible_effect}")
+        noise = percent(tested.sample.noise)
+        return tested.verdict("history", f"noise between runs {noise}: {power} ({details})")
+    return tested.verdict("history", f"{details}; {power}")
 
 
 def _fewer_launches_note(series: Series, samples: HistorySamples) -> str:
     """Note that the head has fewer launches than most earlier runs, hence more noise."""
-    typical_launches = int(median(max(1, len(launches)) for launches in samples.launches))
-    if series.fewest_launches >= typical_launches:
+    typical = int(median(max(1, len(launches)) for launches in samples.launches))
+    if series.fewest_launches >= typical:
         return ""
-    head_launches = counted(series.fewest_launches, "launch")
-    return f", {head_launches} against {typical_launches} in earlier runs, which adds noise"
+    launches = counted(series.fewest_launches, "launch")
+    return f", {launches} against {typical} in earlier runs, which adds noise"

@@ -17,16 +17,13 @@ SIDES: Final[tuple[Side, ...]] = get_args(Side)
 
 
 class EffectiveLimits:
-    """Resolves the limits of each benchmark and records changes made by heads.
+    """Resolves the limits of each benchmark and records the head's changes.
 
-    A head that set its own limits would judge itself: so the base's count.
-
-    Args:
-        overrides: by metric, for every benchmark; they outrank those of both sides.
-        side: whose limits count otherwise.
+    `overrides`, by metric, outrank both sides; else those of `side` count, by default the base's:
+    a head must not loosen the limits that it is judged by.
 
     Raises:
-        UsageProblem: a text of `overrides` is no limit.
+        UsageProblem: an override is no limit.
     """
 
     def __init__(self, overrides: Mapping[str, str], side: Side):
@@ -44,15 +41,14 @@ class EffectiveLimits:
             return head
         recorded_limits = judged_metrics(*sides.limit_sources, limits=self.overrides)
         base = _valid_only(recorded_limits)
-        for change in _changes(sides, base, head):
-            self._changed.setdefault((change, self._side), {})[sides.id] = None
-        for addition in _additions(sides, base, head):
-            self._changed.setdefault((addition, "head"), {})[sides.id] = None
+        changes = [(change, self._side) for change in _changes(sides, base, head)]
+        changes += [(addition, "head") for addition in _additions(sides, base, head)]
+        for change in changes:
+            self._changed.setdefault(change, {})[sides.id] = None
         self._until_accepted |= sides.limit_sources[-1].pinned
         if self._side == "head":
             return head
-        unreadable = recorded_limits.keys() - base.keys()
-        return _of_base(sides, base, head, unreadable)
+        return _base_limits(sides, base, head, unreadable=recorded_limits.keys() - base.keys())
 
     def explicit_metrics(self, sides: Sides) -> set[str]:
         """Metrics whose effective limit is stated explicitly by either side."""
@@ -65,30 +61,25 @@ class EffectiveLimits:
 
     @property
     def notes(self) -> Iterator[str]:
-        """One line per change, with the benchmark or their number."""
-        duration_note = " until `gpubench accept`" if self._until_accepted else ""
+        """One line per change, with the benchmark or the number of benchmarks."""
         for (change, side), names in self._changed.items():
-            counts = f"the {side}'s counts{duration_note if side == 'base' else ''}"
-            yield f"the head {change} ({names_or_count([*names])}); {counts}"
+            until = " until `gpubench accept`" * (self._until_accepted and side == "base")
+            yield f"the head {change} ({names_or_count([*names])}); the {side}'s counts{until}"
 
 
-def _of_base(
+def _base_limits(
     sides: Sides, base: Mapping[str, str], head: Mapping[str, str], unreadable: Collection[str]
 ) -> dict[str, str]:
     """The base's limits, plus the head's for metrics that the base does not judge.
 
     A metric that the base has and does not judge is judged only where the head states a limit of
-    it: the head's defaults replace no choice of the base's, but what is `unreadable` is none.
+    it: the head's defaults replace no choice of the base's, but an `unreadable` limit is none.
     """
-    stated_by_head = _stated_by_head(sides)
-    base_metrics, head_metrics = (
-        _metrics(sides.limit_sources) - {*unreadable},
-        _metrics(sides.measured),
-    )
-    new = {
-        n: t for n, t in head.items() if n in base or n in stated_by_head or n not in base_metrics
-    }
-    # What no longer says what it is to be judged by is an error, not the base's business.
+    stated = _stated_by_head(sides)
+    base_metrics = _metrics(sides.limit_sources) - {*unreadable}
+    head_metrics = _metrics(sides.measured)
+    new = {n: t for n, t in head.items() if n in base or n in stated or n not in base_metrics}
+    # An invalid limit of the head is reported as an error, not replaced by the base's.
     base_limits = {
         n: t for n, t in base.items() if n in head_metrics and (n not in head or _parsed(head[n]))
     }
@@ -99,7 +90,7 @@ def _changes(sides: Sides, base: Mapping[str, str], head: Mapping[str, str]) -> 
     """Describe the head's changes to limits of metrics that both sides have."""
     common = _metrics(sides.limit_sources) & _metrics(sides.measured)
     names_by_change: dict[tuple[str, str, str], list[str]] = {}
-    for name in (name for name in base if name in common):
+    for name in filter(common.__contains__, base):
         if name not in head:
             yield f"drops the limit {base[name]} of {name}"
         elif (limit := _parsed(head[name])) and (
@@ -142,7 +133,7 @@ def _valid_only(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _parsed(text: str) -> Limit | None:
-    """Parse the limit, or return None."""
+    """The parsed limit; None for invalid text."""
     try:
         return Limit.parse(text, "limit")
     except UsageProblem:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 from gpubench_plugin.compare.comparability import (
     Comparability,
@@ -23,21 +23,22 @@ from gpubench_plugin.flags import UNFINISHED
 from gpubench_plugin.records import Difference, Outcome, Result, Run, Verdict
 
 WINDOW: Final = 20
-"""Earlier runs that are samples though nobody has pinned them, at most: the first ones."""
+"""Unpinned earlier runs that are samples, at most: the first ones.
+
+Twice the :data:`.series.FEWEST`, so that some may be incomparable or lack a value; not measured."""
 
 _BROKEN: Final[frozenset[Outcome]] = frozenset(
     {"failed", "oom", "hang", "crashed", "mismatched_ranks"}
 )
 _LONGEST: Final = 160
+"""Characters of a failure's first line that fit into a table's reason."""
+_Pair: TypeAlias = tuple[Run, Result, Run, Result]
 _RENAMED: Final = "keep the old name to compare them, or `gpubench accept` the new one's level"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatchResult:
-    """Result of matching: series to judge, immediate verdicts, notes.
-
-    `renames` says of ids of the base which other ones the head has, or likely has, for them.
-    """
+    """Series to judge, verdicts that need no judge, notes, and `renames`: a message by base id."""
 
     series: tuple[Series, ...]
     verdicts: tuple[Verdict, ...]
@@ -61,40 +62,45 @@ def match(
     """Match all benchmarks of the heads and return their series.
 
     Args:
-        bases: the launches of the base in the order of the pairs, or earlier runs, oldest first, of
-            which the pinned ones and the first :data:`WINDOW` others that are comparable count.
+        bases: the launches of the base in pair order, or earlier runs, oldest first, of which the
+            pinned ones and the first :data:`WINDOW` other comparable ones count.
         heads: as many launches of the head, or usually one run.
-        paired: whether the n-th base stands beside the n-th head.
+        paired: the n-th base is compared with the n-th head.
         limits: by metric, for every benchmark; they override those that base and head state.
-        limits_from: whose limits count where base and head state different ones.
-        allow_incomparable: compare all the same, and say so in the notes.
-        exempt: beginnings of dot keys of facts or settings that the comparison is about.
-        removed: whether benchmarks and metrics that only the base has get a verdict.
-        is_gone: whether a benchmark that only the base has exists no longer: no other was renamed.
+        limits_from: the side whose limits count where they differ.
+        allow_incomparable: compare incomparable results, with a note.
+        exempt: prefixes of dot keys of facts or settings under comparison.
+        removed: report benchmarks and metrics that only the base has.
+        is_gone: whether a benchmark that only the base has no longer exists, so may be renamed.
 
     Raises:
         UsageProblem: launches that cannot be paired; a text of `limits` is no limit.
     """
     if paired and len(bases) != len(heads):
         raise UsageProblem(
-            f"{len(bases)} base launches but {len(heads)} head launches: pairs need the same "
-            "number of each, in the same order"
+            f"{counted(len(bases), 'base launch')} but {counted(len(heads), 'head launch')}: "
+            "pairs need the same number of each, in the same order"
         )
-    likeness = Comparability(exempt=exempt, allow=allow_incomparable)
-    matching = _Matching(
-        bases, heads, paired, EffectiveLimits(limits, limits_from), likeness, removed, is_gone
-    )
+    effective_limits = EffectiveLimits(limits, limits_from)
+    comparability = Comparability(exempt=exempt, allow=allow_incomparable)
+    matching = _Matching(bases, heads, paired, effective_limits, comparability, removed, is_gone)
     items = [item for name in _names(heads) for item in matching.benchmark(name)]
     if removed:
         items.extend(_removed(bases, heads, matching.rename_messages))
-    paired_runs = (
-        zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
-    )
+    pairs = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
+    differences: list[Difference] = []
+    for pair in pairs:
+        differences += [d for d in reported_differences(*pair) if d not in differences]
     return MatchResult(
         series=tuple(item for item in items if isinstance(item, Series)),
         verdicts=tuple(item for item in items if isinstance(item, Verdict)),
-        environment_differences=_reported_differences(paired_runs),
-        notes=(*likeness.notes, *matching.limits.notes, *matching.excluded_notes, *matching.notes),
+        environment_differences=tuple(differences),
+        notes=(
+            *comparability.notes,
+            *effective_limits.notes,
+            *matching.excluded_notes,
+            *matching.notes,
+        ),
         renames=matching.rename_messages,
     )
 
@@ -118,7 +124,7 @@ class _Matching:
         measured = [r for r in heads if r.outcome == "measured"]
         if broken:
             share = f" in {len(broken)} of {len(heads)} launches" if len(heads) > 1 else ""
-            yield Verdict(id=name, kind="errored", reason=f"{_failure_text(broken[0])}{share}")
+            yield Verdict(id=name, kind="errored", reason=_failure_text(broken[0]) + share)
             return
         if not measured:
             yield Verdict(id=name, kind="not_measured", reason=_failure_text(heads[-1]))
@@ -126,9 +132,8 @@ class _Matching:
         pairs = self._pairs(name)
         if isinstance(pairs, Verdict):
             yield pairs
-            alone = Sides(bases=(), heads=measured, measured=measured, paired=False)
-            yield from metrics_of(
-                alone, self.limits.resolve(alone), self.limits.explicit_metrics(alone)
+            yield from self._metrics(
+                Sides(bases=(), heads=measured, measured=measured, paired=False)
             )
             return
         sides = Sides(
@@ -137,28 +142,25 @@ class _Matching:
             measured=measured,
             paired=self.paired,
         )
-        items = list(
-            metrics_of(sides, self.limits.resolve(sides), self.limits.explicit_metrics(sides))
-        )
+        items = list(self._metrics(sides))
         self._note_missing_metrics(items, len(pairs))
         if self.report_removed:
-            own_pairs = [
-                base for run, base, share, _ in pairs if not (run.foreign or share.foreign)
-            ]
-            items.extend(removed_metrics(replace(sides, bases=own_pairs), self.limits.overrides))
-        if not items:  # it was measured, and must not vanish without a word
+            own_bases = [base for run, base, head, _ in pairs if not (run.foreign or head.foreign)]
+            items.extend(removed_metrics(replace(sides, bases=own_bases), self.limits.overrides))
+        if not items:  # a measured benchmark must not vanish from the report
             reason = "it has no metrics to judge"
             yield Verdict(id=name, metric=STEP_TIME, kind="not_measured", reason=reason)
         yield from items
+
+    def _metrics(self, sides: Sides) -> Iterator[Series | Verdict]:
+        return metrics_of(sides, self.limits.resolve(sides), self.limits.explicit_metrics(sides))
 
     @property
     def excluded_notes(self) -> tuple[str, ...]:
         """One line per kind of earlier runs that are excluded as incomparable."""
         return tuple(
-            (
-                f"{counted(number, 'earlier run')} {'is' if number == 1 else 'are'} incomparable "
-                f"and excluded ({names_or_count(names)}): {cause}"
-            )
+            f"{counted(number, 'earlier run')} {'is' if number == 1 else 'are'} incomparable "
+            f"and excluded ({names_or_count(names)}): {cause}"
             for (number, cause), names in self.excluded.items()
         )
 
@@ -176,7 +178,7 @@ class _Matching:
                 statement = f"{item.metric} is judged in {len(item.head)} of {pairs} pairs"
                 self.notes.append(f"{item.id}: {statement}; the other pairs do not have it")
 
-    def _pairs(self, name: str) -> list[tuple[Run, Result, Run, Result]] | Verdict:
+    def _pairs(self, name: str) -> list[_Pair] | Verdict:
         """Comparable result pairs, or the verdict explaining why there are none."""
         if not self.bases:
             return Verdict(id=name, kind="no_baseline", reason="there is no run to compare with")
@@ -185,15 +187,14 @@ class _Matching:
             return Verdict(
                 id=name, kind="new", reason=f"the base has no such benchmark{self._origin(name)}"
             )
+        heads = self.heads if self.paired else [*self.heads[-1:]] * len(self.bases)
         pairs = [
             (base, base.results[name], head, head.results[name])
-            for base, head in self._paired_runs()
+            for base, head in zip(self.bases, heads, strict=True)
             if _measured(base, name) and _measured(head, name)
         ]
         if not self.paired:
-            pairs.sort(
-                key=lambda pair: not pair[1].pinned
-            )  # the level stands before the later ones
+            pairs.sort(key=lambda pair: not pair[1].pinned)  # the level before later runs
         if not pairs:
             reason = f"the base failed to measure it: {_failure_text(base_results[-1])}"
             if any(r.outcome == "measured" for r in base_results):
@@ -232,15 +233,7 @@ class _Matching:
             return f"; likely renamed from {old}: {_RENAMED}"
         return ""
 
-    def _paired_runs(self) -> Iterator[tuple[Run, Run]]:
-        if self.paired:
-            yield from zip(self.bases, self.heads, strict=True)
-        else:
-            yield from ((base, head) for base in self.bases for head in self.heads[-1:])
-
-    def _comparable_pairs(
-        self, name: str, pairs: list[tuple[Run, Result, Run, Result]]
-    ) -> list[tuple[Run, Result, Run, Result]] | Verdict:
+    def _comparable_pairs(self, name: str, pairs: list[_Pair]) -> list[_Pair] | Verdict:
         """The comparable `pairs`; if launches are paired, all must be comparable."""
         comparable = []
         cause, mismatches, later_runs = "", 0, 0
@@ -259,6 +252,11 @@ class _Matching:
         return comparable
 
 
+def restricted_to(run: Run, names: Collection[str]) -> Run:
+    """`run` with the results of these benchmarks only."""
+    return replace(run, results={name: r for name, r in run.results.items() if name in names})
+
+
 def _names(runs: Sequence[Run]) -> dict[str, None]:
     return dict.fromkeys(name for run in runs for name in run.results)
 
@@ -272,18 +270,6 @@ def _removed(
         if name not in head_ids and outcomes & (_BROKEN | {"measured"}):
             reason = "; ".join(filter(None, ["only in the base", renamed.get(name)]))
             yield Verdict(id=name, kind="removed", reason=reason)
-
-
-def _reported_differences(paired_runs: Iterable[tuple[Run, Run]]) -> tuple[Difference, ...]:
-    """Differences between all pairs of runs, without duplicates."""
-    differences: list[Difference] = []
-    for base, head in paired_runs:
-        differences.extend(
-            difference
-            for difference in reported_differences(base, head)
-            if difference not in differences
-        )
-    return tuple(differences)
 
 
 def _measured(run: Run, name: str) -> bool:

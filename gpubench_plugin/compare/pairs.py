@@ -106,16 +106,18 @@ def _exact_pairs(series: Series, unchanged_from: int) -> Verdict:
         return verdict
     if pairs >= unchanged_from:
         return replace(verdict, reason=f"{verdict.reason}; {_undetected_text(pairs, 'worse')}")
-    caveat = f"""not worse so far, but {_undetected_text(pairs, "worse")}: "unchanged" requires"""
-    reason = f"{caveat} {unchanged_from} pairs on ({verdict.reason})"
+    cause = _not_yet_unchanged(_undetected_text(pairs, "worse"), unchanged_from)
+    reason = f"{cause} ({verdict.reason})"
     return replace(verdict, kind="inconclusive", reason=reason, pairs_needed=unchanged_from)
 
 
 def _undetected_text(pairs: int, direction: str) -> str:
-    return (
-        f"up to {percent(undetected_share(pairs))} of launches could be {direction} without "
-        "having been seen"
-    )
+    share = percent(undetected_share(pairs))
+    return f"up to {share} of launches could be {direction} and go undetected"
+
+
+def _not_yet_unchanged(undetected: str, unchanged_from: int) -> str:
+    return f'not worse so far, but {undetected}: "unchanged" requires {unchanged_from} pairs'
 
 
 def _verdict_of_pairs(tested: TestResult, unchanged_from: int) -> Verdict:
@@ -132,9 +134,7 @@ def _verdict_of_pairs(tested: TestResult, unchanged_from: int) -> Verdict:
         )
     needed_pairs = _pairs_needed(tested, unchanged_from)
     if tested.is_unchanged:
-        cause = (
-            f'not worse so far, but {undetected_text}: "unchanged" requires {unchanged_from} pairs'
-        )
+        cause = _not_yet_unchanged(undetected_text, unchanged_from)
         return tested.verdict("paired", f"{cause} ({details})", pairs_needed=needed_pairs)
     outlook = (
         f"about {needed_pairs} pairs needed"

@@ -332,7 +332,7 @@ def test_a_package_installed_before_the_tree_is_found_out(tmp_path: Path) -> Non
         (("--base=main", "--launch-timeout=0"), 2, ": not a positive number of seconds"),
         (("--base=main", "--base-python=nothere"), 2, "no program that can be run"),
         (("--base=main", "--", "-n", "4"), 2, "beside other work"),
-        (("--base=main", "--", "--gate"), 2, "not an argument for the launches"),
+        (("--base=main", "--", "--gate"), 2, "not allowed in the launches"),
         (("--resume=nowhere",), 2, ": not a `gpubench ab` folder: it has no"),
         (
             ("--base=main", "--output=no/such.md"),
@@ -386,7 +386,7 @@ def test_what_a_killed_comparison_left_goes_and_results_beside_it_stay(tmp_path:
     ended = user.ab(*options, "nowhere")
 
     assert ended.code == 2, ended
-    said = f"gpubench ab: removed {left}, which a comparison that was killed had left\n"
+    said = f"gpubench ab: removed {left}, left over by a killed comparison\n"
     assert said in ended.err
     assert comparison.exists()
     assert user.state() == {**before, "temporary": [results]}

@@ -239,7 +239,7 @@ def test_a_near_miss_of_a_baselines_name_is_refused(gated: Gated) -> None:
     run = gated.run("--baseline=mian", "--gate")
 
     assert run.code == 4, run.out + run.err
-    assert "--baseline=mian: no baseline is called 'mian' (did you mean 'main'?)" in run.err
+    assert "--baseline=mian: no baseline named 'mian' (did you mean 'main'?)" in run.err
     assert "gate: passed" not in run.out
     assert list((gated.project.path / "results").glob("*/*")) == runs
 
@@ -249,7 +249,7 @@ def test_missing_baselines_are_said_and_fixed_bounds_judged_all_the_same(gated: 
     run = gated.run("-k", "plain or limited", "--baseline=none-such", "--gate")
 
     assert run.code == 0, run.out + run.err
-    assert "no baseline is called 'none-such'" in run.out
+    assert "no baseline named 'none-such'" in run.out
     assert "2 without baseline: pass (--gate-missing=pass)" in run.out
 
     limits = ("--gate.limits.step_time_s=<=1e-12", "--gate.limits.step_time_=3%")

@@ -79,7 +79,7 @@ def test_a_baseline_is_set_listed_shown_and_removed(shell: Shell) -> None:
 
     assert shell("baseline", "rm", "main") == 0
     assert shell("baseline", "show", "main") == 2
-    assert shell.err == ("gpubench: no baseline is called 'main'; there are: v1\n")
+    assert shell.err == ("gpubench: no baseline named 'main'; existing: v1\n")
 
 
 def test_pins_of_one_sitting_are_said_to_know_nothing_of_days(shell: Shell) -> None:
@@ -138,7 +138,7 @@ def test_an_act_that_another_one_overrules_is_no_success(
     arguments = ("accept", run_id(1), "mlp", "--reason=ours", url)
     assert shell(*arguments) == 4
     assert shell.out == ""
-    assert f"(ours) does not count: meanwhile, it was accepted from {run_id(2)}" in shell.err
+    assert f"(ours) has no effect: meanwhile it was accepted from {run_id(2)}" in shell.err
     assert shell("baseline", "show", "main", url) == 0
     assert "ours" in shell.out
     assert "theirs" in shell.out
@@ -188,7 +188,7 @@ def test_bad_input_is_said_in_one_message(shell: Shell) -> None:
     write_run(shell.results, 0)
     for arguments, said in (
         (("set", "a/b", run_id(0)), "cannot name a folder"),
-        (("set", run_id(0), run_id(0)), "what a run or a file is called"),
+        (("set", run_id(0), run_id(0)), "looks like a run id or a file"),
         (
             ("set", "last", run_id(0)),
             "means the last comparable run and cannot be a baseline's name",
@@ -215,7 +215,7 @@ def test_accept_moves_the_anchor_of_one_benchmark(shell: Shell) -> None:
     write_run(shell.results, 1, BOTH, regressed=[MLP])
     other = write_run(shell.results, 2, BOTH, branch="feature", dirty=True)
     assert shell("accept", run_id(1), "mlp", "--reason=r") == 2
-    assert "there is no baseline yet" in shell.err
+    assert "no baseline exists yet" in shell.err
     assert shell("baseline", "set", "main", run_id(0)) == 0
     assert shell("accept", run_id(1), "mlp", "--reason", "a better loss") == 0
     assert MLP in shell.out

@@ -285,7 +285,7 @@ def test_what_failed_on_both_sides_is_no_regression(compare: Compare, tmp_path: 
 def test_limit_that_was_not_checked_is_exit_code_1(
     compare: Compare, tmp_path: Path, limits: dict[str, str], said: str
 ) -> None:
-    """Of a metric that is not there, or that has no better direction: as for the gate."""
+    """Of a metric that is not there, or that has no preferred direction: as for the gate."""
     rounds = {"rounds": (5.0, "count", "none")}
     write_run(tmp_path / "results", 0, [measurement(metrics=rounds)])
     write_run(tmp_path / "results", 1, [measurement(metrics=rounds, limits=limits)])

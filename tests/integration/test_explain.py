@@ -74,7 +74,7 @@ def test_a_run_is_named_by_id_folder_or_last_and_a_benchmark_by_a_part(
 
     assert (code, err) == (0, "")
     assert page.splitlines()[0] == MLP
-    assert f"run {directory.run_id}: measured, compared with nothing" in page
+    assert f"run {directory.run_id}: measured, not compared" in page
     assert max(map(len, page.splitlines())) <= 80
     for text in (directory.run_id[:13], str(directory.path), "last"):
         assert shell(text, MLP) == (0, page, "")

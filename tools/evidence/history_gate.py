@@ -25,7 +25,7 @@ from gpubench_plugin.compare.history import judge_history
 from gpubench_plugin.config import DEFAULT, Limit
 from tools.evidence import pages
 
-FURTHER = getattr(compare, "AGAIN", 0)
+FURTHER = getattr(compare, "RELAUNCHES", 0)
 """None in versions before there was a confirmation."""
 
 BENCHMARKS = 20

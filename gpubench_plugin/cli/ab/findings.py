@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +14,7 @@ from gpubench_plugin.compare import (
     judge_pairs,
     match,
     merge_parts,
+    restricted_to,
     subject_of,
     unchanged_in_doubt,
     with_doubts,
@@ -113,8 +114,8 @@ class Tracker:
         self._bases, self._heads = bases, heads
         open_ids = self.open
         matched = self._match(
-            [_restricted_to(r, open_ids) for r in bases],
-            [_restricted_to(r, open_ids) for r in heads],
+            [restricted_to(run, open_ids) for run in bases],
+            [restricted_to(run, open_ids) for run in heads],
         )
         series = [item for item in matched.series if subject_of(item) in self._open]
         series_verdicts = judge_pairs(
@@ -163,7 +164,3 @@ def next_pairs(undecided: Sequence[Verdict], *, looked: int, unchanged_from: int
     """
     total = max((verdict.pairs_needed or 0 for verdict in undecided), default=unchanged_from)
     return total if total > looked else None
-
-
-def _restricted_to(run: Run, ids: Collection[str]) -> Run:
-    return replace(run, results={i: result for i, result in run.results.items() if i in ids})

@@ -84,7 +84,7 @@ def _wrong_import_message(side: Side, package: str, file: Path) -> str:
         f"both sides import {package} from {file.parent}, so both would measure the same "
         f"code, while the {side.name}'s copy is in {side.tree}. Its Python finds an installed "
         "package first; give each side its own environment with --base-python and "
-        "--head-python, or put …"
+        "--head-python, or put the folder of the package first in PYTHONPATH"
     )
 
 

@@ -392,7 +392,7 @@ class ComparisonRunner:
         if recorded_run.commit == commit:
             return
         raise UsageProblem(
-            f"a launch of the {side} ({contender.source.label}) recorded "
+            f"a launch of the {side}, {contender.source.label}, recorded "
             f"{recorded_run.commit or 'no commit'}: something changed {tree} or its git "
             "metadata, so nothing is judged; start again, or resume with "
             f"--resume={self._state.folder}"

@@ -128,10 +128,10 @@ def _advice(measurement: Measurement) -> Iterator[Recommendation]:
     flags = doubtful_flags(measurement.flags)
     yield from (Recommendation(text=f"{flag}: {CURES[flag]}") for flag in flags)
     if not flags:
-        narrow_hint = (
-            "for a narrower interval: --measure.ci_half_width=0.005, or a longer measurement: "
+        yield Recommendation(
+            text="for a narrower interval: --measure.ci_half_width=0.005, or a longer measurement: "
+            "--measure.min_time_s=1"
         )
-        yield Recommendation(text=f"{narrow_hint}--measure.min_time_s=1")
     if len(measurement.per_launch) < 2:
         yield Recommendation(text="to see the variation between processes: --launches=3")
     yield Recommendation(

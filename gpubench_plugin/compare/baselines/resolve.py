@@ -362,8 +362,9 @@ class _SampleCollector:
                 registry = None if run is not None else self._resolver.registry
                 run = registry.run(run_id) if registry is not None else run
             except RegistryError as error:
-                problem_text = f"is not in {results_dir}, and whether the registry has it is not "
-                problem_text += f"known: {error}"
+                problem_text = (
+                    f"is not in {results_dir}, and the registry could not be searched: {error}"
+                )
                 self._registry_error = str(error)
             if run is not None:
                 yield run

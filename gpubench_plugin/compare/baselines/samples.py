@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.matching import WINDOW
-from gpubench_plugin.environment import fingerprint_of
+from gpubench_plugin.environment import counted, fingerprint_of
 from gpubench_plugin.errors import GpubenchError, RegistryError
 from gpubench_plugin.flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
 from gpubench_plugin.results import StoredRun, runs_in
@@ -125,11 +125,13 @@ def objections(run: Run, regressions: int) -> list[str]:
     if run.status != "complete":
         reasons.append(f"it is {run.status or 'of unknown status'}, not complete")
     if regressions:
-        reasons.append(f"it has {regressions} regressed verdicts")
+        reasons.append(f"it has {counted(regressions, 'regressed verdict')}")
     if run.dirty:
         reasons.append("its code had uncommitted changes")
     if suspended := sum(SUSPENDED in result.flags for result in run.results.values()):
-        reasons.append(f"the process was suspended while measuring ({suspended} benchmarks)")
+        reasons.append(
+            f"the process was suspended while measuring ({counted(suspended, 'benchmark')})"
+        )
     if not any(result.outcome == "measured" for result in run.results.values()):
         reasons.append("it measured no benchmark")
     return reasons
@@ -151,5 +153,5 @@ def _mostly(run: Run, *flags: str) -> list[str]:
     flagged = sum(not set(flags).isdisjoint(result.flags) for result in measured)
     if 2 * flagged <= len(measured):
         return []
-    which = " or ".join(flags)
-    return [f"{which} are {flagged} of the {len(measured)} benchmarks that it measured"]
+    names = " or ".join(flags)
+    return [f"{flagged} of its {len(measured)} measured benchmarks are {names}"]

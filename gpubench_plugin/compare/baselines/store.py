@@ -167,12 +167,12 @@ class Baselines:
         """
         names = self.names()
         if len(names) > 1:
-            raise UsageProblem(f"--baseline: there are several, name one: {', '.join(names)}")
+            raise UsageProblem(f"--baseline: several baselines exist, name one: {', '.join(names)}")
         if not names and self.registry_error:
             raise RegistryError(f"cannot list the baselines: {self.registry_error}")
         if not names:
             raise UsageProblem(
-                "--baseline: there is no baseline yet; make one: gpubench baseline set"
+                "--baseline: no baseline exists yet; create one: gpubench baseline set"
             )
         return names[0]
 

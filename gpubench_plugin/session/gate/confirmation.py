@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare import AGAIN, alarms, rejudge, withdraw_alarms
+from gpubench_plugin.compare import RELAUNCHES, alarms, rejudge, withdraw_alarms
 from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.launchers import case_on_ranks
@@ -68,10 +68,10 @@ class Confirmation:
         rounds = StoredRun(RunDirectory(path=self._recording.path)).rounds()
         runs: list[Run] = []
         failures: dict[str, str] = {}
-        for number in range(1, AGAIN + 1):
+        for number in range(1, RELAUNCHES + 1):
             remaining_items = [item for item in items if item.nodeid not in failures]
             label = counted(len(remaining_items), "benchmark")
-            self._recording.show(f"relaunching {label}: {number} of {AGAIN}")
+            self._recording.show(f"relaunching {label}: {number} of {RELAUNCHES}")
             measurements = list(launch(remaining_items, rounds)) if remaining_items else []
             measured = [m for m in measurements if m.outcome == "measured"]
             failures |= {m.id: _failure(m) for m in measurements if m.outcome != "measured"}

@@ -185,7 +185,7 @@ def test_allowed_differences_become_one_note_for_all_benchmarks():
     for name in ("test_a", "test_b", "test_b"):
         assert likeness.differences(base, result(name), head, result(name)) == ""
     assert likeness.notes == (
-        "compared although they are incomparable (2 benchmarks): cpu.model A in base, B in head",
+        "compared although incomparable (2 benchmarks): cpu.model A in base, B in head",
     )
 
 

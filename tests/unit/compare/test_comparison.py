@@ -84,7 +84,7 @@ def test_runs_with_nothing_in_common_cannot_be_compared(base, head):
 def test_runs_without_a_common_metric_cannot_be_compared():
     """Although they have a benchmark in common."""
     base, head = run("a", result(rounds=1.0)), run("b", result(step_time_s=1.0))
-    with pytest.raises(NothingComparable, match="no benchmark, or no metric, in common"):
+    with pytest.raises(NothingComparable, match="no benchmark or metric in common"):
         compare_runs(base, head)
 
 
@@ -150,7 +150,7 @@ def test_an_alarm_stands_where_further_launches_cannot_be_judged():
     comparison = rejudge(compare_history(earlier, head), earlier, head, [other, other])
     (verdict,) = comparison.verdicts
     assert verdict.kind == "regressed"
-    assert "; launched again, it is incomparable: training.batch_size" in verdict.reason
+    assert "; relaunched, it is incomparable: training.batch_size" in verdict.reason
 
 
 def test_a_fixed_bound_names_the_doubts_of_the_head_alone():
@@ -213,7 +213,7 @@ def test_the_launches_of_every_run_count_in_a_history():
         compare_history(pins, of_launches("head", seconds)).verdicts[0]
         for seconds in ([1.0], [1.0, 1.001, 0.999])
     )
-    assert "1 launch beside runs of 3, whose noise is added" in one.reason
+    assert "1 launch against 3 in earlier runs, which adds noise" in one.reason
     assert "in earlier runs, which adds noise" not in three.reason
     assert one.smallest_visible_effect > three.smallest_visible_effect
 

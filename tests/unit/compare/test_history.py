@@ -19,7 +19,7 @@ def test_a_run_far_outside_of_the_earlier_ones_has_regressed():
     verdict = judged(20, 1.15)
     assert (verdict.kind, verdict.method, verdict.launches) == ("regressed", "history", 20)
     assert verdict.interval[0] < verdict.effect < verdict.interval[1]
-    assert "20 earlier runs, limit 2%; history sees ≥ " in verdict.reason
+    assert "20 earlier runs, limit 2%; a history detects effects ≥ " in verdict.reason
     assert verdict.reason.endswith("`gpubench ab` gives a definite answer")
 
 
@@ -39,7 +39,7 @@ def test_a_run_like_the_earlier_ones_is_unchanged_only_where_they_hardly_vary():
     still = history.judge_history([series(DRAWN[:10] ** 0.1, [1.0])])[0]
     assert (noisy.kind, still.kind) == ("inconclusive", "unchanged")
     assert noisy.reason.startswith("noise between runs ")
-    assert "could only see ≥ " in noisy.reason
+    assert ": a history detects effects ≥ " in noisy.reason
     assert "`gpubench ab` gives a definite answer" in noisy.reason
 
 
@@ -53,7 +53,7 @@ def test_fewer_than_ten_earlier_runs_say_nothing():
     verdict = judged(9, 2.0)
     assert (verdict.kind, verdict.launches) == ("inconclusive", 9)
     assert verdict.reason == (
-        "9 earlier runs: at least 10 are needed; `gpubench ab` is the way to know; "
+        "9 earlier runs: at least 10 are needed; `gpubench ab` gives a definite answer; "
         f"medians {np.median(DRAWN[:9]):.4g} and 2 s: 101 % slower"
     )
     assert (verdict.base, verdict.head) == (np.median(DRAWN[:9]), 2.0)
@@ -69,7 +69,7 @@ def test_earlier_runs_without_a_proper_value_are_no_samples():
     bad = [math.nan, 0.0]
     assert history.judge_history([series([*bad, *DRAWN[:10]], [1.2])])[0].launches == 10
     few = history.judge_history([series([*bad, *DRAWN[:9]], [1.2])])[0]
-    assert few.reason.startswith("9 earlier runs (2 more had no positive value): at least 10")
+    assert few.reason.startswith("9 earlier runs (2 more without a positive value): at least 10")
 
 
 @pytest.mark.parametrize("head", [0.0, -1.0, math.nan])
@@ -116,7 +116,7 @@ def test_a_head_of_fewer_launches_than_the_pins_has_their_noise_added():
     same = replace(of_three, head_launches=((1.02, 1.03, 1.04),))
     one, three = history.judge_history([of_three]), history.judge_history([same])
     assert one[0].smallest_visible_effect > 1.15 * three[0].smallest_visible_effect
-    assert ", 1 launch beside runs of 3, whose noise is added" in one[0].reason
+    assert ", 1 launch against 3 in earlier runs, which adds noise" in one[0].reason
     assert "launch beside" not in three[0].reason
 
 
@@ -160,8 +160,8 @@ def test_the_level_is_that_of_the_pinned_runs_alone():
     verdict = pinned([*DRAWN[:2], *later], 2, 1.3)
     assert (verdict.kind, verdict.launches) == ("regressed", 20)
     assert verdict.base == pytest.approx(math.sqrt(DRAWN[0] * DRAWN[1]))
-    assert "2 pinned and 18 later runs, limit 2%; history sees ≥ " in verdict.reason
-    assert "and with ten pinned runs smaller ones" in verdict.reason
+    assert "2 pinned and 18 later runs, limit 2%; a history detects effects ≥ " in verdict.reason
+    assert ", with ten pinned runs also smaller ones" in verdict.reason
     assert pinned([*DRAWN[:2], *later], 2, 1.0).kind != "regressed"
 
 
@@ -175,14 +175,14 @@ def test_where_ten_are_pinned_the_larger_noise_counts():
     assert loud.base == alone.base
     assert "10 earlier runs" in alone.reason
     assert "10 pinned and 10 later runs" in loud.reason
-    assert "and with ten pinned runs smaller ones" not in loud.reason
+    assert ", with ten pinned runs also smaller ones" not in loud.reason
 
 
 def test_a_few_of_both_are_too_few():
     """Five of one sitting and five later ones tell neither noise."""
     few = pinned(DRAWN[:10], 5, 2.0)
     assert few.kind == "inconclusive"
-    assert "5 pinned and 5 later runs: 10 pinned ones are needed, or 9 later ones" in few.reason
+    assert "5 pinned and 5 later runs: 10 pinned runs are needed, or 9 later ones" in few.reason
 
 
 def test_a_pinned_zero_allows_no_ratio():
@@ -195,7 +195,7 @@ def test_where_none_is_pinned_the_oldest_run_is_the_level():
     """On a machine that no pinned run knows."""
     verdict = pinned([1.0, *1.3 * DRAWN[1:20]], 0, 1.3)
     assert (verdict.kind, verdict.base) == ("regressed", pytest.approx(1.0))
-    assert "20 earlier runs, none pinned, the oldest is the level" in verdict.reason
+    assert "20 earlier runs, none pinned; the oldest is the level" in verdict.reason
 
 
 def test_a_fixed_bound_needs_no_history():

@@ -39,5 +39,5 @@ def test_a_percentage_is_the_nearest_float_of_its_fraction(text):
 )
 def test_what_is_no_limit_is_refused_with_what_is_allowed(text):
     """The message names the key, the text and both forms."""
-    with pytest.raises(UsageProblem, match=r"gate\.limits\.x: .* is no limit; allowed: a perc"):
+    with pytest.raises(UsageProblem, match=r"gate\.limits\.x: .* is not a limit; allowed: a perc"):
         Limit.parse(text, "gate.limits.x")

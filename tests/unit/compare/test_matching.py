@@ -44,7 +44,7 @@ def test_pairs_keep_their_order():
 
 def test_launches_that_cannot_be_paired_are_refused():
     """As many of each are needed."""
-    with pytest.raises(UsageProblem, match="2 launches of the base, 1 of the head"):
+    with pytest.raises(UsageProblem, match="2 base launches but 1 head launch"):
         match([run("a"), run("b")], [run("c")], paired=True)
 
 
@@ -63,15 +63,15 @@ def test_a_benchmark_that_lost_the_precision_in_its_id_is_told_its_old_name():
     verdict, *_, removed = unpaired([base], [head]).verdicts
     assert verdict.kind == "new"
     assert verdict.reason == (
-        "the base has no such benchmark, but test_it[fp32-ws1]: ids name a precision only where it "
-        "is used; set the baseline anew"
+        "the base has no such benchmark, but test_it[fp32-ws1]: ids contain a precision only if "
+        "the benchmark uses one; set the baseline again"
     )
     assert (removed.id, removed.kind) == ("test_it[8-ws1]", "removed")
     assert removed.reason == "only in the base"
     (one,) = (v for v in unpaired([base], [head]).verdicts if v.id == "test_it[fp32-ws1]")
     assert one.reason == (
-        "only the base has it; the head has test_it[ws1]: ids name a precision only where it is "
-        "used"
+        "only in the base; the head has test_it[ws1]: ids contain a precision only if the "
+        "benchmark uses one"
     )
 
 
@@ -116,7 +116,7 @@ def test_pairs_that_lack_their_base_are_left_out_and_said():
     matched = match(bases, heads, paired=True)
     assert (matched.series[0].base, matched.series[0].head) == ((1.0, 3.0), (2.0, 4.0))
     assert matched.notes == (
-        "test_a: 1 of 3 pairs are left out, since one side did not measure it there",
+        "test_a: 1 of 3 pairs are excluded because one side did not measure it",
     )
 
 
@@ -134,7 +134,7 @@ def test_a_base_that_broke_is_no_baseline():
     (verdict,) = unpaired([base], [run("b", timed(1.0))]).verdicts
     assert (verdict.kind, verdict.reason) == (
         "no_baseline",
-        "the base did not measure it: oom: 3 GiB",
+        "the base failed to measure it: oom: 3 GiB",
     )
 
 
@@ -150,7 +150,7 @@ def test_a_machine_that_differs_is_incomparable_with_the_keys():
     matched = unpaired([base], [head])
     assert matched.series == ()
     assert matched.verdicts[0].kind == "incomparable"
-    assert matched.verdicts[0].reason == "cpu.model A in base, but B in head"
+    assert matched.verdicts[0].reason == "cpu.model A in base, B in head"
     assert matched.environment_differences == (Difference(key="cpu.model", base="A", head="B"),)
 
 
@@ -160,7 +160,7 @@ def test_incomparable_runs_are_compared_where_that_is_allowed_and_it_is_said():
     matched = unpaired([base], [head], allow_incomparable=True)
     assert len(matched.series) == 1
     assert matched.notes == (
-        "compared although they are incomparable (test_a): cpu.model A in base, but B in head",
+        "compared although incomparable (test_a): cpu.model A in base, B in head",
     )
 
 
@@ -184,7 +184,7 @@ def test_one_incomparable_launch_makes_pairs_incomparable():
     bases = [run("a", timed(1.0), machine={"gpu.driver": driver}) for driver in "112"]
     heads = [run("b", timed(1.0), machine={"gpu.driver": "1"}) for _ in range(3)]
     (verdict,) = match(bases, heads, paired=True).verdicts
-    assert (verdict.kind, verdict.reason) == ("incomparable", "gpu.driver 2 in base, but 1 in head")
+    assert (verdict.kind, verdict.reason) == ("incomparable", "gpu.driver 2 in base, 1 in head")
 
 
 def test_incomparable_earlier_runs_are_no_samples():
@@ -193,7 +193,7 @@ def test_incomparable_earlier_runs_are_no_samples():
     fits = unpaired(earlier, [run("b", timed(9.0), machine={"cpu.model": "B"})])
     assert fits.series[0].base == (1.0, 2.0)
     (verdict,) = unpaired(earlier, [run("b", timed(9.0), machine={"cpu.model": "C"})]).verdicts
-    assert (verdict.kind, verdict.reason) == ("incomparable", "cpu.model B in base, but C in head")
+    assert (verdict.kind, verdict.reason) == ("incomparable", "cpu.model B in base, C in head")
 
 
 def test_the_first_twenty_comparable_runs_are_the_samples():
@@ -219,7 +219,7 @@ def test_a_limit_on_a_metric_that_is_not_there_is_not_measured():
         verdict = next(one for one in unpaired(bases, [head]).verdicts if one.metric)
         assert (verdict.kind, verdict.metric) == ("not_measured", "sample_per_s")
         assert verdict.reason == (
-            "limit 3% on sample_per_s, which this benchmark does not have "
+            "limit 3% on sample_per_s, which this benchmark does not measure "
             "(did you mean 'samples_per_s'?)"
         )
 
@@ -229,8 +229,8 @@ def test_a_limit_on_a_percentile_of_few_durations_says_how_many_it_needs():
     head = run("b", result(step_time_s=1.0, limits={"step_time_p99_s": "<=2"}))
     (verdict,) = (one for one in unpaired([], [head]).verdicts if one.metric)
     assert verdict.reason == (
-        "limit <=2 on step_time_p99_s, which this benchmark does not have: it needs 100 durations; "
-        "raise measure.min_rounds or measure.min_time_s"
+        "limit <=2 on step_time_p99_s, which this benchmark does not measure: requires 100 "
+        "durations; raise measure.min_rounds or measure.min_time_s"
     )
 
 
@@ -264,7 +264,7 @@ def test_values_in_other_units_are_incomparable():
     (verdict,) = unpaired([base], [run("b", result(step_time_s=1.0))]).verdicts
     assert (verdict.kind, verdict.reason) == (
         "incomparable",
-        "step_time_s is in ms in base, in s in head",
+        "unit of step_time_s is ms in base but s in head",
     )
 
 
@@ -285,7 +285,7 @@ def test_pairs_in_which_a_launch_lacks_the_metric_are_left_out():
     assert [len(one.base) for one in matched.series] == [2, 1]
     assert [len(one.head) for one in matched.series] == [2, 1]
     assert matched.notes == (
-        "test_a: peak_memory_bytes is judged in 1 of 2 pairs, since the others lack it",
+        "test_a: peak_memory_bytes is judged in 1 of 2 pairs; the other pairs do not have it",
     )
 
 
@@ -300,11 +300,11 @@ def test_earlier_runs_that_are_incomparable_are_counted_in_a_note():
     """With the keys; benchmarks that they are left out of for the same reason share a line."""
     both = (timed(1.0), timed(1.0, "test_b"))
     earlier = [run("a", *both, machine={"cpu.model": "AAB"[n]}) for n in range(3)]
-    why = "cpu.model A in base, but B in head"
+    why = "cpu.model A in base, B in head"
     matched = unpaired(earlier, [run("b", *both, machine={"cpu.model": "B"})])
-    assert matched.notes == (f"2 earlier runs are incomparable (2 benchmarks): {why}",)
+    assert matched.notes == (f"2 earlier runs are incomparable and excluded (2 benchmarks): {why}",)
     matched = unpaired(earlier[1:], [run("b", timed(1.0), machine={"cpu.model": "B"})])
-    assert matched.notes == (f"1 earlier run is incomparable (test_a): {why}",)
+    assert matched.notes == (f"1 earlier run is incomparable and excluded (test_a): {why}",)
 
 
 def test_differences_of_the_environment_are_those_of_all_pairs():
@@ -408,7 +408,7 @@ def test_a_text_that_is_no_limit_costs_its_metric_alone(paired):
     (verdict,) = matched.verdicts
     assert (verdict.id, verdict.metric, verdict.kind) == ("test_a", "step_time_min_s", "errored")
     assert verdict.reason.startswith(
-        "gate.limits.step_time_min_s: 'banana' is no limit; allowed: a percentage between 0 and 100"
+        "gate.limits.step_time_min_s: 'banana' is not a limit; allowed: a percentage between 0 and"
     )
     assert [(one.id, one.metric) for one in matched.series] == [
         ("test_a", "peak_memory_bytes"),
@@ -420,7 +420,7 @@ def test_a_text_that_is_no_limit_costs_its_metric_alone(paired):
 
 def test_a_text_of_the_caller_that_is_no_limit_is_a_usage_problem():
     """It is for all benchmarks, and nothing is compared."""
-    with pytest.raises(UsageProblem, match=r"gate\.limits\.step_time_min_s: 'much' is no limit"):
+    with pytest.raises(UsageProblem, match=r"gate\.limits\.step_time_min_s: 'much' is not a limit"):
         unpaired([run("a", timed(1.0))], [run("b", timed(1.0))], limits={"step_time_min_s": "much"})
 
 
@@ -435,8 +435,8 @@ def turned(label, better):
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
-        ("lower", "higher", "of step_time_min_s less is better in base, more in head"),
-        ("higher", "none", "of step_time_min_s more is better in base, neither in head"),
+        ("lower", "higher", "step_time_min_s of less is better in base, but more in head"),
+        ("higher", "none", "step_time_min_s of more is better in base, but neither in head"),
     ],
 )
 @pytest.mark.parametrize("paired", [True, False])
@@ -451,7 +451,8 @@ def test_launches_of_a_head_that_contradict_each_other_are_incomparable():
     """There is no direction in which all of them are judged."""
     heads = [turned("b", "higher"), turned("b", "lower")]
     (verdict,) = match([turned("a", "lower")] * 2, heads, paired=True).verdicts
-    assert verdict.reason == "of step_time_min_s more is better in an earlier head, less in head"
+    reason = "step_time_min_s of more is better in an earlier head, but less in head"
+    assert verdict.reason == reason
 
 
 def vanished(name="test_a"):

@@ -33,7 +33,7 @@ def test_a_clear_slowdown_has_regressed_at_every_look(pairs):
     assert verdict.interval[0] < verdict.effect < verdict.interval[1]
     assert verdict.smallest_visible_effect >= 0.02
     assert verdict.reason.startswith(f"{verdict.effect * 100:.1f} % slower, 99 % interval ")
-    assert f"{pairs} pairs, limit 2%; could see ≥ " in verdict.reason
+    assert f"{pairs} pairs, limit 2%; detectable effect ≥ " in verdict.reason
 
 
 def test_an_effect_is_that_of_the_geometric_means():
@@ -64,7 +64,9 @@ def test_too_much_noise_is_inconclusive_and_says_what_would_decide():
     assert verdict.reason.startswith(f"launch noise {effects.std(ddof=1) / 2**0.5 * 100:.1f} %: ")
     assert f"about {verdict.pairs_needed} pairs needed" in verdict.reason
     seen = verdict.smallest_visible_effect * 100
-    assert f"could only see ≥ {seen:.{1 if seen < 9.95 else 0}f} %" in verdict.reason
+    assert (
+        f"only effects ≥ {seen:.{1 if seen < 9.95 else 0}f} % would be detected" in verdict.reason
+    )
 
 
 def test_an_effect_at_the_limit_needs_more_pairs_than_is_sensible():
@@ -90,7 +92,7 @@ def test_waiting_pairs_change_no_verdict_and_are_named():
     wild = series(nine.base, (*nine.head[:5], 9.0, 9.0, 9.0, 9.0))
     first, second = judge_pairs([five])[0], judge_pairs([wild])[0]
     assert (first.effect, first.kind) == (second.effect, second.kind)
-    assert "4 more wait for the look at 10" in second.reason
+    assert "4 more are judged once there are 10" in second.reason
     assert second.launches == 5
 
 
@@ -128,14 +130,14 @@ def test_series_without_variance_are_compared_exactly_and_count_for_nobody():
         ("unchanged", "exact"),
         ("regressed", "exact"),
     ]
-    assert exact[2].reason == "17 % higher, limit 2%; no variance: compared exactly"
+    assert exact[2].reason == "17 % higher, limit 2%; no variance: exact comparison"
 
 
 @pytest.mark.parametrize(
     ("pairs", "kind", "reason"),
     [
-        (5, "inconclusive", "not worse so far, but up to 45 % of launches could be worse unseen: "),
-        (10, "unchanged", "no change, limit 2%; no variance: compared exactly; up to 26 % of "),
+        (5, "inconclusive", "not worse so far, but up to 45 % of launches could be worse and go "),
+        (10, "unchanged", "no change, limit 2%; no variance: exact comparison; up to 26 % of "),
     ],
 )
 def test_what_never_varies_is_unchanged_from_as_many_pairs_as_all_else(pairs, kind, reason):
@@ -229,7 +231,7 @@ def test_nothing_gives_nothing():
 
 def test_sides_of_different_length_are_a_mistake_of_the_caller():
     """They cannot be pairs."""
-    with pytest.raises(ValueError, match="2 values of the base, 1 of the head"):
+    with pytest.raises(ValueError, match="2 values on the base but 1 on the head"):
         judge_pairs([series([1.0, 1.0], [1.0])])
 
 
@@ -248,5 +250,5 @@ def test_a_quiet_series_among_loud_ones_says_by_which_noise_it_is_called():
     loud = [launches(5, 0.05, 0.0, number, name=f"test_{number}") for number in range(1, 20)]
     verdict = judge_pairs([launches(5, 0.002, 0.08), *loud])[0]
     assert (verdict.kind, verdict.interval[0] > 0.02) == ("inconclusive", True)
-    assert "in a louder suite: could only see ≥ " in verdict.reason
+    assert "since the suite is noisier: only effects ≥ " in verdict.reason
     assert verdict.pairs_needed == 10

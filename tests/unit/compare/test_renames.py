@@ -27,7 +27,7 @@ def test_a_likely_rename_is_said_on_both_sides(new):
     assert reasons([like(OLD)], [like(new)]) == {
         new: f"the base has no such benchmark; likely renamed from {OLD}: keep the old "
         "name to compare them, or `gpubench accept` the new one's level",
-        OLD: f"only the base has it; likely renamed to {new}",
+        OLD: f"only in the base; likely renamed to {new}",
     }
 
 

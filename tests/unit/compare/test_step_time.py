@@ -106,7 +106,7 @@ def test_minima_of_uneven_numbers_of_rounds_are_not_compared():
     """That of fewer rounds is higher for that alone; the reason says so."""
     verdict = compared(rounds=40.0, floor=0.97)
     assert [part.metric for part in verdict.parts] == ["step_time_s", "step_time_mean_s"]
-    assert "minima are not compared: of 20 rounds in base, 40 in head" in verdict.reason
+    assert "minima are not compared: over 20 rounds in base, 40 in head" in verdict.reason
 
 
 @pytest.mark.parametrize("others", [1, 2])
@@ -123,7 +123,7 @@ def test_one_earlier_run_of_ten_may_have_taken_other_rounds(others):
     (verdict,) = compare_history(pinned, head).verdicts
     assert verdict.kind == "regressed"
     assert ("step_time_min_s" in verdict.changed_metrics) is (others == 1)
-    assert ("of 17 rounds in base (2 of 10), 40 in head" in verdict.reason) is (others == 2)
+    assert ("over 17 rounds in base (2 of 10), 40 in head" in verdict.reason) is (others == 2)
 
 
 def test_a_part_that_the_base_lacks_is_left_out_with_a_word():
@@ -159,7 +159,7 @@ def test_what_is_decided_needs_no_more_pairs():
 
 def test_a_loose_rate_beyond_its_limit_is_not_said_to_be_unchanged():
     """Nobody believes `17 % lower, unchanged (limit 5%)`."""
-    assert ", not surely worse (limit 5%)" in compared(rate_noise=0.3).reason
+    assert ", not significantly worse (limit 5%)" in compared(rate_noise=0.3).reason
 
 
 def test_a_single_noisy_rate_makes_nothing_faster_by_threshold():

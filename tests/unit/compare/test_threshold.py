@@ -76,7 +76,7 @@ def test_a_base_of_which_nothing_is_a_percentage_is_an_error(base):
     """The reason says which side and, for zero and below, what to state instead."""
     verdict = judged([base], [1.0])
     assert verdict.kind == "errored"
-    assert verdict.reason.startswith(f"the base's step_time_s is {base:g}: 2% of it means nothing")
+    assert verdict.reason.startswith(f"the base's step_time_s is {base:g}: 2% of it is undefined")
 
 
 def test_nothing_on_both_sides_is_no_change():
@@ -90,7 +90,7 @@ def test_a_percentage_of_a_metric_without_direction_is_an_error():
     """The reason says to state a fixed bound."""
     verdict = judged([1.0], [1.0], metric="rounds")
     assert verdict.kind == "errored"
-    assert "no better direction" in verdict.reason
+    assert "no preferred direction" in verdict.reason
 
 
 def test_a_missing_side_is_said():

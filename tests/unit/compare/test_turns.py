@@ -32,9 +32,9 @@ def test_each_pairs_launches_follow_each_other(order):
 @pytest.mark.parametrize(
     ("order", "broken"),
     [
-        ("AAAAABBBBB", "a2 began between a1 and b1, a pair"),
-        ("ABABABAABB", "a5 began between a4 and b4, a pair"),
-        ("BBAABABABA", "b2 began between b1 and a1, a pair"),
+        ("AAAAABBBBB", "a2 started between a1 and b1, which form a pair"),
+        ("ABABABAABB", "a5 started between a4 and b4, which form a pair"),
+        ("BBAABABABA", "b2 started between b1 and a1, which form a pair"),
     ],
 )
 def test_other_orders_are_not_judged_as_pairs(order, broken):
@@ -76,5 +76,6 @@ def test_launches_beside_each_other_are_said():
     """They were in turns, and slowed each other."""
     (note,) = taken("ABABABABAB", minutes=61).notes
     assert note == (
-        "9 launches began before the one before had ended (b1 beside a1): each slowed the other"
+        "9 launches started before the previous one had ended (b1 during a1): "
+        "they slowed each other down"
     )

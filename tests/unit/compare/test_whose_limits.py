@@ -60,7 +60,7 @@ def test_a_limit_of_what_the_base_does_not_judge_is_the_heads():
     found = matched(limited(mfu=0.2), head)
     assert judged(found) == {TIME: "2%", "mfu": ">=0.3", "new": "<=2"}
     (note,) = found.notes
-    said = "the head adds the limit >=0.3 of mfu, of which the base has none (test_a)"
+    said = "the head adds the limit >=0.3 of mfu, which has none on the base (test_a)"
     assert note == f"{said}; the head's counts"
 
 

@@ -29,7 +29,7 @@ def arguments(*texts: str) -> tuple[str, ...]:
 )
 def test_options_of_ab_itself_are_refused(text: str) -> None:
     """What the launches must not be given is refused with the reason."""
-    with pytest.raises(UsageProblem, match="not an argument for the launches"):
+    with pytest.raises(UsageProblem, match="not allowed in the launches"):
         arguments(text)
 
 
@@ -60,6 +60,6 @@ def test_options_that_name_a_place_in_the_tree_are_moved_too(name: str) -> None:
 def test_options_that_write_into_the_tree_are_refused(name: str) -> None:
     """Each launch would, and the tree would no longer be the same; elsewhere they may."""
     for given in ((f"{name}=x.xml",), (name, "x.xml"), (f"{name}=/repo/x.xml",), (name,)):
-        with pytest.raises(UsageProblem, match=f"{name}=.*would write that into the tree"):
+        with pytest.raises(UsageProblem, match=f"{name}=.*would write this file into the tree"):
             arguments("bench", *given)
     assert arguments(f"{name}=/elsewhere/x", name, "/tmp/x")

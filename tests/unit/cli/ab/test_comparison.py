@@ -37,7 +37,7 @@ def test_a_record_of_something_else_is_refused(repo: Any, tmp_path: Path) -> Non
     state = new_state(tmp_path, Request(here=repo.path, base="main"))
     state.asked = {"here": "/", "colour": "red"}
     state.write()
-    with pytest.raises(UsageProblem, match=r"what was asked breaks the schema at base"):
+    with pytest.raises(UsageProblem, match=r"what was asked violates the schema at base"):
         load_state(state.folder)
 
 
@@ -58,7 +58,7 @@ def test_a_new_comparison_names_the_files_that_changed(repo: Any, tmp_path: Path
 def test_a_file_in_the_way_is_said(repo: Any, tmp_path: Path) -> None:
     """The results folder may be a file by mistake."""
     (tmp_path / "results").touch()
-    with pytest.raises(ResultsError, match="cannot be made"):
+    with pytest.raises(ResultsError, match="cannot create"):
         new_state(tmp_path / "results", Request(here=repo.path, base="main"))
 
 

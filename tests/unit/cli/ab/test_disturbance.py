@@ -111,9 +111,9 @@ def test_the_report_counts_disturbed_launches_and_says_what_to_do() -> None:
     first, second = disturbance_notes(launches, tries)
     assert first == (
         "disturbed launches: 1 of 6 of the base, 1 of 6 of the head (contended 2, throttled 1); "
-        "pairs measured again: 1"
+        "pairs remeasured: 1"
     )
-    assert second.startswith("quiet the machine: close what else runs")
+    assert second.startswith("to quieten the machine: close other programs")
     assert "--lock-gpu-clocks" in second
     assert list(disturbance_notes({"base": [quiet], "head": [quiet]}, attempts("-"))) == []
 
@@ -121,8 +121,11 @@ def test_the_report_counts_disturbed_launches_and_says_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("h h h h h", "none, since it was the head more than twice as often: it may be its code"),
-        ("bh bh bh - b", "none, since in most pairs a launch was disturbed"),
+        (
+            "h h h h h",
+            "none, since the head was disturbed more than twice as often: its own code may cause",
+        ),
+        ("bh bh bh - b", "none, since most pairs had a disturbed launch"),
     ],
 )
 def test_the_report_says_why_nothing_was_repeated(text: str, said: str) -> None:

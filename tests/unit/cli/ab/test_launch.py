@@ -134,8 +134,8 @@ def test_no_benchmark_is_an_orderly_end(tmp_path: Path, side: Side) -> None:
 @pytest.mark.parametrize(
     ("script", "problem"),
     [
-        ("exit 2", "ended with exit code 2 before a benchmark ran"),
-        (f"({RUN}); exit 3", "ended with exit code 3 before its run was complete"),
+        ("exit 2", "exited with code 2 before any benchmark ran"),
+        (f"({RUN}); exit 3", "exited with code 3 before its run was complete"),
         ("kill -SEGV $$", "was killed by SIGSEGV"),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_launch_that_hangs_is_killed_with_its_children(
     child = tmp_path / "child"
     script = f"trap 'echo asked' TERM; sleep 60 & echo $! > {child}; while :; do wait; done"
     found = launched(tmp_path, side, script, timeout_s=1.0)
-    assert "did not end within 1 s and was killed" in found.error
+    assert "timed out after 1 s and was killed" in found.error
     assert found.last_lines == ("asked",)
     until = monotonic() + 20.0
     while state_of(child.read_text().strip()) not in "ZX":  # a killed process ends when it runs
@@ -240,8 +240,8 @@ def test_another_environment_has_its_own_versions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("echo no module named sys >&2; exit 1", "does not work: no module named sys"),
-        ("echo hello", "does not answer"),
+        ("echo no module named sys >&2; exit 1", "failed: no module named sys"),
+        ("echo hello", "does not respond"),
         (
             """echo '{"python": "3", "pytest": true, "flags": [], "freezes_rounds": false}'""",
             "has no pytest-gpubench",

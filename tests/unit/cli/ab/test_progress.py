@@ -35,11 +35,12 @@ def test_a_log_gets_a_line_per_launch() -> None:
         LaunchStatus(pair=0, pairs=15, side="base", launch=1, launches=32, is_repeat=True)
     )
     progress.clear()
+    left = "at most 9 s left, about 4 s expected"
     assert stream.getvalue().splitlines() == [
         "gpubench ab: launch 1 of 32, rehearsal, base",
         "gpubench ab: launch 5 of 32, pair 2 of at most 15, head, 1 benchmark, at most 5 min left",
-        "gpubench ab: launch 14 of 34, pair 6 of at most 9, base, at most 9 s left, likely 4 s",
-        "gpubench ab: launch 1 of 32, rehearsal again, base",
+        f"gpubench ab: launch 14 of 34, pair 6 of at most 9, base, {left}",
+        "gpubench ab: launch 1 of 32, rehearsal (repeated), base",
     ]
 
 

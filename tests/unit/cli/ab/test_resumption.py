@@ -63,7 +63,7 @@ def test_a_time_holds_for_one_go() -> None:
 def test_unchanged_is_never_called_earlier_than_before() -> None:
     """What was not called unchanged by few pairs would be, knowing that it looks so; later may."""
     assert again(unchanged_from=15).unchanged_from == 15
-    with pytest.raises(UsageProblem, match="not below 10, which it began with"):
+    with pytest.raises(UsageProblem, match="must not be below 10, the value the comparison"):
         again(unchanged_from=5)
 
 
@@ -77,7 +77,7 @@ def test_arguments_with_secrets_are_given_again() -> None:
     """They were not recorded; those that are given are used as they are."""
     secret = replace(BEFORE, arguments=("--api-key=hunter2",))
     recorded = Request.from_json(secret.to_json())
-    with pytest.raises(UsageProblem, match="give them again"):
+    with pytest.raises(UsageProblem, match="repeat the arguments"):
         again(recorded)
     assert again(recorded, arguments=secret.arguments) == secret
 
@@ -92,7 +92,7 @@ def test_arguments_with_secrets_are_given_again() -> None:
         ("--allow-incomparable", "--allow-incomparable: given"),
         ("--limits-from=head", "--limits-from: 'head', but it was 'base'"),
         ("--limits-from=haed", "--limits-from: unknown 'haed' (did you mean 'head'?)"),
-        ("--results-dir=elsewhere", "--results-dir=elsewhere: not with --resume"),
+        ("--results-dir=elsewhere", "--results-dir=elsewhere: cannot be combined with --resume"),
     ],
 )
 def test_the_command_refuses_it_before_anything_is_launched(

@@ -69,7 +69,7 @@ def test_what_does_not_exist_is_refused(repo: Any, text: str) -> None:
 
 def test_without_git_a_ref_cannot_be_meant(tmp_path: Path) -> None:
     """The message says that there is no repository."""
-    with pytest.raises(UsageProblem, match="in no git repository"):
+    with pytest.raises(UsageProblem, match="not in a git repository"):
         base("main", tmp_path)
 
 
@@ -118,7 +118,7 @@ def test_a_branch_that_moves_meanwhile_is_said(repo: Any) -> None:
     repo.write("new.py", "")
     repo.commit()
     base("main", repo.path).require_unchanged(base("main", repo.path).identity(), {})
-    with pytest.raises(UsageProblem, match=r"^--base: main .* is another commit than when"):
+    with pytest.raises(UsageProblem, match=r"^--base: main .* is now a different commit than when"):
         base("main", repo.path).require_unchanged(before.identity(), {})
 
 

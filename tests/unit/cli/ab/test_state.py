@@ -122,20 +122,20 @@ def test_other_code_is_refused_by_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "was cut off"),
+        ("{", "is truncated"),
         ("[]", "it has no schema_version"),
         ('{"schema_version": 99}', "schema_version 99"),
         (
             '{"schema_version": 1, "asked": {}, "identity": {}, "seed": 1}',
-            "breaks the schema at launches",
+            "violates the schema at launches",
         ),
         (
             '{"schema_version": 1, "asked": {}, "identity": {}, "seed": 1e999, "launches": []}',
-            "breaks the schema at seed",
+            "violates the schema at seed",
         ),
         (
             '{"schema_version": 1, "asked": {}, "identity": {}, "seed": 1, "launches": [3]}',
-            "breaks the schema at launches.0",
+            "violates the schema at launches.0",
         ),
         ("[" * 100_000, "nested too deeply"),
     ],

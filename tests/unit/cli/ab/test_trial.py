@@ -53,7 +53,7 @@ def test_the_time_that_is_left_is_said(stage: Stage) -> None:
     assert "launch 3 of 22, pair 1 of at most 10, head, 1 benchmark, at most 40 s left\n" in said
     more = stage.fake(a_little_noisy)
     stage.trial(more, State.read(stage.folder), pairs=100).run()
-    likely = f"at most {4 * 90 // 60} min left, likely {4 * (needed - 10)} s\n"
+    likely = f"at most {4 * 90 // 60} min left, about {4 * (needed - 10)} s expected\n"
     assert f"launch 23 of 202, pair 11 of at most 100, head, 1 benchmark, {likely}" in (
         stage.output.getvalue()
     )
@@ -78,7 +78,7 @@ def test_only_the_undecided_go_on(stage: Stage) -> None:
     assert len(fake.orders) == 2 + 20
     last = fake.orders[-1]
     assert json.loads(last.leave_out.read_text()) == ["t::slow", "t::same"]
-    assert "5 pairs: 2 of 3 decided, 1 benchmark not yet" in stage.output.getvalue()
+    assert "5 pairs: 2 of 3 decided, 1 benchmark undecided" in stage.output.getvalue()
 
 
 def test_rounds_are_fixed_after_the_rehearsal(stage: Stage) -> None:
@@ -119,7 +119,7 @@ def test_a_comparison_that_goes_on_rehearses_again(stage: Stage) -> None:
     assert findings.suite == 2
     assert (stage.folder / "rounds.json").read_text() == rounds
     said = stage.output.getvalue()
-    assert "launch 3 of 32, rehearsal again, base" in said
+    assert "launch 3 of 32, rehearsal (repeated), base" in said
     assert "launch 5 of 32, pair 2 of at most 15, base" in said
 
 
@@ -145,9 +145,9 @@ def test_a_disturbed_pair_is_measured_again(stage: Stage) -> None:
     assert state.pair_launches(1) == again
     assert {v.launches for v in findings.comparison().verdicts} == {5}
     said = stage.output.getvalue()
-    assert "pair 1 was disturbed (base: contended): it is measured again" in said
-    assert "launch 13 of 34, pair 1 of at most 15 again, head, 2 benchmarks" in said
-    assert "launch 14 of 34, pair 1 of at most 15 again, base" in said
+    assert "pair 1 was disturbed (base: contended) and is measured again" in said
+    assert "launch 13 of 34, pair 1 of at most 15 (repeated), head, 2 benchmarks" in said
+    assert "launch 14 of 34, pair 1 of at most 15 (repeated), base" in said
     assert any("1 of 6 of the base" in note for note in trial.disturbance_notes())
 
 
@@ -250,7 +250,7 @@ def test_the_time_ends_after_the_pair_that_runs(stage: Stage) -> None:
     findings = stage.trial(fake, now=Clock(fake, 10.0), time_s=150.0).run()
     (noisy,) = [v for v in findings.comparison().verdicts if v.id == "t::noisy"]
     assert noisy.reason.endswith(
-        "; --time=2m30s left no time for the look at 10 pairs, for which 2 wait"
+        "; --time=2m30s left no time to judge 10 pairs, 2 of them already measured"
     )
     assert len(fake.orders) == 2 + 14
 
@@ -337,7 +337,7 @@ def test_a_tree_that_changes_meanwhile_ends_it(stage: Stage) -> None:
         (stage.contenders["head"].side.tree / "code.py").write_text(f"# {number}")
         return clear(side, number)
 
-    with pytest.raises(UsageProblem, match=r"changed after the comparison had.*: code\.py\. If"):
+    with pytest.raises(UsageProblem, match=r"after the comparison started.*: code\.py\. If"):
         stage.trial(stage.fake(edited)).run()
     assert State.read(stage.folder).done == []
 
@@ -367,7 +367,7 @@ def test_code_of_the_other_side_ends_it(stage: Stage) -> None:
             return ended
 
     fake = Misled(stage.write, clear)
-    with pytest.raises(UsageProblem, match=f"both sides import lib .*the base's is in {base}"):
+    with pytest.raises(UsageProblem, match=f"both sides import lib .*the base's copy is in {base}"):
         stage.trial(fake).run()
 
 
@@ -408,9 +408,9 @@ def recorded_as(
 def test_a_launch_of_another_commit_ends_it(
     stage: Stage, commit: str | None, dirty: bool | None, said: str
 ) -> None:
-    """What a launch of a commit says of itself must be that commit; it does not count."""
+    """What a launch of a commit says of itself must be that commit; else nothing is judged."""
     fake = recorded_as(stage, commit, dirty=dirty)
-    with pytest.raises(UsageProblem, match=rf"the base, which is main \(6d628c0\), {said}") as told:
+    with pytest.raises(UsageProblem, match=rf"the base, main \(6d628c0\), {said}") as told:
         stage.trial(fake).run()
     assert fake.sides == "bhhb"
     assert len(State.read(stage.folder).done) == 3

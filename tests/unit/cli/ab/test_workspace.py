@@ -110,9 +110,7 @@ def test_what_a_killed_process_left_is_removed_and_said(
     """Trees, registrations and folder go when the next one starts, in any repository or none."""
     (killed / "src/mylib/__init__.py").unlink()
     assert repo.worktrees() == 3
-    assert started_and_ended(None) == [
-        f"removed {killed.parent}, which a comparison that was killed had left"
-    ]
+    assert started_and_ended(None) == [f"removed {killed.parent}, left over by a killed comparison"]
     assert list(temporary.iterdir()) == []
     assert repo.worktrees() == 1
 

@@ -82,7 +82,7 @@ def test_launches_stand_in_the_order_of_time_and_what_is_not_judged_is_named(sta
     assert about.points[0].values[metric] == pytest.approx(1.3, rel=1e-3)
     assert "base base, head head" in about.subject
     assert about.unused == (
-        "005-base (pair 2): its pair was measured again",
+        "005-base (pair 2): its pair was remeasured",
         "006-head (pair 2): was killed by SIGSEGV",
     )
 
@@ -102,7 +102,7 @@ def test_a_disturbed_pair_that_was_measured_again_is_not_judged(stage: Stage) ->
 
     assert len(about.points) == 10
     assert about.unused == tuple(
-        f"9{side} (pair 1): its pair was measured again, since it was disturbed (head: throttled)"
+        f"9{side} (pair 1): its pair was remeasured, since it was disturbed (head: throttled)"
         for side in ("head", "base")
     )
 
@@ -116,7 +116,7 @@ def test_a_comparison_that_has_not_ended_says_what_it_has_and_how_to_go_on(stage
 
     command = next_command(state, findings, Request(here=stage.folder, base="main").unchanged_from)
     assert [one.command for one in about.advice if one.command] == [*filter(None, [command])]
-    assert about.subject.endswith("not ended: these are its verdicts so far")
+    assert about.subject.endswith("not finished: verdicts so far")
     assert {verdict.kind for verdict in about.verdicts} == {"inconclusive"}
     assert f"gpubench ab --resume={stage.folder} --pairs=" in about.advice[0].command or (
         "no number of pairs" in about.advice[0].text
@@ -134,7 +134,7 @@ def test_a_comparison_without_a_look_says_so_and_how_to_go_on(stage: Stage) -> N
     about = explain_comparison(stage.folder, "loud")
 
     assert (about.verdicts, len(about.points)) == ((), 4)
-    assert about.subject.endswith("2 pairs of launches, not ended: no look was taken yet")
+    assert about.subject.endswith("2 pairs of launches, not finished: not judged yet")
     (advice,) = about.advice
     assert (advice.text, advice.command) == (
         "measure the missing pairs:",
@@ -168,7 +168,7 @@ def test_looks_and_replaced_pairs_are_those_of_the_comparison(stage: Stage) -> N
     assert [look.pairs for look in decided.looks] == [5]
     assert {v.kind for v in decided.looks[0].verdicts} == {"unchanged"}
     assert about.unused[0] == (
-        "003-head (pair 1): its pair was measured again, since it was disturbed (base: contended)"
+        "003-head (pair 1): its pair was remeasured, since it was disturbed (base: contended)"
     )
 
 
@@ -194,7 +194,7 @@ def test_bad_input_is_one_message(stage: Stage) -> None:
         explain_comparison(stage.folder, "slow")
     state = begun(stage)
     stage.trial(stage.fake(clear), state).run()
-    with pytest.raises(UsageProblem, match=r"has 'slwo' in it .did you mean 't::slow'"):
+    with pytest.raises(UsageProblem, match=r"contains 'slwo' .did you mean 't::slow'"):
         explain_comparison(stage.folder, "slwo")
     launch: LaunchRecord = state.done[-1]
     run = stage.folder / launch.folder / launch.run

@@ -1,4 +1,4 @@
-"""A measurement that was compared with nothing, explained."""
+"""A measurement that was not compared, explained."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_a_number_rests_on_its_rounds_and_its_warm_up(measured: Callable[..., Me
     about = explain_measurement("r1", measured(samples=SAMPLES, flags=("drifting",)), glyphs=ASCII)
 
     assert [point.values["step_time_s"] for point in about.points] == [0.011, 0.012]
-    assert about.subject == "run r1: measured, compared with nothing"
+    assert about.subject == "run r1: measured, not compared"
     assert about.facts == (
         "step_time_s: median 11.00 ms; too few rounds for an interval",
         "4 calls in 1 block, timed by perf_counter_ns: 2 rounds of 2 durations of 1 call",
         "warm-up: first call 500.0 ms, then 5 calls in 50.00 ms",
         f"drifting: {MEANINGS['drifting']}",
     )
-    assert about.advice[0].text.startswith("drifting: look for what grows")
+    assert about.advice[0].text.startswith("drifting: find what grows")
     assert "--launches=3" in about.advice[1].text
 
 
@@ -60,7 +60,7 @@ def test_what_was_not_measured_has_its_outcome_and_no_numbers(
 
     about = explain_measurement("r1", skipped, glyphs=ASCII)
 
-    assert about.subject == "run r1: skipped: no GPU, compared with nothing"
+    assert about.subject == "run r1: skipped: no GPU, not compared"
     assert (about.points, about.facts, about.advice) == ((), (), ())
 
 

@@ -81,7 +81,7 @@ def test_earlier_runs_stand_before_it_in_the_order_of_time(pinned: Path) -> None
     assert about.points[-1].flags == ("contended",)
     assert about.facts[:2] == (
         "3 earlier runs, 2 of them pinned",
-        "1 earlier run not comparable with this one",
+        "1 earlier run not comparable with this run",
     )
 
 
@@ -91,7 +91,7 @@ def test_the_recorded_verdict_is_shown_with_level_and_prediction(pinned: Path) -
 
     assert about.verdicts == (REGRESSED,)
     assert about.facts[2] == (
-        "step_time_s: level 10.00 ms, this run 11.00 ms; another run of the same code would lie "
+        "step_time_s: level 10.00 ms, this run 11.00 ms; another run of the same code would be "
         "between 9.804 ms and 10.20 ms (99 %)"
     )
     assert about.limits == {"step_time_s": "stated on the head; the base states none"}
@@ -137,7 +137,7 @@ def test_a_prediction_of_a_rate_is_around_its_level_too(pinned: Path) -> None:
 
     about = explained(pinned, "main", rate)
 
-    assert "would lie between 80/s and 125/s" in about.facts[2].replace(".00", "").replace(".0", "")
+    assert "would be between 80/s and 125/s" in about.facts[2].replace(".00", "").replace(".0", "")
     assert about.advice[0].command == "gpubench baseline set main RUN RUN ..."
 
 

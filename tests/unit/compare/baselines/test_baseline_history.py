@@ -104,7 +104,7 @@ def test_a_file_of_version_1_is_read_as_it_was_meant() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"runs": ["x"]}, "at runs: its changes lead to something else"),
+        ({"runs": ["x"]}, "at runs: its changes lead to another value"),
         ({"acceptances": []}, "at acceptances: its changes"),
         ({"removed": True}, "at removed: its changes"),
         ({"changed": "2026-01-09T00:00:00.000000Z"}, "at changed: its changes"),
@@ -136,7 +136,7 @@ def test_an_acceptance_names_one_benchmark_and_one_run() -> None:
     entry = {**document["changes"][0], "action": "accept"}
     for wrong in ({"runs": []}, {"runs": ["a", "b"], "benchmark": "t"}, {"benchmark": ""}):
         changes = [*document["changes"], {**entry, **wrong}]
-        with pytest.raises(ResultsError, match=r"breaks the schema at changes\.1"):
+        with pytest.raises(ResultsError, match=r"violates the schema at changes\.1"):
             from_text(json.dumps({**document, "changes": changes}), "here")
 
 
@@ -146,7 +146,7 @@ def test_a_change_is_later_than_what_it_has_seen() -> None:
     assert time_after("", seen) == seen
     assert time_after(seen, "2025-01-01T00:00:00.000000Z") == "2026-01-01T00:00:00.000001Z"
     for last in ("9999-12-31T23:59:59.999999Z", "9999-99-99T00:00:00Z"):
-        with pytest.raises(ResultsError, match="no time that another can follow"):
+        with pytest.raises(ResultsError, match="has no successor"):
             time_after(last, seen)
 
 

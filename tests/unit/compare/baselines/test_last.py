@@ -94,7 +94,7 @@ def test_without_an_earlier_run_this_one_is_the_first(tmp_path: Path) -> None:
     assert first.notes == ("no earlier run: this is the first one",)
     other = look_up(tmp_path, 1, benchmarks={"t.py::test_other": 0.010})
     assert other.kind == "missing"
-    assert "the earlier run here has measured none of these benchmarks" in other.notes[0]
+    assert "the earlier run has measured none of these benchmarks" in other.notes[0]
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def test_no_baseline_is_called_last_but_one_from_before_still_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it shadows is said."""
-    with pytest.raises(UsageProblem, match="--baseline=last is the last comparable run"):
+    with pytest.raises(UsageProblem, match="--baseline=last means the last comparable run"):
         baseline_name(LAST)
     write_run(tmp_path, 0, BOTH)
     write_run(tmp_path, 1, BOTH)
@@ -152,4 +152,4 @@ def test_no_baseline_is_called_last_but_one_from_before_still_counts(
     last = look_up(tmp_path, 2)
 
     assert (last.kind, origins(last)) == ("history", {MLP: 0, RESNET: 0})
-    assert "a baseline is called 'last', and is taken instead of the last run" in last.notes[0]
+    assert "a baseline is named 'last' and takes precedence over the last run" in last.notes[0]

@@ -31,12 +31,12 @@ def test_a_benchmark_is_its_id_or_a_part_that_no_other_has() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("train", "2 benchmarks of it have 'train' in them"),
+        ("train", "2 benchmarks of it contain 'train'"),
         (
             "test_mpl_train[amp-ws1]",
             "did you mean 'benchmarks/training/test_mlp.py::",
         ),
-        ("xyz", "there are: benchmarks/training/test_mlp.py"),
+        ("xyz", "known: benchmarks/training/test_mlp.py"),
     ],
 )
 def test_what_names_no_benchmark_or_several_is_refused(text: str, said: str) -> None:
@@ -84,8 +84,8 @@ def test_a_run_is_found_here_or_in_the_registry(tmp_path: Path) -> None:
     assert objections(run_id(0)) == ()
     here = objections(run_id(1))
     assert ["regressed" in here[0], "uncommitted" in here[1]] == [True, True]
-    assert "whether it regressed cannot be read" in objections(run_id(2))[0]
-    with pytest.raises(UsageProblem, match="3 runs begin with"):
+    assert "its verdicts cannot be read" in objections(run_id(2))[0]
+    with pytest.raises(UsageProblem, match="3 runs start with"):
         objections("2026")
     with Registry.open("", tmp_path) as registry:
         registry.ingest(bad)

@@ -149,7 +149,7 @@ def test_the_run_to_be_judged_is_never_a_sample(tmp_path: Path, url: str) -> Non
     assert numbers(look_up(tmp_path, url=url, head=runs[1])) == [0, 2]
     pinned = look_up(tmp_path, url=url, head=runs[0])
     assert numbers(pinned) == [1, 2]
-    assert "judged itself" in pinned.notes[0]
+    assert "the run being judged" in pinned.notes[0]
 
 
 def test_without_a_branch_only_the_pins_count(tmp_path: Path, url: str) -> None:
@@ -202,7 +202,7 @@ def test_a_run_or_a_file_is_a_single_reference(tmp_path: Path) -> None:
         assert look_up(tmp_path, text, url="").run.run_id == run_id(0)
     for number in (1, 2):
         write_run(tmp_path, number, BOTH)
-    with pytest.raises(UsageProblem, match="2 runs begin with '2026'"):
+    with pytest.raises(UsageProblem, match="2 runs start with '2026'"):
         look_up(tmp_path, "2026", url="")
 
 
@@ -212,19 +212,19 @@ def test_a_single_reference_that_is_not_there_is_refused(tmp_path: Path) -> None
     for text in ("gone/run", "gone.json", "20990101T000000Z"):
         with pytest.raises(UsageProblem):
             look_up(tmp_path, text)
-    with pytest.raises(UsageProblem, match="very run"):
+    with pytest.raises(UsageProblem, match="the run being judged"):
         look_up(tmp_path, run.run_id, head=run)
     assert look_up(tmp_path, run.run_id, head=replace(run, run_id="x")).kind == "single"
 
 
 def test_an_unknown_name_is_missing_and_the_note_names_the_nearest(tmp_path: Path) -> None:
     """It is no error: what becomes of a missing baseline is asked of the user elsewhere."""
-    assert look_up(tmp_path, "mian").notes == ("no baseline is called 'mian'; there is none yet",)
+    assert look_up(tmp_path, "mian").notes == ("no baseline named 'mian'; none exists yet",)
     write_run(tmp_path, 0, BOTH)
     Baselines(tmp_path).set("main", [run_id(0)], branch="main")
     found = look_up(tmp_path, "mian")
     assert (found.kind, found.runs) == ("missing", ())
-    assert found.notes == ("no baseline is called 'mian' (did you mean 'main'?); there are: main",)
+    assert found.notes == ("no baseline named 'mian' (did you mean 'main'?); existing: main",)
 
 
 def test_a_pinned_run_tells_of_benchmarks_that_nobody_asked_for(tmp_path: Path) -> None:
@@ -253,25 +253,25 @@ def test_a_name_that_a_silent_registry_may_know_is_not_called_unknown(tmp_path: 
     """Nobody knows whether there is such a baseline; that is said instead, with the reason."""
     found = look_up(tmp_path, url=DOWN)
     assert (found.kind, len(found.notes)) == ("missing", 1)
-    assert found.notes[0].startswith("whether there is a baseline 'main' is not known: the regis")
+    assert found.notes[0].startswith("cannot tell whether baseline 'main' exists: the regis")
     assert found.registry_error in found.notes[0]
     assert "hunter2" not in found.notes[0]
 
 
 def test_a_run_that_a_silent_registry_may_have_is_no_bad_usage(tmp_path: Path) -> None:
     """Neither one that is named nor one that a baseline pins is said to be gone."""
-    with pytest.raises(RegistryError, match="whether the registry has it is not known"):
+    with pytest.raises(RegistryError, match="the registry could not be searched"):
         look_up(tmp_path, run_id(0), url=DOWN)
     Baselines(tmp_path).set("main", [run_id(0)], branch=None)
     found = look_up(tmp_path, url=DOWN)
     assert found.registry_error
     assert "gone" not in found.notes[0]
-    assert "whether the registry has it is not known" in found.notes[0]
+    assert "the registry could not be searched" in found.notes[0]
 
 
 def test_a_name_has_no_run_while_the_registry_is_silent(tmp_path: Path) -> None:
     """A command that needs it fails for the registry's sake, not for the user's."""
-    with pytest.raises(RegistryError, match="whether there is a baseline 'main' is not known"):
+    with pytest.raises(RegistryError, match="cannot tell whether baseline 'main' exists"):
         Resolver(DOWN, tmp_path, tmp_path).run("main")
-    with pytest.raises(UsageProblem, match="no baseline is called 'main'"):
+    with pytest.raises(UsageProblem, match="no baseline named 'main'"):
         Resolver("none", tmp_path, tmp_path).run("main")
