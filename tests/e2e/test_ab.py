@@ -214,7 +214,7 @@ def test_an_interruption_leaves_nothing_behind(story: Story) -> None:
 
 @pytest.mark.exhaustive
 def test_a_resumed_comparison_measures_what_is_missing(story: Story) -> None:
-    """It is rehearsed again, the pair that was half done begins again, then all five are there.
+    """It is warmed up again, the pair that was half done begins again, then all five are there.
 
     So it is although it was killed in between, which has left nothing behind in the end.
     """
@@ -223,7 +223,7 @@ def test_a_resumed_comparison_measures_what_is_missing(story: Story) -> None:
     pairs = [(launch["pair"], launch["side"]) for launch in state["launches"]]
     assert sorted(set(pairs)) == sorted((p, s) for p in range(6) for s in ("base", "head"))
     assert len(pairs) == 15
-    assert "rehearsal again" in story.resumed.err
+    assert "warm-up pair (repeated)" in story.resumed.err
     assert story.after == story.before
 
 
@@ -265,7 +265,7 @@ def test_the_report_names_both_sides(story: Story) -> None:
 
 @pytest.mark.exhaustive
 def test_rounds_are_the_same_in_all_judged_launches(story: Story) -> None:
-    """They are fixed after the rehearsal, on both sides."""
+    """They are fixed after the warm-up pair, on both sides."""
     rounds = set()
     for summary in story.folder.glob("launches/*/results/*/*/summary.json"):
         if int(summary.parts[-5][:3]) > 4:

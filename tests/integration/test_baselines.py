@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,13 +64,13 @@ def test_a_baseline_is_set_listed_shown_and_removed(shell: Shell) -> None:
         "baseline main: 2 pinned runs",
         f"  {run_id(0)}",
         f"  {run_id(1)}",
-        "later runs on branch main are samples too",
-        "a gate is not able to judge by 2 yet: pin 8 more",
-        "or let 9 later ones run on main",
+        "later runs on branch main count as samples, too",
+        "a gate cannot judge by 2 runs yet: pin 8 more",
+        "or wait for 9 later runs on main",
     ]
     assert shell("baseline", "set", "v1", first, "--no-branch") == 0
     assert "no other runs count as samples" in shell.out
-    assert "not able to judge by 1 yet: pin 9 more\n" in shell.out
+    assert "a gate cannot judge by 1 run yet: pin 9 more\n" in shell.out
     assert "later runs on" not in shell.out
     assert shell("baseline", "list") == 0
     assert shell.out.splitlines()[1].split()[:4] == ["main", "2", "main", "0"]
@@ -88,7 +89,7 @@ def test_pins_of_one_sitting_are_said_to_know_nothing_of_days(shell: Shell) -> N
         write_run(shell.results, number, BOTH)
     runs = [run_id(number) for number in (*range(10), 48)]
     assert shell("baseline", "set", "main", *runs[:10]) == 0
-    assert "they began within 9.0 hours and know nothing of the noise between days" in shell.out
+    assert "they started within 9.0 hours and do not show the noise between days" in shell.out
     assert shell("baseline", "set", "main", *runs[1:]) == 0
     assert "know nothing" not in shell.out
     assert "a gate cannot judge by" not in shell.out
@@ -102,12 +103,12 @@ def test_setting_a_baseline_anew_says_what_it_replaces(shell: Shell) -> None:
     assert "replaces" not in shell.out
     assert shell("accept", run_id(1), "mlp", "--reason=meant") == 0
     assert shell("baseline", "set", "main", run_id(1), "--no-branch") == 0
-    before = shell.out.partition("it replaces what the name stood for since 20")[2]
-    assert f"  {run_id(0)}\n  later runs on branch main are samples too\n" in before
-    assert "accepted levels that stay: 1 (--reset-accepted ends them)" in before
+    before = shell.out.partition("it replaces the baseline set on 20")[2]
+    assert f"  {run_id(0)}\n  later runs on branch main count as samples, too\n" in before
+    assert "accepted levels kept: 1 (--reset-accepted drops them)" in before
     assert f"{MLP}\n    from {run_id(1)} on" in before
     assert shell("baseline", "set", "main", run_id(2), "--reset-accepted") == 0
-    assert "accepted levels that end: 1\n" in shell.out
+    assert "accepted levels dropped: 1\n" in shell.out
     assert shell("baseline", "show", "main") == 0
     assert "accepted levels" not in shell.out
     assert shell.out.count("--reset-accepted") == 1
@@ -150,11 +151,11 @@ def test_an_act_that_another_one_overrules_is_no_success(
         ({"status": None}, "it is interrupted, not complete"),
         ({"status": "failed"}, "it is failed, not complete"),
         ({"dirty": True}, "its code had uncommitted changes"),
-        ({"regressed": [MLP]}, "it regressed"),
+        ({"regressed": [MLP]}, "it has 1 regressed verdict"),
         ({"benchmarks": [measurement(outcome="oom")]}, "it measured no benchmark"),
         (
             {"benchmarks": [measurement(flags=("throttled",))]},
-            "throttled or unsteady are 1 of the 1 benchmarks that it measured",
+            "1 of its 1 measured benchmarks are throttled or unsteady",
         ),
     ],
 )
@@ -166,20 +167,20 @@ def test_an_unfit_run_is_pinned_by_force_and_with_a_reason_only(
     assert shell("baseline", "set", "main", run.run_id) == 2
     assert f"{run.run_id}: {said}" in shell.err
     assert shell("baseline", "set", "main", run.run_id, "--force") == 2
-    assert "needs --reason" in shell.err
+    assert "requires --reason" in shell.err
     assert shell("baseline", "list") == 0
     assert "no baseline in" in shell.out
     assert shell("baseline", "set", "main", run.run_id, "--force", "--reason=we know") == 0
     assert shell("baseline", "show", "main") == 0
     assert said.rsplit(maxsplit=1)[-1] in shell.out
-    assert "overruled" in shell.out
+    assert "overridden" in shell.out
 
 
 def test_a_contended_run_is_pinned_and_said(shell: Shell) -> None:
     """Where most of it is: on a busy machine there may be no other."""
     run = write_run(shell.results, 0, [measurement(flags=("contended",))])
     assert shell("baseline", "set", "main", run.run_id) == 0
-    said = "contended are 1 of the 1 benchmarks that it measured; pinned all the same"
+    said = "1 of its 1 measured benchmarks are contended; pinned anyway"
     assert f"{run.run_id}: {said}" in shell.out
 
 
@@ -225,13 +226,13 @@ def test_accept_moves_the_anchor_of_one_benchmark(shell: Shell) -> None:
     assert shell("accept", run_id(1), "mlp", "--reason= ") == 2
     assert "--reason: empty" in shell.err
     assert shell("accept", run_id(1), "mpl_train", "--reason=r") == 2
-    assert "has 'mpl_train' in it" in shell.err
+    assert "contains 'mpl_train'" in shell.err
     assert "did you mean" in shell.err
     assert shell("accept", run_id(1), "train", "--reason=r") == 2
     assert MLP in shell.err
     assert RESNET in shell.err
     assert shell("accept", other.run_id, "mlp", "--reason=r") == 0
-    assert "rather accept the first run on 'main'" in shell.err
+    assert "better accept the first run on 'main'" in shell.err
     assert "uncommitted changes" in shell.err
     assert shell("baseline", "set", "v1", run_id(0)) == 0
     assert shell("accept", run_id(1), "mlp", "--reason=r") == 2
@@ -245,11 +246,11 @@ def test_a_database_that_is_down_stops_nothing(shell: Shell) -> None:
     write_run(shell.results, 0, BOTH)
     url = "postgresql+psycopg://me:secret@127.0.0.1:9/none"
     assert shell("baseline", "set", "main", run_id(0), "--registry", url) == 0
-    assert "baselines are not shared now" in shell.err
+    assert "baselines are currently not shared" in shell.err
     assert "secret" not in shell.err
     assert shell("accept", run_id(0), "mlp", "--reason=r", f"--registry={url}") == 0
     assert shell("history", "mlp", f"--registry={url}") == 0
-    assert "registry unavailable, only runs in" in shell.err
+    assert "registry unavailable: " in shell.err
 
 
 def test_a_run_of_another_machine_is_pinned_from_the_registry(shell: Shell) -> None:
@@ -262,7 +263,7 @@ def test_a_run_of_another_machine_is_pinned_from_the_registry(shell: Shell) -> N
             journal.unlink()
     assert shell("baseline", "set", "main", run_id(0)) == 0
     assert shell("baseline", "set", "bad", run_id(1)) == 2
-    assert "it regressed" in shell.err
+    assert "it has 1 regressed verdict" in shell.err
     assert shell("runs", "show", run_id(0)) == 0
     assert "not on this machine" in shell.out
     assert "baselines   main" in shell.out
@@ -326,7 +327,7 @@ def test_history_of_what_is_not_there_names_the_nearest(shell: Shell) -> None:
     """So for benchmarks and for metrics."""
     write_run(shell.results, 0, BOTH)
     for arguments, said in (
-        (("train",), "have 'train' in them"),
+        (("train",), "contain 'train'"),
         (("mlp_trian",), "did you mean"),
         (("mlp", "--branch=gone"), "; there are none"),
         (("mlp", "--metric=step_time"), "did you mean 'step_time_s'"),
@@ -346,7 +347,7 @@ def test_a_missing_baseline_is_pinned_once(shell: Shell) -> None:
     assert "1 pinned run" in shell.out
     for run in (run_id(1), "2099"):
         assert shell("baseline", "set", "--if-missing", "main", run) == 0
-        assert shell.out == "baseline main is there already; it is left as it is\n"
+        assert shell.out == "baseline main already exists and is left unchanged\n"
     assert shell("baseline", "set", "--if-missing", "other", run_id(1)) == 2
 
 
@@ -365,7 +366,7 @@ def test_commands_say_that_the_registry_does_not_answer(
         ("compare", "main", run_id(0)),
     ):
         assert shell(*command) == 4, command
-        assert "not known" in shell.err
+        assert re.search("cannot (tell whether|list the) baseline", shell.err)
         assert "127.0.0.1" in shell.err
         assert "hunter2" not in shell.err
         assert len(shell.err.splitlines()) == 1
@@ -373,9 +374,9 @@ def test_commands_say_that_the_registry_does_not_answer(
     assert "no baseline in" in shell.out
     assert shell("baseline", "set", "main", run_id(0)) == 0
     assert shell("baseline", "show", "main") == 0
-    assert "not shared now" in shell.err
+    assert "currently not shared" in shell.err
     assert shell("baseline", "set", "--force", "main", "2099") == 2
-    assert "not shared now" in shell.err
+    assert "currently not shared" in shell.err
 
 
 def test_an_accepted_run_from_before_the_pin_is_warned_about(shell: Shell) -> None:

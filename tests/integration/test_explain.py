@@ -94,7 +94,7 @@ def test_of_a_run_that_could_be_compared_with_nothing_its_rounds_are_shown(
 
     assert code == 0
     assert "no baseline: there is no run to compare with" in page
-    assert "what it rests on\n  step_time_s: median 10.00 ms" in page
+    assert "based on\n  step_time_s: median 10.00 ms" in page
     assert "to narrow it down" in page
 
 
@@ -118,11 +118,11 @@ def test_what_cannot_be_explained_is_one_message(
 ) -> None:
     """Nothing there, several, unknown benchmarks, formats, and broken files; exit code 2 or 4."""
     assert shell("last", "mlp")[2] == (
-        f"gpubench: last: there is no run and no comparison in {results} yet\n"
+        f"gpubench: last: {results} contains no run and no comparison yet\n"
     )
     directory = write_run(results, 0, {MLP: 0.010, RESNET: 0.020})
     for arguments, message in (
-        (("last", "train"), f"2 benchmarks of the run {run_id(0)} have 'train' in them"),
+        (("last", "train"), f"2 benchmarks of the run {run_id(0)} contain 'train'"),
         (("last", "mpl_train"), "did you mean"),
         (("2099", "mlp"), "no run in"),
         (("", "mlp"), "RUN|COMPARISON: empty"),

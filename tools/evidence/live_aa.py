@@ -172,7 +172,7 @@ def noise_of(folder: Path) -> dict[str, float]:
     logs: dict[tuple[str, str], dict[tuple[int, str], float]] = {}
     for launch in json.loads((folder / "state.json").read_text(encoding="utf-8"))["launches"]:
         if not launch["pair"] or launch["problem"] or launch["replaced"]:
-            continue  # of the rehearsal, or measured again
+            continue  # of the warm-up pair, or measured again
         summary = folder / launch["folder"] / launch["run"] / "summary.json"
         for one in json.loads(summary.read_text(encoding="utf-8"))["benchmarks"]:
             for metric in {"step_time_min_s", "step_time_s"} & one["metrics"].keys():

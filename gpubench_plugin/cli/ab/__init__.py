@@ -37,7 +37,12 @@ if TYPE_CHECKING:
         parse_arguments,
         parse_duration,
     )
-    from gpubench_plugin.cli.ab.schedule import REHEARSAL, estimate_remaining_s, freeze, side_order
+    from gpubench_plugin.cli.ab.schedule import (
+        WARMUP_PAIR,
+        estimate_remaining_s,
+        freeze,
+        side_order,
+    )
     from gpubench_plugin.cli.ab.sides import (
         SIDES,
         Side,

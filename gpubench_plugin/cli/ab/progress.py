@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
-from gpubench_plugin.cli.ab.schedule import REHEARSAL
+from gpubench_plugin.cli.ab.schedule import WARMUP_PAIR
 from gpubench_plugin.cli.ab.sides import SideName
 from gpubench_plugin.environment import counted
 from gpubench_plugin.reports import StatusLine, glyphs_for, printable
@@ -73,7 +73,7 @@ def _status_parts(turn: LaunchStatus) -> Iterator[str]:
     """``launch 13 of 32, pair 6 of at most 15, head, 3 benchmarks, at most 12 min left``."""
     pair = f"pair {turn.pair} of at most {turn.pairs}"
     yield f"launch {turn.launch} of {turn.launches}"
-    yield ("warm-up pair" if turn.pair == REHEARSAL else pair) + " (repeated)" * turn.is_repeat
+    yield ("warm-up pair" if turn.pair == WARMUP_PAIR else pair) + " (repeated)" * turn.is_repeat
     yield turn.side
     if turn.benchmarks is not None:
         yield counted(turn.benchmarks, "benchmark")

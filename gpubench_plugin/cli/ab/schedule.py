@@ -37,7 +37,7 @@ def freeze(file: Path, base: Path, head: Path) -> None:
     json_files.write_text(file, to_text(plans))
 
 
-REHEARSAL: Final = 0
+WARMUP_PAIR: Final = 0
 """The number of the pair that is not judged; the judged ones count from 1."""
 
 

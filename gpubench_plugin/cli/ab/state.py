@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from gpubench_plugin.cli.ab.schedule import REHEARSAL
+from gpubench_plugin.cli.ab.schedule import WARMUP_PAIR
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
 from gpubench_plugin.compare import LOOK
 from gpubench_plugin.environment import (
@@ -204,7 +204,7 @@ class State:
 
     def complete(self) -> int:
         """Number of complete judged pairs."""
-        pairs = {launch.pair for launch in self.done} - {REHEARSAL}
+        pairs = {launch.pair for launch in self.done} - {WARMUP_PAIR}
         return sum(self.pair_launches(pair) is not None for pair in pairs)
 
     def repeats(self) -> int:
@@ -216,9 +216,10 @@ class State:
 
         Later ones only warm up what was lost meanwhile.
         """
-        attempts = range(1, self.attempts(REHEARSAL) + 1)
+        attempts = range(1, self.attempts(WARMUP_PAIR) + 1)
         return next(
-            filter(None, (self.attempt_launches(REHEARSAL, attempt) for attempt in attempts)), None
+            filter(None, (self.attempt_launches(WARMUP_PAIR, attempt) for attempt in attempts)),
+            None,
         )
 
     def attempt_launches(self, pair: int, attempt: int) -> dict[SideName, LaunchRecord] | None:

@@ -23,7 +23,7 @@ from gpubench_plugin.cli.ab.launch import LaunchOutcome, LaunchSpec, PytestLaunc
 from gpubench_plugin.cli.ab.preflight import Capabilities, imports, require_own_code
 from gpubench_plugin.cli.ab.progress import LaunchStatus, Progress
 from gpubench_plugin.cli.ab.request import Request, format_duration
-from gpubench_plugin.cli.ab.schedule import REHEARSAL, estimate_remaining_s, freeze, side_order
+from gpubench_plugin.cli.ab.schedule import WARMUP_PAIR, estimate_remaining_s, freeze, side_order
 from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName, Source
 from gpubench_plugin.cli.ab.state import LaunchRecord, Look, State
 from gpubench_plugin.compare import LOOK
@@ -32,7 +32,7 @@ from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Run
 from gpubench_plugin.results import RunDirectory, StoredRun
 
-_REHEARSAL_S: Final = 3600.0
+_WARMUP_TIMEOUT_S: Final = 3600.0
 _LAUNCHES_AT_MOST: Final = 10.0
 """A launch may take so many times as long as its side's rehearsal,"""
 _HANG_S: Final = 660.0
@@ -119,7 +119,7 @@ class ComparisonRunner:
         Without it the first judged launch would compile all modules.
         """
         self._is_warm = True
-        return self._launch_both(REHEARSAL, findings)
+        return self._launch_both(WARMUP_PAIR, findings)
 
     def _measure_up_to(self, pairs: int, findings: Tracker) -> bool:
         """Measure up to `pairs` and remeasure disturbed ones; False if time runs out."""
@@ -193,7 +193,7 @@ class ComparisonRunner:
 
     def disturbance_notes(self) -> list[str]:
         """Notes on how many judged launches were disturbed, and remedies."""
-        pairs = sorted({launch.pair for launch in self._state.done} - {REHEARSAL})
+        pairs = sorted({launch.pair for launch in self._state.done} - {WARMUP_PAIR})
         attempt_runs = [runs for pair in pairs for runs in self._attempt_runs(pair)]
         launches = {side: [runs[at] for runs in attempt_runs] for at, side in enumerate(SIDES)}
         return list(disturbance_notes(launches, self._attempts(max(pairs, default=0))))
@@ -257,8 +257,8 @@ class ComparisonRunner:
             self._state.repeats(),
             self._state.complete(),
         )
-        started = remeasured + complete + (pair != REHEARSAL)
-        remaining = last - complete - (pair != REHEARSAL)
+        started = remeasured + complete + (pair != WARMUP_PAIR)
+        remaining = last - complete - (pair != WARMUP_PAIR)
         pairs_needed = last if findings is None else findings.pairs_needed or last
         self._progress.launch(
             LaunchStatus(
@@ -347,8 +347,8 @@ class ComparisonRunner:
         if self._request.launch_timeout_s is not None:
             return self._request.launch_timeout_s
         rehearsal = self._state.warmup_launches()
-        if pair == REHEARSAL or rehearsal is None:
-            return _REHEARSAL_S
+        if pair == WARMUP_PAIR or rehearsal is None:
+            return _WARMUP_TIMEOUT_S
         return rehearsal[side].seconds * _LAUNCHES_AT_MOST + _HANG_S
 
     def _left_out(self, findings: Tracker) -> Path:

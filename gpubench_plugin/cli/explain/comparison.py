@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.cli.ab import (
-    REHEARSAL,
     SIDES,
     VERDICTS,
+    WARMUP_PAIR,
     LaunchRecord,
     Request,
     SideName,
@@ -56,7 +56,7 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
     state, request = load_state(folder)
     document = verdicts.read(folder / VERDICTS) if (folder / VERDICTS).exists() else None
     launches = _LaunchSet(state, document)
-    names = [*launches.rehearsal["head"].results, *launches.rehearsal["base"].results]
+    names = [*launches.warmup["head"].results, *launches.warmup["base"].results]
     name = the_benchmark(benchmark, dict.fromkeys(names), f"the comparison {folder.name}")
     looks, replay = _looks(launches, request, name)
     recorded = document.for_benchmark(name) if document is not None else ()
@@ -109,7 +109,7 @@ class _LaunchSet:
                 f"{state.folder}: no pair is complete yet; continue with gpubench ab "
                 f"--resume={state.folder}"
             )
-        self.rehearsal = {side: self._run(warmup[side]) for side in SIDES}
+        self.warmup = {side: self._run(warmup[side]) for side in SIDES}
 
     @cached_property
     def pairs(self) -> list[dict[SideName, LaunchRecord]]:
@@ -131,7 +131,7 @@ class _LaunchSet:
 
     def last(self, side: SideName, name: str) -> Result | None:
         """The side's latest result of the benchmark."""
-        runs = (*self.runs[side][::-1], self.rehearsal[side])
+        runs = (*self.runs[side][::-1], self.warmup[side])
         return next((run.results[name] for run in runs if name in run.results), None)
 
     def points(self, name: str, metrics: Mapping[str, str]) -> Iterator[PlotPoint]:
@@ -153,7 +153,7 @@ class _LaunchSet:
         """Unused launches with the reason."""
         judged_folders = {launch.folder for launches in self.pairs for launch in launches.values()}
         for launch in self._state.done:
-            if launch.pair == REHEARSAL or launch.folder in judged_folders:
+            if launch.pair == WARMUP_PAIR or launch.folder in judged_folders:
                 continue
             cause = launch.problem or "the other side of its pair is missing"
             if not launch.problem and launch.attempt < self._state.attempts(launch.pair):
@@ -167,7 +167,7 @@ class _LaunchSet:
 
 def _looks(launches: _LaunchSet, request: Request, name: str) -> tuple[list[LookVerdicts], Tracker]:
     """Replay each look at the benchmark; return the looks and the final judge."""
-    findings = Tracker(*(launches.rehearsal[side] for side in SIDES), **request.judging)
+    findings = Tracker(*(launches.warmup[side] for side in SIDES), **request.judging)
     looks = []
     previous = [v for v in findings.comparison().verdicts if v.id == name]
     for look in launches.looks:

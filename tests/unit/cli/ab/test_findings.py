@@ -137,7 +137,7 @@ def test_looking_again_at_the_same_pairs_changes_nothing() -> None:
 
 
 def test_what_one_side_lacks_does_not_run_again() -> None:
-    """New, removed and failing benchmarks are final after the rehearsal, with their reasons."""
+    """New, removed and failing benchmarks are final after the warm-up pair, with their reasons."""
     findings = Tracker(
         run(gone=1.0, breaks=1.0, mended="was broken", ok=1.0),
         run(breaks="KeyError: 'x'", mended=1.0, ok=1.0, added=1.0),

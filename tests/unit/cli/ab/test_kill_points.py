@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 LAUNCHES = 12
-"""The rehearsal and five pairs, after which all is decided."""
+"""The warm-up pair and five pairs, after which all is decided."""
 APART = 13
 """Twelve times the same is written: so far apart, all there is to kill at is met in turn."""
 
@@ -63,8 +63,8 @@ class Comparing(Scenario):
         verdicts = {verdict.id: verdict.kind for verdict in self.verdicts}
         assert verdicts == {"t::slow": "regressed", "t::same": "unchanged"}
         kept = self.before // 2 * 2
-        rehearsed_again = 2 if 0 < kept < LAUNCHES else 0
-        assert len(self.fake.orders) == LAUNCHES - kept + rehearsed_again
+        warmup_again = 2 if 0 < kept < LAUNCHES else 0
+        assert len(self.fake.orders) == LAUNCHES - kept + warmup_again
         done = State.read(folder / "ab").done
         assert len({launch.folder for launch in done}) == len(done)
 

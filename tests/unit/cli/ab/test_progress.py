@@ -37,10 +37,10 @@ def test_a_log_gets_a_line_per_launch() -> None:
     progress.clear()
     left = "at most 9 s left, about 4 s expected"
     assert stream.getvalue().splitlines() == [
-        "gpubench ab: launch 1 of 32, rehearsal, base",
+        "gpubench ab: launch 1 of 32, warm-up pair, base",
         "gpubench ab: launch 5 of 32, pair 2 of at most 15, head, 1 benchmark, at most 5 min left",
         f"gpubench ab: launch 14 of 34, pair 6 of at most 9, base, {left}",
-        "gpubench ab: launch 1 of 32, rehearsal (repeated), base",
+        "gpubench ab: launch 1 of 32, warm-up pair (repeated), base",
     ]
 
 

@@ -1,4 +1,4 @@
-"""The rounds that both sides take after the rehearsal."""
+"""The rounds that both sides take after the warm-up pair."""
 
 from __future__ import annotations
 

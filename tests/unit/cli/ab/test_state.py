@@ -67,7 +67,7 @@ def test_a_replaced_pair_is_not_complete(tmp_path: Path) -> None:
     assert [one.replaced for one in made.done] == ["base: contended"] * 2 + [""] * 2
 
 
-def test_the_first_rehearsal_is_the_one_that_counts(tmp_path: Path) -> None:
+def test_the_first_warmup_pair_is_the_one_that_counts(tmp_path: Path) -> None:
     """Later ones warm up; one of which a launch failed was none."""
     made = state(tmp_path)
     made.add(done(0, "base", problem="was killed by SIGSEGV"))

@@ -60,7 +60,7 @@ def test_the_time_that_is_left_is_said(stage: Stage) -> None:
 
 
 def test_pairs_are_interleaved_until_all_is_decided(stage: Stage) -> None:
-    """The rehearsal and five pairs, each side first in turns; then nothing is open."""
+    """The warm-up pair and five pairs, each side first in turns; then nothing is open."""
     fake = stage.fake(clear)
     findings = stage.trial(fake).run()
     assert fake.sides == "bhhbbhhbbhhb"
@@ -81,8 +81,8 @@ def test_only_the_undecided_go_on(stage: Stage) -> None:
     assert "5 pairs: 2 of 3 decided, 1 benchmark undecided" in stage.output.getvalue()
 
 
-def test_rounds_are_fixed_after_the_rehearsal(stage: Stage) -> None:
-    """The rehearsal follows the rule, all later launches the larger number of both sides."""
+def test_rounds_are_fixed_after_the_warmup_pair(stage: Stage) -> None:
+    """The warm-up pair follows the rule, all later launches the larger number of both sides."""
     fake = stage.fake(clear)
     stage.trial(fake).run()
     assert [order.rounds is None for order in fake.orders] == [True, True] + [False] * 10
@@ -100,13 +100,13 @@ def test_an_interrupted_comparison_goes_on(stage: Stage, at: int) -> None:
     second = stage.fake(clear)
     findings = stage.trial(second, State.read(stage.folder)).run()
     kept = (at - 1) // 2 * 2
-    more = 12 - kept + (2 if kept else 0)  # it is rehearsed again
+    more = 12 - kept + (2 if kept else 0)  # it is warmed up again
     assert len(second.orders) == more
     assert findings.comparison().count("regressed") == 1
     assert len({order.folder for order in first.orders + second.orders}) == at + more
 
 
-def test_a_comparison_that_goes_on_rehearses_again(stage: Stage) -> None:
+def test_a_comparison_that_goes_on_warms_up_again(stage: Stage) -> None:
     """Byte code was lost meanwhile; the suite and the rounds are still those of the first time."""
     with pytest.raises(KeyboardInterrupt):
         stage.trial(stage.fake(clear, interrupted_at=5)).run()
@@ -119,7 +119,7 @@ def test_a_comparison_that_goes_on_rehearses_again(stage: Stage) -> None:
     assert findings.suite == 2
     assert (stage.folder / "rounds.json").read_text() == rounds
     said = stage.output.getvalue()
-    assert "launch 3 of 32, rehearsal (repeated), base" in said
+    assert "launch 3 of 32, warm-up pair (repeated), base" in said
     assert "launch 5 of 32, pair 2 of at most 15, base" in said
 
 
@@ -440,7 +440,7 @@ def test_no_benchmark_is_nothing_comparable(stage: Stage) -> None:
 
 
 def test_a_launch_has_a_limit_on_its_time(stage: Stage) -> None:
-    """It follows from the rehearsal, or from --launch-timeout."""
+    """It follows from the warm-up pair, or from --launch-timeout."""
     fake = stage.fake(clear)
     stage.trial(fake).run()
     assert {order.timeout_s for order in fake.orders[2:]} == {2.0 * 10 + 660}

@@ -66,7 +66,7 @@ def test_each_look_is_taken_again_by_the_same_judge(stage: Stage) -> None:
 
 
 def test_launches_stand_in_the_order_of_time_and_what_is_not_judged_is_named(stage: Stage) -> None:
-    """Neither the rehearsal nor a pair with a launch that failed is among them."""
+    """Neither the warm-up pair nor a pair with a launch that failed is among them."""
     killed = LaunchOutcome(seconds=1.0, code=-11, error="was killed by SIGSEGV")
     fake = stage.fake(clear, endings={6: killed})
     findings = stage.trial(fake, begun(stage)).run()
@@ -153,7 +153,7 @@ def test_a_doubt_that_most_launches_raise_is_advised_on(stage: Stage) -> None:
 
 
 def test_looks_and_replaced_pairs_are_those_of_the_comparison(stage: Stage) -> None:
-    """Also after it was rehearsed again without what was decided, and told otherwise."""
+    """Also after it was warmed up again without what was decided, and judged otherwise."""
     flags = {4: ("contended",)}
     stage.trial(stage.fake(loud, flags=flags), begun(stage, pairs=5), pairs=5).run()
     state = State.read(stage.folder)
