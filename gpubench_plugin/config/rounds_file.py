@@ -20,7 +20,7 @@ from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.errors import GpubenchError, UsageProblem, invalid_choice
 from gpubench_plugin.records import Json, Samples
 
-FORMAT: Final = stored.Format(what="file of rounds", newest=1)
+FORMAT: Final = stored.Format(what="rounds file", newest=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class RoundsFile:
 def to_text(rounds: Mapping[str, FixedRounds]) -> str:
     """Serialize `rounds` by node id."""
     file = RoundsFile(schema_version=FORMAT.newest, benchmarks=rounds)
-    return json_files.text(stored.dumped(file), indent=2) + "\n"
+    return json_files.text(stored.dump(file), indent=2) + "\n"
 
 
 def read(path: Path, label: str) -> dict[str, FixedRounds]:
@@ -70,7 +70,7 @@ def read(path: Path, label: str) -> dict[str, FixedRounds]:
         for key in data:
             if key not in allowed:
                 raise invalid_choice(f"{path}: key", key, allowed)
-        return dict(stored.restored(RoundsFile, data, str(path), strict=True).benchmarks)
+        return dict(stored.restore(RoundsFile, data, str(path), strict=True).benchmarks)
     except GpubenchError as error:
         raise UsageProblem(f"{label}: {error}") from None
     except ValueError as error:  # a path with a null character

@@ -231,4 +231,4 @@ def _unpacked(data: Mapping[str, Any]) -> Samples:
     for name, kind in _PACKED.items():
         encoded = b64decode(data[name])
         fields[name] = struct.unpack(f"<{len(encoded) // 8}{kind}", encoded)
-    return stored.restored(Samples, fields, "the samples of a rank")
+    return stored.restore(Samples, fields, "the samples of a rank")

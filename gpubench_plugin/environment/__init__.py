@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         is_recent_fact,
         machine_facts,
     )
-    from gpubench_plugin.environment.git import OF_HOOKS, commit_facts, run_git
+    from gpubench_plugin.environment.git import HOOK_VARIABLES, commit_facts, run_git
     from gpubench_plugin.environment.hardware import cpu_facts, memory_bytes, usable_cores
     from gpubench_plugin.environment.helper_threads import (
         HelperThread,

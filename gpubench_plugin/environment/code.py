@@ -1,11 +1,10 @@
 """Code fingerprint: content hashes of the project files that benchmarks load.
 
-When a run begins these are the test modules, the ``conftest.py`` files above them, every module
-that is loaded from the project, and what any of them imports from there, inside of functions too.
-Import statements and literal names of modules are found in the text, as no test has run yet. What a
-benchmark loads beyond these, by a computed name say, is known once it has run:
-:class:`LoadedFiles`. The project is the root folder and, where that lies in a git repository, the
-whole of it. Unknown stay files that are read as data.
+At the start of a run these are the test modules, their ``conftest.py`` files, all modules loaded
+from the project, and their transitive imports from it, also inside functions. As no test has run
+yet, imports are parsed from the source. What a benchmark loads beyond these, by a computed name
+say, is recorded after it ran: :class:`LoadedFiles`. The project is the root folder or the git
+repository around it. Files read as data are unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 _LARGEST_READ: Final = 16 * 1024 * 1024
-"""Bytes up to which a file is told from another by its contents."""
+"""Larger files count by size and mtime: 16 MiB are hashed in about 11 ms (0.7 s per GiB)."""
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages", "node_modules"})
 _BLANK: Final = rb"(?:[ \t]|\\\r?\n)"
 _IMPORT: Final = re.compile(
@@ -39,8 +38,8 @@ or a comment that looks like one only adds a file that is there."""
 _NAMED: Final = re.compile(
     rb"""import(?:orskip|_module|__)\s*\(\s*(?:\w+\s*=\s*)?[bruBRU]?(["'])([.\w\x80-\xff]+)\1"""
 )
-"""A call that imports a module of a literal name: ``importorskip``, ``import_module`` or
-``__import__``. One that begins with a constant is looked for 6 times as fast."""
+"""An import by literal name: ``importorskip``, ``import_module`` or ``__import__``. A pattern with
+a constant prefix is searched 6 times as fast."""
 _IGNORED: Final = re.compile(rb"#[^\n]*|\\\r?\n")
 _AROUND_DOT: Final = re.compile(rb"\s*\.\s*")
 
@@ -59,10 +58,7 @@ def file_fingerprint(file: Path) -> bytes:
 
 
 def digests(rootdir: Path, node_ids: Iterable[str]) -> dict[str, str]:
-    """The files behind the benchmarks `node_ids`, by name relative to pytest's `rootdir`.
-
-    Of each 16 hexadecimal digits.
-    """
+    """Content hashes (16 hex digits) of the files behind `node_ids`, by path below `rootdir`."""
     loaded = _loaded(rootdir, list(sys.modules))
     return _digests(rootdir, _with_imported({*_sources(rootdir, node_ids), *loaded}, rootdir))
 
@@ -89,7 +85,7 @@ class LoadedFiles:
     def newly_loaded(self) -> dict[str, str]:
         """Files loaded since the last call, as :func:`digests`; cheap without new modules.
 
-        A module that takes the place of one that was removed goes unseen.
+        A module that replaces a removed one is missed.
         """
         if len(sys.modules) == self._count:
             return {}
@@ -102,7 +98,7 @@ class LoadedFiles:
 def changes(rootdir: Path, node_ids: Iterable[str], recorded: Mapping[str, str]) -> list[str]:
     """Files that differ from `recorded`, as text; new ones only if `node_ids` need them.
 
-    What else happens to be loaded now may be due to other tests that are collected beside them.
+    Others may have been loaded by tests collected alongside.
     """
     state_by_name = {
         name: "changed" if os.path.lexists(_path(rootdir, name)) else "gone"
@@ -149,7 +145,7 @@ def _sources(rootdir: Path, node_ids: Iterable[str]) -> Iterator[Path]:
 def _loaded(rootdir: Path, names: Iterable[str]) -> Iterator[Path]:
     """Project files among the modules `names`."""
     for module in [sys.modules.get(name) for name in names]:
-        # Not by `getattr`: some modules load others when they are asked.
+        # Not by `getattr`: lazy modules would import others.
         file = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(file, str) and _is_own(file, rootdir):
             yield Path(os.path.normpath(file))
@@ -159,7 +155,7 @@ def _is_own(file: str, rootdir: Path) -> bool:
     """Whether the file belongs to the project: below a root, not installed or hidden."""
     if ".." in file:  # ``pythonpath = ..`` in an ini file
         file = os.path.normpath(file) + os.sep * file.endswith(os.sep)
-    # Of most modules none; pathlib takes 20 times as long to tell.
+    # Most modules have none; string prefixes are 20 times as fast as pathlib.
     root = next((root for root in _roots(rootdir) if file.startswith(root)), None)
     if root is None:
         return False
@@ -229,8 +225,8 @@ class _Modules:
     ) -> tuple[frozenset[Path], tuple[str, ...] | None]:
         """Project files on the path to a module, and the search locations of its submodules.
 
-        The module is named by its `parts`, from the folder `start` or, if None, from ``sys.path``;
-        the last part may be another name than a module's. Without places nothing is below it.
+        `parts` are relative to the folder `start`, or to ``sys.path`` if None; the last one may be
+        an attribute. Empty locations end the search.
         """
         if not parts:
             return self._own([] if start is None else [f"{start[0]}/__init__.py"]), start
@@ -240,7 +236,7 @@ class _Modules:
         if spec.has_location and spec.origin is not None:
             files |= self._own([spec.origin])
         locations = tuple(spec.submodule_search_locations or ())
-        is_own = any(_is_own(_prefix(place), self._rootdir) for place in locations)
+        is_own = any(_is_own(_prefix(folder), self._rootdir) for folder in locations)
         return files, locations if is_own else ()
 
     def _own(self, files: list[str]) -> frozenset[Path]:

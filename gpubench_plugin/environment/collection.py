@@ -50,9 +50,8 @@ def collect(
 ) -> Json:
     """Facts of ``system.json`` as JSON values without secrets; unknown ones are None.
 
-    Torch is asked only if it is imported already, and CUDA is not initialised. `rootdir` lies in
-    the repository that is measured; `extra_facts` has the facts of other plugins, which replace
-    ours.
+    torch is queried only if already imported, and CUDA is not initialised. `rootdir` is in the
+    measured repository; `extra_facts` of other plugins replace ours.
     """
     facts = {
         "schema_version": SCHEMA_VERSION,

@@ -1,4 +1,4 @@
-"""The devices of this machine: which there are, which one a name means, and waiting for one."""
+"""Devices: discovery, resolution of names, and synchronization."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 CPU_FILE: Final = Path("/proc/cpuinfo")
 
 TYPES: Final = ("cuda", "mps", "xpu", "cpu")
-"""Types of device in the order in which ``auto`` prefers them."""
+"""Device types in the order of preference for ``auto``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
     """A device: torch name, model name, and own memory in GiB (None for a CPU).
 
-    `device_count` is how many ranks can have one of its kind each on this host (a CPU: None, any).
+    `device_count` is the number of such devices on the host; None for a CPU, which ranks share.
     """
 
     torch_name: str
@@ -40,11 +40,7 @@ class Device:
 
 
 def check_name(name: str) -> None:
-    """Refuse an invalid device name without importing torch.
-
-    Raises:
-        UsageProblem: naming what is allowed.
-    """
+    """Validate a device name without importing torch; raises UsageProblem."""
     kind, colon, index = name.partition(":")
     if kind not in TYPES and name != "auto":
         raise invalid_choice("--device", name, ("auto", *TYPES))
@@ -55,10 +51,10 @@ def check_name(name: str) -> None:
 def find(name: str, *, local_rank: int = 0) -> Device:
     """Resolve `name` for this rank.
 
-    ``auto`` is the best type there is; a type without an index means the local rank's device.
+    ``auto`` is the best available type; a type without an index means the local rank's device.
 
     Raises:
-        UsageProblem: the device was named explicitly and is not there.
+        UsageProblem: there is no such device.
     """
     import torch
 
@@ -114,14 +110,12 @@ def _describe(kind: str, number: int) -> Device:
 def too_few_reason(device: Device, ranks: int, *, shares_device: bool) -> str:
     """Why the host has too few devices for `ranks`; empty if it has enough.
 
-    Each needs one of its own, unless one is `shares_device` by all of them.
+    Each rank needs its own, unless all run on one (`shares_device`).
     """
     if shares_device:
-        shareable = device.type in {"cuda", "xpu"}
-        message = (
-            f"distributed.share_device applies to cuda and xpu only; remove it on {device.type}"
-        )
-        return "" if shareable else message
+        if device.type in {"cuda", "xpu"}:
+            return ""
+        return f"distributed.share_device applies to cuda and xpu only; remove it on {device.type}"
     if device.device_count is None or ranks <= device.device_count:
         return ""
     return (
@@ -131,7 +125,7 @@ def too_few_reason(device: Device, ranks: int, *, shares_device: bool) -> str:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until everything queued on `device` is done; a CPU has no queue."""
+    """Wait for all work queued on `device`; a CPU has no queue."""
     if device.type != "cpu":
         import torch
 
@@ -139,16 +133,16 @@ def synchronize(device: torch.device) -> None:
 
 
 def timed_s(step: Callable[[], object], device: torch.device) -> float:
-    """Seconds of one call of `step`, from a `device` at rest until it is at rest again."""
+    """Seconds of one call of `step`, with `device` synchronized before and after."""
     synchronize(device)
-    began = perf_counter()
+    start = perf_counter()
     step()
     synchronize(device)
-    return perf_counter() - began
+    return perf_counter() - start
 
 
 def host() -> Device:
-    """The CPU, without importing torch."""
+    """CPU of the host, without importing torch."""
     return Device(torch_name="cpu", model=cpu_model(), memory_gib=None)
 
 
@@ -162,7 +156,7 @@ def cpu_model(cpuinfo: Path = CPU_FILE) -> str:
 
 
 def text_of(path: Path) -> str:
-    """What the file at `path` says; nothing where it cannot be read."""
+    """Contents of the file at `path`; empty if unreadable."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,8 +1,8 @@
 """Safe access to regular files: bounded reads, atomic and durable writes.
 
-A pipe would block the process that opens it, a device may act on it, a sparse file of a few bytes
-on the disk fills the memory, and a symbolic link leads what is written out of the folder of
-results. So a file is opened without waiting.
+Opening a pipe would block, opening a device may act on it, a sparse file of a few bytes on disk
+fills the memory, and a symbolic link redirects writes out of the results directory. So files are
+opened non-blocking and checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _WRITE: Final = (
     os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 )
-_ORDINARY_MODE: Final = 0o666
+_ORDINARY_MODE: Final = 0o666  # tempfile's 0600 would hide results from colleagues
 
 _KINDS: Final = (
     (stat.S_ISDIR, "a folder"),
@@ -40,9 +40,9 @@ def read(path: Path, *, limit: int) -> bytes:
     """Read the regular file at `path` of at most `limit` bytes, following links.
 
     Raises:
-        FileNotFoundError: there is none.
-        BrokenFile: it is no regular file, larger, or does not fit into memory.
-        ResultsError: the operating system does not let it be read.
+        FileNotFoundError: there is no such file.
+        BrokenFile: it is not a regular file, larger, or does not fit into memory.
+        ResultsError: the operating system refuses to read it.
     """
     try:
         require_regular(path, path.stat())  # opening a device may already act on it
@@ -52,7 +52,7 @@ def read(path: Path, *, limit: int) -> bytes:
             require_regular(path, status)
             _require_within(path, status.st_size, limit)
             data = file.read(status.st_size + 1) or b""
-            while chunk := file.read(max(len(data), 1)):  # one that grows, or tells no size
+            while chunk := file.read(max(len(data), 1)):  # a growing file, or one without a size
                 data += chunk
                 _require_within(path, len(data), limit)
             return data
@@ -65,10 +65,9 @@ def read(path: Path, *, limit: int) -> bytes:
 
 
 def open_to_write(path: Path, *, append: bool = False) -> int:
-    """Open a regular file for writing, creating it if missing; return the descriptor.
+    """Open a regular file for writing or appending, created if missing; return the descriptor.
 
-    What was in it goes unless `append` is set. Neither `path` nor its folder may be a link.
-    Raises OSError where it is one, no regular file, or cannot be opened.
+    Neither `path` nor its folder may be a link. Raises OSError.
     """
     for target, label in ((path.parent, "its folder"), (path, "it")):
         if target.is_symlink():
@@ -88,7 +87,7 @@ def open_to_write(path: Path, *, append: bool = False) -> int:
 
 
 def require_regular(path: Path, status: os.stat_result) -> None:
-    """Refuse what is at `path` unless `status` is a regular file's; raises BrokenFile."""
+    """Require the `status` of a regular file; raises BrokenFile."""
     if not stat.S_ISREG(status.st_mode):
         raise BrokenFile(f"{path} is {_kind(status)}")
 
@@ -109,31 +108,26 @@ def _require_within(path: Path, size: int, limit: int) -> None:
 
 
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_LOOK: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PROBE: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _TEMPORARY: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.tmp")
-_YOUNG_S: Final = 60.0
-"""A file that was changed so lately may be one that is not locked yet, or that another host has
-locked where a file system keeps locks to a host."""
+_MIN_AGE_S: Final = 60.0
+"""A file changed more recently may not be locked yet, or be locked by another host on a file system
+with locks per host. Long enough for a pause between two writes; not measured."""
 
 
 def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Write `path` atomically with `fill`; raises OSError.
+    """Write `path` atomically with `fill`, replacing a symbolic link there; raises OSError.
 
-    What stood at `path` is replaced at once, or is as it was: so for a symbolic link, which is not
-    followed.
-
-    In this order: temporary file, fsync, rename, fsync of the folder. A writer that is killed
-    leaves its temporary file, ``.<name>.gpubench-<8 hex>.tmp``. It holds a lock on it for as long
-    as it lives, so that a later writer into the same folder knows which of them will never be
-    renamed, and removes those.
+    Steps: temporary file, fsync, rename, fsync of the folder. A killed writer leaves its temporary
+    file, ``.<name>.gpubench-<8 hex>.tmp``. While alive it holds a lock on it, so that later writers
+    in the folder can tell and remove abandoned ones.
     """
     for leftover in abandoned(path.parent):
-        with suppress(OSError):  # somebody else removed it
+        with suppress(OSError):  # another process removed it
             leftover.unlink()
     temporary = path.with_name(f".{path.name}.gpubench-{secrets.token_hex(4)}.tmp")
     try:
-        # The mode of an ordinary new file: tempfile's 0600 would hide results from colleagues.
-        with os.fdopen(os.open(temporary, _NEW_FILE, 0o666), "wb") as file:
+        with os.fdopen(os.open(temporary, _NEW_FILE, _ORDINARY_MODE), "wb") as file:
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fill(file)
@@ -148,7 +142,7 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync directory entries: fsync of a file does not cover its name."""
+    """Sync directory entries, since fsync of a file does not cover its name (fsync(2))."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -160,7 +154,7 @@ def abandoned(folder: Path) -> list[Path]:
     """Temporary files in `folder` left by this user's dead writers."""
     try:
         paths = [path for path in folder.iterdir() if is_temporary(path.name)]
-    except OSError:  # it is gone, or closed to us
+    except OSError:  # removed or unreadable
         return []
     return [path for path in paths if _is_abandoned(path)]
 
@@ -172,16 +166,16 @@ def is_temporary(name: str) -> bool:
 
 def _is_abandoned(temporary: Path) -> bool:
     try:
-        facts = temporary.lstat()
-        old = time.time() - facts.st_mtime > _YOUNG_S
-        if not (old and stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid()):
+        status = temporary.lstat()
+        is_old = time.time() - status.st_mtime > _MIN_AGE_S
+        if not (is_old and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()):
             return False
-        descriptor = os.open(temporary, _LOOK)
+        descriptor = os.open(temporary, _PROBE)
     except OSError:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # its writer lives, or nobody can tell
+    except OSError:  # its writer is alive, or there are no locks
         return False
     finally:
         os.close(descriptor)

@@ -1,7 +1,7 @@
 """Fingerprints: the facts of ``system.json`` that make numbers comparable.
 
-:func:`machine_facts` are those by which two runs are compared, :func:`fingerprint` those by which a
-run may be resumed.
+:func:`machine_facts` decide whether two runs are comparable, :func:`fingerprint` whether a run may
+be resumed.
 """
 
 from __future__ import annotations
@@ -13,21 +13,18 @@ from hashlib import sha256
 from typing import Any, Final
 
 ABSENT = object()
-"""The value of a key that one of two records lacks."""
+"""Value of a key that one of two records lacks."""
 
 
 def flat(facts: object, prefix: str = "") -> dict[str, Any]:
-    """Flatten nested mappings and lists to dot keys: ``gpu.devices.0.name``.
-
-    A list of plain values stays one value.
-    """
+    """Flatten nested mappings and lists of mappings to dot keys: ``gpu.devices.0.name``."""
     flattened: dict[str, Any] = {}
     _flatten(facts, prefix, flattened)
     return flattened
 
 
 def _flatten(facts: object, prefix: str, flattened: dict[str, Any]) -> None:
-    if facts is None or isinstance(facts, str | int | float):  # most are; others cost more to tell
+    if facts is None or isinstance(facts, str | int | float):  # the common case first
         flattened[prefix] = facts
         return
     if isinstance(facts, list) and any(isinstance(fact, Mapping) for fact in facts):
@@ -63,24 +60,24 @@ _MACHINE: Final = re.compile(
     |environment_variables\.(
         (OMP|GOMP|MKL|KMP|OPENBLAS|BLIS|VECLIB|NUMEXPR|CUBLAS|MALLOC)_(?!HOME$|ROOT$|DIR$|PATH$)\w+
         |LD_PRELOAD|NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32\w*
-        # Not where a job has its files, nor which build an image has: torch.version tells enough.
+        # Neither paths of a job nor the build of an image: torch.version is enough.
         |PYTORCH_(?!HOME$|BUILD_\w+$|VERSION$|\w+_(VERSION|CACHE|PATH|DIR)$)\w+
     )""",
     re.VERBOSE,
 )
-_LATELY: Final = re.compile(
+_RECENT: Final = re.compile(
     r"""gpubench\.measuring_method|cpu\.(governor|boost)
     |gpu\.devices\.\d+\.applications_clocks_mhz""",
     re.VERBOSE,
 )
 _NOT_IN_FINGERPRINTS: Final = re.compile(
-    rf"{_LATELY.pattern}|environment_variables\..*", re.VERBOSE
+    rf"{_RECENT.pattern}|environment_variables\..*", re.VERBOSE
 )
-"""Facts of the machine that were not, or not compared, when the first registries were filled."""
-_TOLD: Final = re.compile(
+"""Machine facts that were not recorded or compared when the first registries were filled."""
+_INFORMATIVE: Final = re.compile(
     r"""platform\.(release|libc)|cpu\.(physical|logical)_cores|memory_bytes|hostname
     |torch\.git_commit|packages\..*|git\.(commit|branch|dirty|changes)
-    # Not what a launcher sets anew for each start.
+    # Except what a launcher sets anew for each launch.
     |environment_variables\.(?!MASTER_PORT$|TORCHELASTIC_(RUN_ID|ERROR_FILE)$|SLURM_JOB_ID$).*""",
     re.VERBOSE,
 )
@@ -88,18 +85,17 @@ _MINOR: Final = re.compile(r"(\d+\.\d+)\..*")
 
 
 def machine_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts by dot key that make two runs incomparable if they differ, without unknown ones.
+    """Known facts by dot key that make two runs incomparable if they differ.
 
-    They are hardware, its clocks as far as somebody has set them, driver, the versions that compute
-    and measure, and the variables that set threads, precision and memory of the libraries. The code
-    under test is not among them, since it is what a comparison is about; nor are names of machines
-    that are alike otherwise. Of Python's version the patch level does not count. Of what is
-    :func:`is_recent_fact` unknown facts are not left out: that tells them from unrecorded ones.
+    Hardware, configured clocks, driver, versions of libraries and of the measuring method, and
+    variables for threads, precision and memory; neither the code under test, which a comparison is
+    about, nor names of machines, nor Python's patch level. Recent facts (:func:`is_recent_fact`)
+    are included even if unknown, to distinguish them from unrecorded ones.
     """
     facts = {
         key: fact
         for key, fact in flat(environment).items()
-        # An empty variable, LD_PRELOAD for example, is as good as none.
+        # An empty variable, such as LD_PRELOAD, is as good as none.
         if _MACHINE.fullmatch(key) and (fact not in (None, "") or is_recent_fact(key))
     }
     if "python.version" in facts:
@@ -108,8 +104,8 @@ def machine_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_recent_fact(key: str) -> bool:
-    """Whether earlier versions did not record that fact."""
-    return _LATELY.fullmatch(key) is not None
+    """Whether earlier versions did not record the fact `key`."""
+    return _RECENT.fullmatch(key) is not None
 
 
 def informative_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,15 +113,15 @@ def informative_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: fact
         for key, fact in flat(environment).items()
-        if fact is not None and _TOLD.fullmatch(key) and not _MACHINE.fullmatch(key)
+        if fact is not None and _INFORMATIVE.fullmatch(key) and not _MACHINE.fullmatch(key)
     }
 
 
 def fingerprint_of(machine: Mapping[str, Any], settings: Mapping[str, Any], timer: str) -> str:
     """Hash of machine, settings and clock: equal if comparable.
 
-    It is the same as the one that earlier versions have stored: facts that they did not compare are
-    no part of it, so that of equal ones some are not comparable.
+    It equals the hash stored by earlier versions, so facts they did not compare are excluded:
+    equal hashes do not prove comparability.
     """
     relevant = {
         key: fact for key, fact in machine.items() if not _NOT_IN_FINGERPRINTS.fullmatch(key)
@@ -145,7 +141,7 @@ _FACTS: Final = (
     "git",
     "environment_variables",
 )
-_LEFT_OUT: Final = re.compile(
+_EXCLUDED: Final = re.compile(
     r"""gpu\.devices\.\d+\.uuid
     |git\.(branch|remote)
     |environment_variables\.(
@@ -157,15 +153,15 @@ _LEFT_OUT: Final = re.compile(
 
 
 def fingerprint(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Known facts of an `environment`, by dot key, that make its numbers comparable.
+    """Known facts of an `environment`, by dot key, that a resumed run must share.
 
-    Kept are the hardware, the software and the code that can change a number. Left out are the
-    names of things that are alike otherwise (host, GPU, branch), what a launcher sets anew for each
-    start, and what a project's own hook adds: it is unknown which of those facts stay.
+    Hardware, software and code that can change a number; not the names of equal things (host, GPU,
+    branch), what a launcher sets anew for each launch, or facts added by a project's hook, which
+    may change at any time.
     """
     facts = flat({name: environment.get(name) for name in _FACTS})
     return {
         key: fact
         for key, fact in facts.items()
-        if fact is not None and not _LEFT_OUT.fullmatch(key)
+        if fact is not None and not _EXCLUDED.fullmatch(key)
     }

@@ -13,27 +13,26 @@ from gpubench_plugin.environment.redaction import redact
 from gpubench_plugin.records import Json
 
 _TIMEOUT_S: Final = 10.0
-"""A repository on a slow network disk must not hold up a run for longer."""
+"""Limit for a repository on a slow network disk, which must not hold up a run; not measured."""
 
-
-OF_HOOKS: Final = frozenset(
+HOOK_VARIABLES: Final = frozenset(
     (
         *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"),
         *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_SHALLOW_FILE"),
     )
 )
-"""Variables by which git tells a hook its repository; they would lead every git there."""
+"""Variables by which git points a hook to its repository; they would redirect every git call."""
 
 _BRANCH_VARIABLES: Final = ("GITHUB_REF_NAME", "CI_COMMIT_BRANCH")
-"""What GitHub and GitLab call the branch; of a change from elsewhere, a fork say, never its own."""
+"""Branch variables of GitHub and GitLab; for a fork's change they never name the fork's branch."""
 
 
 def commit_facts(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Json | None:
     """Commit, branch, uncommitted changes and remote of the repository of `folder`.
 
-    None without git or a repository; a single fact git cannot give is None. `changes` tells one
-    set of uncommitted changes from another: the beginning of the SHA-256 of their diff. The remote
-    carries no credentials. Where no branch is checked out, as in CI, `environ` may name it.
+    None without git or a repository; single unknown facts are None. `changes` is a prefix of the
+    SHA-256 of the uncommitted diff. The remote has no credentials. In CI, where no branch may be
+    checked out, `environ` names it.
     """
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
@@ -69,22 +68,22 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def run_git(folder: Path, *arguments: str, timeout_s: float) -> bytes:
-    """The standard output of git in `folder`, which is asked nothing and takes no optional lock.
+    """Standard output of git in `folder`, run without prompts and optional locks.
 
-    All that the user or a CI tells git by variables holds, ``GIT_CONFIG_COUNT`` with a
-    ``safe.directory`` say, but for :data:`OF_HOOKS`.
+    git sees the user's or CI's variables, such as ``GIT_CONFIG_COUNT`` with a ``safe.directory``,
+    except :data:`HOOK_VARIABLES`.
 
     Raises:
-        OSError, subprocess.SubprocessError: there is no git, it failed, or took too long.
+        OSError, subprocess.SubprocessError: git is missing, failed, or timed out.
     """
-    environ = {name: value for name, value in os.environ.items() if name not in OF_HOOKS}
-    done = subprocess.run(
+    environ = {name: value for name, value in os.environ.items() if name not in HOOK_VARIABLES}
+    completed = subprocess.run(
         ["git", "-C", os.fspath(folder), *arguments],
         env={**environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=timeout_s,
         check=True,
-        start_new_session=True,  # a Ctrl-C must not tear it; the caller cleans up
+        start_new_session=True,  # Ctrl-C must not interrupt it; the caller cleans up
     )
-    return done.stdout
+    return completed.stdout

@@ -1,8 +1,8 @@
 """Hardware facts: GPUs, processor and memory.
 
-CUDA is never initialised: a process that did could not fork any more, and CUDA's memory would be
-part of every measurement. NVML (through ``pynvml``, if it is installed) and the driver's files
-under ``/proc`` do not need it.
+CUDA is never initialised: the process could not fork any more, and CUDA's memory would be part of
+every measurement. NVML (``pynvml``, if installed) and the driver's files under ``/proc`` do
+without.
 """
 
 from __future__ import annotations
@@ -24,15 +24,12 @@ _MILLIWATTS_PER_WATT: Final = 1000
 
 
 def gpu_facts() -> Json | None:
-    """Driver version and facts of each GPU; None without a driver.
+    """Driver version and constant facts of each GPU; None without a driver.
 
-    They are name, UUID, memory, the enforced power limit in watts, the clocks in MHz that
-    applications are to run at (graphics, memory; ``nvidia-smi -ac`` sets them), and whether the GPU
-    is in MIG mode, that is, divided into smaller ones.
-
-    All GPUs of the machine are meant, whatever ``CUDA_VISIBLE_DEVICES`` says. A fact that is not
-    known is None. Nothing volatile (present clocks, temperature, free memory) is among them. NVML
-    can set the range that ``nvidia-smi -lgc`` locks clocks to, and cannot be asked for it.
+    Facts: name, UUID, memory, enforced power limit in watts, application clocks in MHz (graphics,
+    memory; set by ``nvidia-smi -ac``) and MIG mode; unknown ones are None. All GPUs count, whatever
+    ``CUDA_VISIBLE_DEVICES`` says. NVML can lock clocks (``nvidia-smi -lgc``) but not read the
+    locked range.
     """
     return _from_nvml() or _from_proc(DRIVER_FILES)
 
@@ -88,7 +85,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _from_proc(folder: Path) -> Json | None:
-    """The same from ``/proc``: ``version`` and ``gpus/*/information`` (name and UUID only)."""
+    """Facts from ``/proc``: ``version`` and ``gpus/*/information`` (name and UUID only)."""
     try:
         version = (folder / "version").read_text(encoding="utf-8", errors="replace")
         files = sorted((folder / "gpus").glob("*/information"))
@@ -112,24 +109,20 @@ def _field(text: str, name: str) -> str | None:
 
 
 QUOTA_FILE: Final = Path("/sys/fs/cgroup/cpu.max")
-"""Of cgroup v2: quota and period in microseconds, or ``max`` for no quota."""
-
+"""CPU quota of cgroup v2: quota and period in microseconds, or ``max``."""
 
 CPU_FOLDER: Final = Path("/sys/devices/system/cpu")
-"""Of Linux: how the clocks of each core are governed, and whether they may exceed the base clock.
-
-Sources: https://docs.kernel.org/admin-guide/pm/cpufreq.html and …/intel_pstate.html.
-"""
+"""Governor and turbo switches; see https://docs.kernel.org/admin-guide/pm/cpufreq.html and
+…/intel_pstate.html."""
 
 
 def cpu_facts(
     cpu_file: Path = CPU_FILE, quota_file: Path = QUOTA_FILE, cpu_folder: Path = CPU_FOLDER
 ) -> Json:
-    """CPU model, cores, usable cores, and frequency governor.
+    """CPU model, core counts, quota, and frequency governor; unknown facts are None.
 
-    `quota_cores` is the share a container may use, which no count of cores shows. `governor` is
-    that of the usable cores, or all of theirs, in the order of names; `boost` says whether clocks
-    above the base clock are allowed. What is not known is None.
+    `quota_cores` is a container's share, which no core count shows; `governor` has those of all
+    usable cores, sorted; `boost` tells whether turbo clocks are allowed.
     """
     cpuinfo = text_of(cpu_file)
     cores = set(
@@ -147,9 +140,7 @@ def cpu_facts(
 
 
 def _governor(folder: Path) -> str | None:
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = affinity(0) if affinity else ()
-    files = (folder / f"cpu{core}" / "cpufreq" / "scaling_governor" for core in cores)
+    files = (folder / f"cpu{core}" / "cpufreq" / "scaling_governor" for core in _affinity() or ())
     return " ".join(sorted({text_of(file).strip() for file in files} - {""})) or None
 
 
@@ -170,9 +161,13 @@ def memory_bytes() -> int | None:
 
 
 def usable_cores() -> int | None:
-    """The cores that this process may run on, if the system tells."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else None
+    """Number of cores this process may run on, if known."""
+    cores = _affinity()
+    return None if cores is None else len(cores)
+
+
+def _affinity() -> set[int] | None:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None  # not on macOS
 
 
 def _quota(text: str) -> float | None:

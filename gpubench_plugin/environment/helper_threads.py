@@ -1,7 +1,7 @@
 """Helper threads of the plugin, which hang reports omit.
 
-faulthandler names a thread by its identity alone, so each of them says which one it has, and when
-it ends: the system gives the number to another thread then.
+faulthandler identifies threads by ident only, so each helper notes its own, and when it ends, since
+the system reuses idents.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def interpreter_facts(environ: Mapping[str, str] = os.environ) -> Json:
 
 
 def is_instrumented(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a setting requires the flag: all but a non-checking allocator."""
+    """Whether a setting requires the flag ``instrumented``: all but a non-checking allocator."""
     facts = interpreter_facts(environ)
     return bool(facts.keys() - {"malloc"}) or facts.get("malloc", "").endswith("debug")
 

@@ -1,6 +1,6 @@
 """JSON files: validated reads with precise errors, atomic writes.
 
-What is written is JSON as in RFC 8259: no NaN, no infinity, no lone surrogate, keys are strings.
+Output conforms to RFC 8259: no NaN, no infinity, no lone surrogate, keys are strings.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from gpubench_plugin.environment import files
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem, nearest
 
 LIMIT_BYTES: Final = 1 << 30
-"""Of files that hold every sample of a run. 5,000 benchmarks with 2,400 samples of 20 bytes each
+"""Limit of files with every sample of a run. 5,000 benchmarks with 2,400 samples of 20 bytes each
 make 240 MB; this leaves room for four times as many."""
 
 LIMIT_OF_FACTS_BYTES: Final = 64 << 20
-"""Of files that hold facts and no samples: verdicts, the machine, baselines, states. 5,000
-benchmarks with three verdicts of 600 bytes each make 9 MB."""
+"""Limit of files without samples: verdicts, system facts, baselines, states. 5,000 benchmarks with
+three verdicts of 600 bytes each make 9 MB."""
 
 LIMIT_OF_LABELS_BYTES: Final = 1 << 20
-"""Of files that hold a few words: a run's tags, the marker of one that waits."""
+"""Limit of files of a few hundred bytes: tags and spool markers."""
 
 MAX_DEPTH: Final = 100
-"""Lists and objects in each other: Python's own limit is 1,000 calls, and what walks through such
-values takes several for each level."""
+"""Nested lists and objects. Python's recursion limit is 1,000 calls, and walking such values takes
+several per level."""
 
 MALFORMED: Final = (
     ArithmeticError,
@@ -40,22 +40,21 @@ MALFORMED: Final = (
     TypeError,
     ValueError,
 )
-"""What code raises that takes the shape of values for granted, where they are of another one."""
+"""Errors of code that assumes a structure which parsed values do not have."""
 
 _TEXT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _DIGITS_OF_FLOATS: Final = 308
-"""A whole number of more digits is beyond every float (IEEE 754, double precision)."""
+"""An integer of more digits may exceed the largest float (1.8e308, IEEE 754)."""
 
 
 def load(path: Path, *, limit: int = LIMIT_BYTES) -> Any:
-    """Load the JSON file at `path`; see :func:`parse`.
+    """Load the JSON file at `path`.
 
     Raises:
         UsageProblem: there is no such file.
-        BrokenFile: it is no regular file, larger than `limit` bytes, or as for :func:`parse`.
-        ResultsError: the operating system does not let it be read.
+        BrokenFile, ResultsError: as :func:`parse` and :func:`.files.read`.
     """
     try:
         data = files.read(path, limit=limit)
@@ -67,11 +66,11 @@ def load(path: Path, *, limit: int = LIMIT_BYTES) -> Any:
 def parse(data: bytes, label: str) -> Any:
     """Parse JSON `data`, called `label` in messages.
 
-    NaN and infinities, which are no JSON, are floats; so are whole numbers that no float reaches.
+    NaN, infinities and integers beyond the largest float become floats.
 
     Raises:
-        BrokenFile: it is empty, cut off, nested more than :data:`MAX_DEPTH` deep, no JSON, or too
-            large for the memory.
+        BrokenFile: it is empty, truncated, nested deeper than :data:`MAX_DEPTH`, not JSON, or too
+            large for memory.
     """
     if not data.strip():
         raise BrokenFile(f"{label} is empty")
@@ -82,7 +81,7 @@ def parse(data: bytes, label: str) -> Any:
         return json.loads(text, parse_int=_parse_integer)
     except json.JSONDecodeError as error:
         raise BrokenFile(f"{label} {_syntax_error(error)}") from None
-    except ValueError:  # of the text's encoding
+    except ValueError:  # from decoding
         raise BrokenFile(f"{label} is not JSON: not valid text") from None
     except RecursionError:
         raise _nested(label) from None
@@ -95,10 +94,10 @@ def _parse_integer(digits: str) -> float:
 
 
 def _depth(data: bytes) -> int:
-    """Upper bound of the nesting depth of UTF-8 `data`.
+    """Upper bound of the nesting depth of UTF-8 `data`, without recursion.
 
-    Of what stands between texts only the brackets are kept; each turn removes the innermost pairs.
-    It takes no recursion, and a fifth of the time of parsing.
+    Outside strings only brackets are kept; each pass removes the innermost pairs. Takes a fifth of
+    the time of parsing.
     """
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return MAX_DEPTH
@@ -139,10 +138,9 @@ def text(value: object, *, indent: int | None = None) -> str:
 def jsonable(value: object, *, dropped: dict[str, str] | None = None, pointer: str = "") -> Any:
     """Convert `value` to JSON types.
 
-    Tuples and sets become lists, arrays and scalars of other libraries Python's own, all else
-    its text. A number that is not finite becomes null: JSON has no word for it. Where `dropped` is
-    given, it receives the JSON pointer (RFC 6901) of each such number and ``nan``, ``inf`` or
-    ``-inf``.
+    Tuples and sets become lists, arrays and scalars of other libraries Python's own, all else its
+    text, and non-finite numbers null. `dropped` receives the JSON pointer (RFC 6901) of each of
+    these and ``nan``, ``inf`` or ``-inf``.
     """
     if callable(tolist := getattr(value, "tolist", None)):
         value = tolist()
@@ -183,7 +181,7 @@ def write_text(path: Path, text: str) -> None:
     """Write UTF-8 `text` to `path` durably, replacing a symbolic link there.
 
     Raises:
-        ResultsError: it could not be written; what stood at `path` before is intact.
+        ResultsError: the write failed; the previous content is intact.
     """
     data = text.encode("utf-8", "backslashreplace")
     try:
@@ -193,20 +191,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write `value` to `path` as indented JSON.
-
-    Raises:
-        ResultsError: as :func:`write_text`.
-    """
+    """Write `value` to `path` as indented JSON; raises as :func:`write_text`."""
     write_text(path, text(value, indent=2) + "\n")
 
 
 def remove(path: Path) -> None:
-    """Remove the file at `path` durably, if it exists.
-
-    Raises:
-        ResultsError: it could not be removed.
-    """
+    """Remove the file at `path` durably, if it exists; raises ResultsError."""
     try:
         path.unlink(missing_ok=True)
         files.sync_folder(path.parent)

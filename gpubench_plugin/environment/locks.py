@@ -1,10 +1,9 @@
 """Kernel file locks (flock), held by one process and not inherited by children.
 
-A lock of that kind belongs to the open file, which a forked child shares: it would live on in the
-child when its owner is dead. So every child that is forked through Python, a worker of a
-``DataLoader`` for example, closes them first of all; that lets the owner's lock be. What is started
-anew (``exec``) never gets them. A child that a library forks in C, past Python, and that goes on
-without ``exec``, holds them for as long as it lives.
+A flock belongs to the open file description, which a forked child shares, and would outlive its
+owner there (flock(2)). So each child forked through Python, such as a ``DataLoader`` worker, closes
+them first, which does not release the owner's lock; an ``exec`` closes them too. Only a child
+forked in C that never calls ``exec`` keeps them until it exits.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ from gpubench_plugin.errors import ResultsError
 
 
 class KernelLock:
-    """An open file, `descriptor`, and this process's lock on it once taken.
+    """Lock on an open file, released by the kernel when the process ends.
 
-    The kernel lets go with the process, however that ends. In a forked child, and once it was
-    closed, the descriptor is -1. Raises OSError where the file cannot be opened.
+    After :meth:`close`, and in a forked child, `descriptor` is -1. Opening raises OSError.
     """
 
     def __init__(self, path: Path, flags: int, mode: int = 0o666):
@@ -36,7 +34,7 @@ class KernelLock:
         """Acquire the lock, exclusive or `shared`.
 
         Raises:
-            BlockingIOError: another process holds it, and this is not to `wait`.
+            BlockingIOError: another process holds it and `wait` is not set.
             OSError: the file system has no locks.
         """
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
@@ -76,11 +74,8 @@ os.register_at_fork(after_in_child=_close_in_child)
 def locked(folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on `folder` while a small file in it is updated.
 
-    Others wait for as long as this lasts. The lock is the kernel's and on the folder itself: it
-    goes with the process, and leaves no file behind. A file system without locks offers none.
-
-    Raises:
-        ResultsError: the folder cannot be opened.
+    Other processes wait. The lock is on the folder itself, so no lock file is left; a file system
+    without locks offers none. Raises ResultsError.
     """
     try:
         lock = KernelLock(folder, os.O_RDONLY | os.O_DIRECTORY)

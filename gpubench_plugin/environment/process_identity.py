@@ -1,7 +1,7 @@
 """Process identity that a later process can check for liveness.
 
-Process ids mean something only within one boot of one kernel and one namespace of process ids, so
-nothing is ever concluded about a process of another host, another container or an earlier boot.
+Process ids are meaningful only within one boot and one PID namespace, so nothing is concluded about
+a process of another host, another container or an earlier boot.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ STATE, _START_TIME = 0, 19
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessIdentity:
-    """A process of user `uid` on `host`; for `place` see :func:`namespace_id`.
+    """A process of user `uid` on `host`, in the namespace `place` (:func:`namespace_id`).
 
-    `started` is in clock ticks after the boot: no other process of that `place` has the same `pid`
-    and the same start.
+    `started` is in clock ticks since boot; with `pid` it is unique within `place`.
     """
 
     uid: int
@@ -41,22 +40,12 @@ class ProcessIdentity:
         fields = stat_fields(pid)
         if namespace is None or fields is None:
             return None
-        start_time = int(fields[_START_TIME])
-        return cls(
-            uid=os.geteuid(),
-            host=socket.gethostname(),
-            place=namespace,
-            pid=pid,
-            started=start_time,
-        )
+        host, started = socket.gethostname(), int(fields[_START_TIME])
+        return cls(uid=os.geteuid(), host=host, place=namespace, pid=pid, started=started)
 
     @classmethod
     def from_json(cls, data: Json) -> Self:
-        """Deserialize the output of :func:`dataclasses.asdict`.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is not as it was written.
-        """
+        """Deserialize :func:`dataclasses.asdict`; raises KeyError, TypeError or ValueError."""
         numbers = {name: data[name] for name in ("uid", "pid", "started")}
         texts = {name: data[name] for name in ("host", "place")}
         if not all(type(number) is int and 0 <= number < 2**63 for number in numbers.values()):
@@ -83,10 +72,9 @@ class ProcessIdentity:
 
 
 def namespace_id() -> str | None:
-    """Boot id of the kernel, and this process's pid and time namespaces.
+    """Boot id and this process's PID and time namespaces; None if unknown.
 
-    Two processes with the same place see each other's process ids and start times. None where the
-    system does not tell.
+    Two processes with the same id see each other's process ids and start times.
     """
     try:
         if _SELF.readlink() != Path(str(os.getpid())):  # the procfs of another namespace
@@ -100,7 +88,7 @@ def namespace_id() -> str | None:
 
 
 def stat_fields(pid: int) -> list[str] | None:
-    """The fields of ``/proc/<pid>/stat`` after the name; None where there is no such process."""
+    """Fields of ``/proc/<pid>/stat`` after the name; None without such a process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,7 +1,7 @@
 """Redaction of secrets in variables, arguments and URLs.
 
-A false alarm hides a harmless word, an oversight publishes a password; so where in doubt, a value
-counts as a secret.
+A false positive hides a harmless word, a false negative publishes a password: in doubt, a value is
+a secret.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ _RECORDED: Final = re.compile(
     |CI|LD_PRELOAD|PYTHONHASHSEED|TOKENIZERS_PARALLELISM|HF_HUB_OFFLINE|TRANSFORMERS_OFFLINE""",
     re.VERBOSE,
 )
-"""Variables that change how fast or how exactly torch computes; no other is recorded."""
+"""Recorded variables: those that affect the speed or precision of torch."""
 
 _HARMLESS: Final = frozenset({"TOKENIZERS_PARALLELISM"})
-_SURE: Final = re.compile(r"secret|passw(or)?d|passphrase|credential|private|cookie|bearer|apikey")
+_CERTAIN: Final = re.compile(
+    r"secret|passw(or)?d|passphrase|credential|private|cookie|bearer|apikey"
+)
 _AMBIGUOUS: Final = re.compile(r"(token|key|auth|authorization|pwd)$")
 _NUMBER: Final = re.compile(r"[+-]?\d{1,9}(\.\d*)?|true|false|null|none", re.IGNORECASE)
 _URL_CREDENTIALS: Final = re.compile(r"(?<=://)([^\s/?#]*|[^\s/?#@:]+:[^\s@]*)@")
@@ -73,9 +75,9 @@ def find_passwords(texts: Iterable[str]) -> set[str]:
 def redacted_command(arguments: Iterable[str]) -> tuple[str, ...]:
     """Command arguments with every secret replaced by ``***``.
 
-    Secrets are known by the option or key that names them (``--api-key=…``, ``--api-key …``,
-    ``--set data.token=…``), by being part of a URL or by their form. A plain number after an
-    ambiguous name stays: ``--model.num_key_value_heads=8`` is none.
+    Secrets are recognized by their option or key (``--api-key=…``, ``--api-key …``, ``--set
+    data.token=…``), in URLs, and by their form. A plain number after an ambiguous name stays, as in
+    ``--model.num_key_value_heads=8``.
     """
     redacted_arguments: list[str] = []
     value_is_secret = False
@@ -100,4 +102,4 @@ def _redacted_argument(argument: str) -> str:
 
 
 def _is_certain_secret(name: str) -> bool:
-    return bool(_SURE.search(re.sub(r"[^a-z0-9]", "", name.lower())))
+    return bool(_CERTAIN.search(re.sub(r"[^a-z0-9]", "", name.lower())))

@@ -1,4 +1,4 @@
-"""Comma-separated values that a spreadsheet shows and does not run."""
+"""Comma-separated values that a spreadsheet does not execute."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def csv_text(rows: Iterable[Iterable[Cell]]) -> str:
-    """The `rows`, of which the first has the titles.
+    """Format `rows`, the titles first.
 
-    Numbers round-trip exactly, and None is an empty cell. A text that a spreadsheet would run as a
-    formula (it starts with ``=``, ``+``, ``-`` or ``@``) gets an apostrophe in front, and control
-    characters are written as escapes.
+    Numbers round-trip exactly, and None is an empty cell. Text that a spreadsheet would run as a
+    formula (``=``, ``+``, ``-`` or ``@`` first) gets an apostrophe in front, and control characters
+    are escaped (https://owasp.org/www-community/attacks/CSV_Injection).
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows(map(_shown, row) for row in rows)
+    writer.writerows(map(_cell_text, row) for row in rows)
     return text.getvalue()
 
 
-def _shown(cell: Cell) -> str:
+def _cell_text(cell: Cell) -> str:
     if cell is None:
         return ""
     if not isinstance(cell, str):

@@ -1,7 +1,7 @@
-"""Stored forms: the version of a file, and records as JSON's own types and back.
+"""Stored forms: schema versions of files, and records to and from JSON types.
 
-Keys, descriptions and bounds of a record stand in the metadata of its fields, which pydantic reads;
-it is imported where the first record is read or written.
+Keys, descriptions and bounds of a record are metadata of its fields, which pydantic reads. pydantic
+is imported with the first record.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
 SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
 
 UTC_TIME: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)$"
-"""The pattern of a time in UTC, ISO 8601."""
+"""Pattern of an ISO 8601 time in UTC."""
 
 _Record = TypeVar("_Record")
 _LONGEST_VALUE: Final = 40
-_MESSAGES: Final = {"missing": "it is missing", "unexpected_keyword_argument": "no such key"}
-"""Messages by type of pydantic's errors, where it has a value or words of Python's own."""
+"""Characters of a wrong value in a message: enough to recognize it, and one line."""
+_MESSAGES: Final = {"missing": "missing key", "unexpected_keyword_argument": "unknown key"}
+"""Messages by error type where pydantic's own speak of Python arguments."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A kind of file that states its version under `key`; the versions 1 to `newest` are read.
+    """Kind of file with its version under `key`; versions 1 to `newest` are supported.
 
-    `what` ends the message "it is no …"; a file of more than `limit` bytes is not read.
+    `what` completes the message "not a …"; `limit` is the largest size in bytes.
     """
 
     what: str
@@ -45,59 +46,47 @@ class Format:
     limit: int = json_files.LIMIT_OF_FACTS_BYTES
 
     def load(self, path: Path) -> Json:
-        """The fields of the file at `path`.
+        """Fields of the file at `path`; raises as :func:`.json_files.load` and :meth:`check`."""
+        return self.check(json_files.load(path, limit=self.limit), str(path))
 
-        Raises:
-            UsageProblem: there is no such file.
-            BrokenFile: as :meth:`parsed`, or it is no regular file, or too large.
-            ResultsError: the operating system does not let it be read.
-        """
-        return self.checked(json_files.load(path, limit=self.limit), str(path))
-
-    def parsed(self, text: str | bytes, where: str) -> Json:
-        """The fields in `text`, which messages call `where`.
-
-        Raises:
-            BrokenFile: it is no JSON object, or states no version that is read.
-        """
+    def parse(self, text: str | bytes, label: str) -> Json:
+        """Fields in the JSON `text`, called `label` in messages; raises as :meth:`check`."""
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        return self.checked(json_files.parse(data, where), where)
+        return self.check(json_files.parse(data, label), label)
 
-    def checked(self, fields: object, where: str) -> Json:
-        """The `fields`, if they are an object of a version that is read; raises BrokenFile."""
+    def check(self, fields: object, label: str) -> Json:
+        """The `fields`, if they are an object of a supported version; raises BrokenFile."""
         if not isinstance(fields, dict) or self.key not in fields:
-            raise BrokenFile(f"{where} is no {self.what}: it has no {self.key}")
+            raise BrokenFile(f"{label} is not a {self.what}: it has no {self.key}")
         version = fields[self.key]
-        # Literal[1, 2] of pydantic takes true and 1.0 too, also where it is strict.
-        shown = _shown(version)
+        # pydantic's Literal[1, 2] accepts true and 1.0 even in strict mode.
         if type(version) is not int or version < 1:
             raise BrokenFile(
-                f"{where} is no {self.what}: {self.key} {shown} is not allowed; "
-                f"allowed: 1 to {self.newest}"
+                f"{label}: invalid {self.key} {_excerpt(version)}; allowed: 1 to {self.newest}"
             )
         if version > self.newest:
             raise BrokenFile(
-                f"{where}: {self.key} {shown}, but this version of gpubench "
-                f"reads up to {self.newest}; upgrade pytest-gpubench to read it"
+                f"{label}: {self.key} {_excerpt(version)} is newer than {self.newest}, the latest "
+                "this gpubench reads; upgrade pytest-gpubench"
             )
         return cast("Json", fields)
 
 
-def dumped(record: object) -> Json:
-    """The fields of a dataclass by their stored names, those of nested ones alike."""
+def dump(record: object) -> Json:
+    """Serialize a dataclass, nested ones included, to JSON types by its stored names."""
     fields: Json = _adapter(cast("Any", type(record))).dump_python(
         record, by_alias=True, warnings=False
     )
     return fields
 
 
-def restored(kind: type[_Record], fields: object, where: str, *, strict: bool = False) -> _Record:
-    """The record of a `kind` that :func:`dumped` gave these `fields`.
+def restore(kind: type[_Record], fields: object, label: str, *, strict: bool = False) -> _Record:
+    """Deserialize the output of :func:`dump` to a record of a `kind`.
 
-    Numbers in texts and truth values as numbers are converted, unless it is `strict`.
+    Unless `strict`, numeric strings become numbers, and booleans too.
 
     Raises:
-        BrokenFile: ``<where> breaks the schema at <place>``, and how.
+        BrokenFile: ``<label> violates the schema at <key>: <reason>``.
     """
     from pydantic import ValidationError
     from pydantic_core import PydanticSerializationError, to_json
@@ -106,24 +95,24 @@ def restored(kind: type[_Record], fields: object, where: str, *, strict: bool = 
     try:
         if not strict:
             return adapter.validate_python(fields)
-        # Strictly, pydantic takes an object for a dataclass from the text of JSON alone.
+        # In strict mode, pydantic builds a dataclass from an object in JSON text only.
         return adapter.validate_json(to_json(fields, inf_nan_mode="constants"), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the record"
-        message = _MESSAGES.get(first["type"], f"{first['msg']}, not {_shown(first['input'])}")
-        raise BrokenFile(f"{where} violates the schema at {place}: {message}") from error
-    except PydanticSerializationError as error:  # a lone surrogate, which is no Unicode
-        raise BrokenFile(f"{where} breaks the schema at the whole: {error}") from error
+        key = ".".join(map(str, first["loc"])) or "the document"
+        message = _MESSAGES.get(first["type"], f"{first['msg']}, not {_excerpt(first['input'])}")
+        raise BrokenFile(f"{label} violates the schema at {key}: {message}") from error
+    except PydanticSerializationError as error:  # a lone surrogate, which is not valid Unicode
+        raise BrokenFile(f"{label} violates the schema at the document: {error}") from error
 
 
-def _shown(value: object) -> str:
-    shown = json.dumps(value, default=str)
-    return shown if len(shown) <= _LONGEST_VALUE else f"{shown[:_LONGEST_VALUE]}…"
+def _excerpt(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
 def json_schema(kind: Any) -> Json:
-    """The JSON Schema (draft 2020-12) of the stored form of a `kind`."""
+    """JSON Schema (draft 2020-12) of the stored form of a `kind`."""
     return {"$schema": SCHEMA_URL, **_adapter(kind).json_schema()}
 
 

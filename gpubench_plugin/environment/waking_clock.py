@@ -1,8 +1,8 @@
 """Clock for timeouts that does not count time while the guarded process is suspended.
 
-``CLOCK_MONOTONIC`` goes on while a process is stopped (SIGSTOP, Ctrl-Z, a debugger) or frozen (the
-cgroup's freezer), and nothing in the system counts how long it was. So whoever waits looks at the
-clock again and again: of the time between two looks no more counts than was to pass.
+``CLOCK_MONOTONIC`` advances while a process is stopped (SIGSTOP, Ctrl-Z, a debugger) or frozen
+(cgroup freezer), and Linux does not report for how long. So a waiting process polls the clock, and
+an interval between two polls counts only up to its intended length.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from typing import Final
 
 from gpubench_plugin.environment.process_identity import STATE, stat_fields
 
-LONGEST_STOP_S: Final = 3600.0
-"""A process that is waited for may be stopped so long in all; from then on the time counts."""
+MAX_STOPPED_S: Final = 3600.0
+"""Total time for which a peer may be stopped before it counts: a long debugging session."""
 
-_LONGEST_NAP_S: Final = 5.0
-_SHORTEST_NAP_S: Final = 0.05
-_NAPS: Final = 20
-"""A look each twentieth of the time left: a stop costs the limit no more than that."""
-_ONE_LOOK_S: Final = 0.01
-"""Looks nearer to each other are one: a look at other processes costs some 20 µs for each."""
+_MAX_POLL_S: Final = 5.0
+_MIN_POLL_S: Final = 0.05
+"""Between a prompt end of short timeouts and few wake-ups of long ones; not measured."""
+_POLLS: Final = 20
+"""Polls of the remaining time: a stop costs at most a twentieth of the timeout."""
+_MIN_STEP_S: Final = 0.01
+"""Readings closer together count as one: checking a peer costs some 20 µs."""
 
 
 class TimeoutClock:
-    """Seconds in which this process ran and none of its peers was stopped.
+    """Thread-safe count of seconds in which neither this process nor a peer was stopped.
 
-    To be read at least every :func:`poll_interval_s` of what is left. A process on a busy machine,
-    which wakes up late again and again, does count: one nap for each. From any thread. `stopped`
-    says whether somebody who is waited for is stopped now; `now` is in seconds and never goes back.
+    To be read at least every :func:`poll_interval_s` of the remaining time. Late wake-ups on a busy
+    machine count one interval each. `stopped` tells whether a peer is stopped now; `now` is a
+    monotonic clock in seconds.
     """
 
     def __init__(
@@ -43,9 +44,9 @@ class TimeoutClock:
         self._now = now
         self._lock = threading.Lock()
         self._last_reading = now()
-        self._max_step_s = _LONGEST_NAP_S
-        self._awake = 0.0
-        self._waited_for_stopped = 0.0
+        self._max_step_s = _MAX_POLL_S
+        self._awake_s = 0.0
+        self._stopped_s = 0.0
 
     def now(self) -> float:
         """Seconds since the clock was created."""
@@ -56,26 +57,26 @@ class TimeoutClock:
         """Seconds until this clock reaches `until`, at least zero."""
         with self._lock:
             remaining = max(0.0, until - self._update())
-            self._max_step_s = _nap_s(remaining)
+            self._max_step_s = _poll_s(remaining)
             return remaining
 
     def _update(self) -> float:
         current = self._now()
-        if current - self._last_reading >= _ONE_LOOK_S:
+        if current - self._last_reading >= _MIN_STEP_S:
             elapsed, self._last_reading = (
                 min(current - self._last_reading, self._max_step_s),
                 current,
             )
-            if self._waited_for_stopped < LONGEST_STOP_S and self._stopped():
-                self._waited_for_stopped += elapsed
+            if self._stopped_s < MAX_STOPPED_S and self._stopped():
+                self._stopped_s += elapsed
             else:
-                self._awake += elapsed
-        return self._awake
+                self._awake_s += elapsed
+        return self._awake_s
 
 
 def poll_interval_s(remaining_s: float) -> float:
     """Longest sleep before the next check, given the seconds left."""
-    return min(remaining_s, _nap_s(remaining_s))
+    return min(remaining_s, _poll_s(remaining_s))
 
 
 def is_stopped(pid: int) -> bool:
@@ -84,5 +85,5 @@ def is_stopped(pid: int) -> bool:
     return fields is not None and fields[STATE] in {"T", "t"}
 
 
-def _nap_s(remaining_s: float) -> float:
-    return max(_SHORTEST_NAP_S, min(_LONGEST_NAP_S, remaining_s / _NAPS))
+def _poll_s(remaining_s: float) -> float:
+    return max(_MIN_POLL_S, min(_MAX_POLL_S, remaining_s / _POLLS))

@@ -9,38 +9,38 @@ from typing import Final
 Scale = tuple[float, str]
 
 MOST_DIGITS: Final = 4
-"""Nobody acts on a ten-thousandth of a time."""
+"""Significant digits of a number: nobody acts on a ten-thousandth of a time."""
 _BINARY: Final[Sequence[Scale]] = (
     *((2.0**50, " PiB"), (2.0**40, " TiB"), (2.0**30, " GiB"), (2.0**20, " MiB")),
     (2.0**10, " KiB"),
 )
-_COMMIT_DIGITS: Final = 9
+_COMMIT_DIGITS: Final = 9  # git's default is 7, which large repositories outgrow
 
 
 def listed(texts: Sequence[str], most: int = 5, separator: str = ", ") -> str:
-    """The first of the `texts`, and how many more there are: ``a, b and 3 more``."""
+    """Join at most `most` of the `texts` and count the rest: ``a, b and 3 more``."""
     hidden_count = len(texts) - most
     rest = f"{separator.strip(', ')} and {hidden_count} more" if hidden_count > 0 else ""
     return separator.join(texts[:most]) + rest
 
 
 def plural(noun: str) -> str:
-    """``runs``, ``launches``."""
+    """Plural of `noun`: ``runs``, ``launches``."""
     return f"{noun}es" if noun.endswith("ch") else f"{noun}s"
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 pair``, ``5 pairs``, ``3 launches``."""
+    """Number and noun: ``1 pair``, ``5 pairs``, ``3 launches``."""
     return f"{number} {noun if number == 1 else plural(noun)}"
 
 
 def short_commit(commit: str | None) -> str:
-    """The beginning of a commit's hash; empty without one."""
+    """Abbreviated commit hash; empty without one."""
     return (commit or "")[:_COMMIT_DIGITS]
 
 
 def significant(value: float, digits: int = MOST_DIGITS) -> str:
-    """`value` in plain decimals with `digits` significant digits: 0.01234, 1.234, 1234, 12345."""
+    """Format `value` in plain decimals: 0.01234, 1.234, 1234, 12345 with 4 `digits`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f}"
     rounded_value = float(f"{value:.{digits - 1}e}")
@@ -49,7 +49,7 @@ def significant(value: float, digits: int = MOST_DIGITS) -> str:
 
 
 def scaled(value: float, scales: Sequence[Scale], digits: int = MOST_DIGITS) -> str:
-    """`value` with the name of the largest of `scales` in which it is, rounded, at least one."""
+    """Format `value` in the largest of `scales` in which it rounds to at least one."""
 
     def rounded(number: float) -> float:
         return float(f"{number:.{digits - 1}e}")

@@ -77,14 +77,14 @@ def to_json(payload: Json) -> Json:
     """The `payload` as JSON values."""
     if "measurement" not in payload:
         return payload
-    return {**payload, "measurement": stored.dumped(payload["measurement"])}
+    return {**payload, "measurement": stored.dump(payload["measurement"])}
 
 
 def from_json(payload: Json) -> Json:
     """The payload written by :func:`to_json`."""
     if "measurement" not in payload:
         return payload
-    measurement = stored.restored(Measurement, payload["measurement"], "the report of a benchmark")
+    measurement = stored.restore(Measurement, payload["measurement"], "the report of a benchmark")
     return {**payload, "measurement": measurement}
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         RunOverview,
         StoredRun,
         is_being_written,
-        middle_rounds,
+        median_rounds,
         run_of,
     )
     from gpubench_plugin.results.recorder import Recorder, append, append_events

@@ -1,11 +1,11 @@
 """Run journal: one JSON line per event, synced to disk before continuing.
 
-A run killed at any moment leaves a journal that can be read. Every line stands for itself::
+A run killed at any moment leaves a readable journal. A line is self-contained::
 
     {"schema_version": 1, "event": "benchmark", "time": "2026-01-31T12:00:00.123456Z", …}
 
-JSON has no NaN and no infinity. Such a number is written as null, and the line says so under
-``not_finite``: ``{"/loss": "nan"}``, by JSON pointer. Nothing turns into a number it was not.
+Non-finite numbers, which JSON lacks, are null and listed under ``not_finite`` by JSON pointer:
+``{"/loss": "nan"}``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from gpubench_plugin.environment import KernelLock, files, json_files, stored
 from gpubench_plugin.errors import BrokenFile, ResultsError
 from gpubench_plugin.records import Json
 
-_LINE: Final = stored.Format(what="line of a journal", newest=1)
+_LINE: Final = stored.Format(what="journal line", newest=1)
 
-_BEGINNING: Final = b"{"
 _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -35,11 +34,9 @@ def utc_now() -> str:
 class Journal:
     """Journal at `path`, open for appending and locked against other processes.
 
-    The kernel releases it with the process, however that ends, and whatever children it leaves.
-    Opening changes nothing: a torn last line is cut off before the first line is appended.
-
-    Raises:
-        ResultsError: it cannot be written, or another process is writing it.
+    The lock ends with the process, even if children survive. Opening changes nothing: a torn last
+    line is removed before the first line is appended. Raises ResultsError if the file cannot be
+    written, or another process is writing it.
     """
 
     def __init__(self, path: Path, *, now: Callable[[], str] = utc_now):
@@ -64,10 +61,8 @@ class Journal:
     def append(self, event: Mapping[str, Any]) -> None:
         """Append `event`, named by its ``event`` key, and sync it to disk.
 
-        The line is in the journal if, and only if, this returns.
-
         Raises:
-            ResultsError: it could not be written; the earlier lines are intact.
+            ResultsError: the write failed; the line is not in the journal, earlier ones are intact.
         """
         non_finite: dict[str, str] = {}
         head = {"schema_version": _LINE.newest, "event": event["event"], "time": self._now()}
@@ -91,7 +86,7 @@ class Journal:
 
     def close(self) -> None:
         """Close the file; idempotent."""
-        with suppress(OSError):  # else what was forked in C meanwhile would go on holding it
+        with suppress(OSError):  # else a child forked in C would keep the lock
             self._file.release()
         self._file.close()
 
@@ -106,13 +101,10 @@ class Journal:
 
 
 def read(path: Path) -> list[Json]:
-    """All complete lines of the journal at `path`, ignoring a torn last one.
-
-    It may be all there is: of a run that was killed in its first line.
+    """Complete lines of the journal at `path`, ignoring a torn last (or only) one.
 
     Raises:
-        ResultsError: it cannot be read, a line before the last is broken, or a line is newer
-            than this version knows.
+        ResultsError: it cannot be read, an earlier line is broken, or of a newer version.
     """
     try:
         lines = files.read(path, limit=json_files.LIMIT_BYTES).split(b"\n")
@@ -125,19 +117,15 @@ def read(path: Path) -> list[Json]:
         try:
             event = _event(line)
         except BrokenFile as error:
-            if number == len(lines) and (events or line.startswith(_BEGINNING)):
+            if number == len(lines) and (events or line.startswith(b"{")):
                 break
             raise BrokenFile(f"{path}, line {number}: invalid journal line: {error}") from None
-        events.append(_LINE.checked(event, f"{path}, line {number}"))
+        events.append(_LINE.check(event, f"{path}, line {number}"))
     return events
 
 
 def restore_non_finite(event: Json) -> Json:
-    """Restore the non-finite numbers of a journal line.
-
-    Raises:
-        BrokenFile: it says so of what is not there, or is no such number.
-    """
+    """Restore the non-finite numbers of a journal line; raises BrokenFile for a bad pointer."""
     try:
         for pointer, number in event.get("not_finite", {}).items():
             *path, last_key = (_unescaped(part) for part in pointer.split("/")[1:])
@@ -156,11 +144,7 @@ def _unescaped(part: str) -> str:
 
 
 def _event(line: bytes) -> Json:
-    """Parse `line`; a truncated JSON object is never valid JSON.
-
-    Raises:
-        BrokenFile: it is no JSON object, with the reason.
-    """
+    """Parse a JSON object; a truncated one is never valid. Raises BrokenFile."""
     event = json_files.parse(line, "it")
     if not isinstance(event, dict):
         raise BrokenFile("not a JSON object")
@@ -173,7 +157,7 @@ def _lock(path: Path, file: KernelLock) -> None:
     except BlockingIOError:
         raise ResultsError(f"{path} is being written by another process") from None
     except OSError:
-        return  # a file system without locks: as much as it offers
+        return  # a file system without locks
 
 
 def _repair_tail(path: Path, descriptor: int) -> int:

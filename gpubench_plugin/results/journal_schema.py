@@ -1,12 +1,11 @@
-"""The lines of a journal, ``metrics.jsonl``, as records: for the published schema.
+"""Journal schema: the lines of ``metrics.jsonl`` as records.
 
-The schema is generated from the records here, and a test keeps it current::
+The published schema is generated from them, and a test keeps it current::
 
     gpubench schema journal > docs/schemas/journal.schema.json
 
-Every line is one JSON object. A reader takes the events it knows and passes over the others: new
-ones come without a new version. A number that is not finite is null, and ``not_finite`` says which
-it was.
+Every line is one JSON object. Readers ignore unknown events: new ones need no new version.
+Non-finite numbers are null, and listed under ``not_finite``.
 """
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ from gpubench_plugin.records import Outcome
 _CPU_ALLOCATOR: Final = re.compile(
     r"DefaultCPUAllocator: (can't allocate memory|not enough memory)"
 )
-"""torch has no class of its own for a failed allocation on the CPU (c10/core/CPUAllocator.cpp)."""
+"""torch raises a plain RuntimeError for a failed CPU allocation (c10/core/CPUAllocator.cpp)."""
 
 _REQUESTED: Final = re.compile(
     r"(?:tried|unable) to allocate (?P<amount>[\d.]+) (?P<unit>bytes|[KMGTP]iB)", re.IGNORECASE
 )
-"""torch on CUDA says ``Tried to allocate 2.00 GiB``, on the CPU ``you tried to allocate 8 bytes``,
-numpy ``Unable to allocate 7.28 TiB``."""
+"""Amounts in messages: torch on CUDA ``Tried to allocate 2.00 GiB``, on the CPU ``you tried to
+allocate 8 bytes``, numpy ``Unable to allocate 7.28 TiB``."""
 
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -53,8 +53,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def release_frames(errors: Iterable[BaseException]) -> None:
     """Release local variables of the frames in the tracebacks of `errors`.
 
-    Frames that are still running are left alone. Memory is short: also what was left out of
-    collections so far is looked through.
+    Running frames are left alone. As memory is short, objects frozen by ``gc.freeze`` are collected
+    too.
     """
     for error in _chain(errors):
         traceback.clear_frames(error.__traceback__)

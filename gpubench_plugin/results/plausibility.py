@@ -1,6 +1,6 @@
 """Plausibility checks of numbers read from files.
 
-Nobody but us writes these files, and we write none such: one was changed, or joined from two.
+gpubench never writes impossible numbers: such a file was edited or merged by hand.
 """
 
 from __future__ import annotations
@@ -11,10 +11,7 @@ from itertools import chain
 
 
 def implausible(metrics: Mapping[str, object], launches: Iterable[Mapping[str, object]]) -> str:
-    """Why values of a run or its launches are impossible; empty if they are plausible.
-
-    What is no number is not spoken of.
-    """
+    """Why a number of a run or its launches is impossible; empty if all are plausible."""
     all_values = chain(metrics.items(), *(launch.items() for launch in launches))
     for name, value in all_values:
         if isinstance(value, int | float) and not _possible(name, value):
@@ -32,7 +29,7 @@ def _possible(metric: str, value: float) -> bool:
 def _finite(value: float) -> bool:
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number of hundreds of digits
+    except OverflowError:  # an integer beyond the largest float
         return False
 
 

@@ -1,10 +1,9 @@
 """Pruning of run directories: traces and checkpoints, or whole runs on request.
 
-No link is followed, and a run's folder that holds more than a run writes is left as it is. A run is
-held like its own session would hold it while something of it goes, so that it cannot be resumed
-meanwhile. A whole run is forgotten by the registry first, which would store it again, and is then
-gone at once, by another name; so whatever cuts that off, there is a whole run or none, and the rest
-goes the next time.
+Links are not followed, and a run with unknown files is kept. Its journal is locked meanwhile, so
+that it cannot be resumed. A whole run is first dropped from the registry, which would not notice,
+then renamed, then removed: an interruption leaves a complete run or none, and leftovers are removed
+the next time.
 """
 
 from __future__ import annotations
@@ -33,18 +32,15 @@ from gpubench_plugin.results.run_directory import (
 from gpubench_plugin.results.tags import FILE as TAGS
 
 HASHED_BYTES: Final = 1 << 30
-"""The largest file that is hashed unasked: 0.7 s on an idle core, 10 s on a busy machine."""
+"""Largest file hashed by default: 0.7 s on an idle core, 10 s on a busy machine."""
 
-_AT_ONCE: Final = 1 << 20
-"""Bytes hashed at a time: a trace may be larger than the memory."""
+_CHUNK_BYTES: Final = 1 << 20
+"""Read size for hashing: a trace may exceed the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A file: `name` relative to the run, size in `bytes`, and SHA-256.
-
-    The latter is None where it was not asked for.
-    """
+    """A file: `name` relative to the run, size, and SHA-256 unless it was not hashed."""
 
     name: str
     bytes: int
@@ -52,25 +48,16 @@ class Artifact:
 
 
 def artifacts(directory: RunDirectory, is_hashed: Callable[[str, int], bool]) -> Iterator[Artifact]:
-    """Regular files of a run, sorted; links are not followed.
+    """Regular files of a run, sorted; links are not followed. Raises ResultsError.
 
-    Args:
-        directory: of the run.
-        is_hashed: asked of each file, by its name and bytes, before it is read.
-
-    Raises:
-        ResultsError: one cannot be read.
+    `is_hashed` decides by name and size whether a file is hashed.
     """
     for path in sorted(files_below(directory.path)):
         yield _artifact(path, path.relative_to(directory.path).as_posix(), is_hashed)
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Regular files below `folder`, without following links.
-
-    Raises:
-        ResultsError: a folder cannot be listed.
-    """
+    """Regular files below `folder`, without following links; raises ResultsError."""
     for parent, _, names in os.walk(folder, onerror=_refuse):
         for name in names:
             path = Path(parent, name)
@@ -87,7 +74,7 @@ def _artifact(path: Path, name: str, is_hashed: Callable[[str, int], bool]) -> A
             if not is_hashed(name, size):
                 return Artifact(name=name, bytes=size, sha256=None)
             size = 0
-            while data := file.read(_AT_ONCE):
+            while data := file.read(_CHUNK_BYTES):
                 digest.update(data)
                 size += len(data)
     except OSError as error:
@@ -100,7 +87,7 @@ def _refuse(error: OSError) -> None:
 
 
 _FOLDERS: Final = ("*", "*/*", "*/*/checkpoints/*")
-"""Where files are written whole: baselines and the spool, runs and comparisons, checkpoints."""
+"""Folders of atomic writes: baselines and the spool, runs and comparisons, checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,15 +101,13 @@ class Leftover:
 def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> Iterator[Leftover]:
     """Leftovers of killed processes below `results_dir` that will never be resumed.
 
-    - a run whose removal was cut off: it goes under the name
-      ``.<run id>.gpubench-<8 hex>.removed``;
-    - the folder of a run that was killed before it had a journal: it is named like a run, has not
-      changed for long, and holds nothing but what is written before the journal; nothing in it
-      proves that, so it goes with whole runs only, if it changed last before `unbegun_before`;
-    - temporary files of such as are written whole, see :mod:`gpubench_plugin.environment.files`.
+    - interrupted removals, ``.<run id>.gpubench-<8 hex>.removed``;
+    - folders of runs killed before the journal existed: named like a run, with only files written
+      before the journal, and last changed before `unbegun_before` (None: not included, as nothing
+      proves that they are runs);
+    - temporary files of atomic writes, see :mod:`gpubench_plugin.environment.files`.
 
-    Only real folders and files of this user count: no link is followed. One that goes meanwhile is
-    passed over.
+    Only folders and files of this user count, without following links.
     """
     results = Path(os.path.realpath(results_dir))
     for pattern in _FOLDERS:
@@ -138,11 +123,7 @@ def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> I
 
 
 def remove_leftover(path: Path) -> None:
-    """Remove it, ignoring concurrent removal.
-
-    Raises:
-        ResultsError: the operating system does not let it be removed.
-    """
+    """Remove a file or folder, ignoring concurrent removal; raises ResultsError."""
     try:
         if path.is_dir():
             shutil.rmtree(path)
@@ -155,8 +136,8 @@ def remove_leftover(path: Path) -> None:
 
 
 def _is_own_folder(path: Path) -> bool:
-    facts = path.lstat()
-    is_own = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid()
+    status = path.lstat()
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
     return is_own and os.path.realpath(path) == str(path)
 
 
@@ -174,11 +155,10 @@ def _is_unstarted(folder: Path, cutoff: datetime | None) -> bool:
 
 
 HEAVY: Final = ("traces", "checkpoints")
-"""Folders of a run that no number depends on."""
+"""Folders of a run without numbers."""
 
 PER_RANK: Final = ("ranks",)
-"""Folders with the samples and logs of single ranks."""
-
+"""Folders of a run with samples and logs of each rank."""
 
 _DAY_S: Final = 86_400.0
 
@@ -197,8 +177,8 @@ def select_old(
 ) -> list[RunDirectory]:
     """Runs older than `days` and not among the last `keep_last` of their experiment.
 
-    None for one of them: it does not matter. `directories` are sorted, the oldest first. Age counts
-    from when a run was last written to: one that was resumed yesterday is a day old.
+    None disables a criterion. `directories` are sorted, the oldest first. Age counts from the last
+    write, so a run resumed yesterday is a day old.
     """
     if keep_last is None and days is None:
         return []
@@ -217,11 +197,7 @@ def select_old(
 
 
 def part_removals(directory: RunDirectory, folders: Sequence[str]) -> list[PruneTarget]:
-    """Removals for those `folders` of a run that exist; links are kept.
-
-    Raises:
-        ResultsError: a folder cannot be listed.
-    """
+    """Removals of the existing `folders` of a run, except links; raises ResultsError."""
     paths = (directory.path / name for name in folders)
     return [
         PruneTarget(directory=directory, path=path, bytes=_size(path))
@@ -231,20 +207,12 @@ def part_removals(directory: RunDirectory, folders: Sequence[str]) -> list[Prune
 
 
 def whole_run_removal(directory: RunDirectory) -> PruneTarget:
-    """Removal of the whole run.
-
-    Raises:
-        ResultsError: a folder cannot be listed.
-    """
+    """Removal of a whole run; raises ResultsError."""
     return PruneTarget(directory=directory, path=directory.path, bytes=_size(directory.path))
 
 
 def unknown_files(directory: RunDirectory) -> list[str]:
-    """Files in the run directory not written by gpubench.
-
-    Raises:
-        ResultsError: the folder cannot be listed.
-    """
+    """Names in the run directory that gpubench does not write; raises ResultsError."""
     own_names = {path.name for path in (*directory.files, directory.path / TAGS)}
     folders = {path.name for path in directory.folders}
     try:
@@ -252,7 +220,7 @@ def unknown_files(directory: RunDirectory) -> list[str]:
             path.name
             for path in directory.path.iterdir()
             if path.name not in (folders if path.is_dir() and not path.is_symlink() else own_names)
-            # Those are there for a moment only, unless their writer is killed.
+            # Transient files, left only by a killed writer.
             and not (path.is_file() and (path.name == PROBE or files.is_temporary(path.name)))
         )
     except OSError as error:
@@ -269,8 +237,8 @@ def remove(removal: PruneTarget, *, forget: Callable[[], None] = lambda: None) -
     """Remove; for a whole run, call `forget` first to drop it from the registry.
 
     Raises:
-        ResultsError: another process is writing the run, it holds something that is not of it, or
-            something could not be removed.
+        ResultsError: another process is writing the run, it contains unknown files, or something
+            could not be removed.
     """
     run = removal.directory
     with Journal(run.journal):
@@ -295,10 +263,9 @@ def _size(folder: Path) -> int:
 
 
 def _last_written(directory: RunDirectory) -> float:
-    """Latest modification of the run's files, or its start, in epoch seconds.
+    """Latest modification of the run's files, or its start, in epoch seconds; infinite if unknown.
 
-    Folders do not count: they change when something in them is removed. A run that cannot be looked
-    at is not old.
+    Folders do not count, since pruning their contents changes them.
     """
     try:
         status = [path.lstat() for path in directory.path.iterdir()]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Timer = Callable[[], float]
 
-SECTION: Final = stored.Format(what="section of gpubench", newest=1)
+SECTION: Final = stored.Format(what="gpubench section", newest=1)
 """What stands under ``gpubench`` in the files."""
 
 DATA_LIMIT: Final = 1000

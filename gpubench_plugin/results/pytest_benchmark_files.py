@@ -20,7 +20,7 @@ from gpubench_plugin.errors import BrokenFile, UsageProblem, nearest
 from gpubench_plugin.records import Metric, Result, Run
 from gpubench_plugin.results.plausibility import implausible
 from gpubench_plugin.results.pytest_benchmark import SECTION as OURS
-from gpubench_plugin.results.reader import of_summary
+from gpubench_plugin.results.reader import result_of_summary
 
 TIMER: Final = "perf_counter"
 """pytest-benchmark's own clock, wall time of the host: that of files that name none."""
@@ -135,7 +135,7 @@ def parse_run(document: Mapping[str, Any], label: str, path: Path) -> Run:
     """
     own_part = _mapping(document.get("gpubench"))
     if own_part:
-        OURS.checked(own_part, f"{path}: gpubench")
+        OURS.check(own_part, f"{path}: gpubench")
     environment = _mapping(own_part.get("environment")) or _environment(document)
     commit = _mapping(document.get("commit_info"))
     return Run(
@@ -223,7 +223,7 @@ def _own_result(name: str, own_part: Mapping[str, Any], options: Mapping[str, An
     if error_text:
         return _failed(name, error_text)
     names = {part.name for part in fields(SummaryBenchmark)}
-    benchmark = stored.restored(
+    benchmark = stored.restore(
         SummaryBenchmark,
         {
             "name": name,
@@ -241,7 +241,7 @@ def _own_result(name: str, own_part: Mapping[str, Any], options: Mapping[str, An
     configuration = by_dot_key(
         relevant_options(options, in_pedantic_mode=is_pedantic(benchmark.settings))
     )
-    return replace(of_summary(benchmark), configuration=configuration)
+    return replace(result_of_summary(benchmark), configuration=configuration)
 
 
 def _metrics(stats: Mapping[str, Any]) -> Iterator[Metric]:

@@ -1,7 +1,7 @@
-"""The reader of a run directory, be the run complete, killed, or still being written.
+"""Reader of a run directory: of a complete, killed or still running run.
 
-The same folder is read as a record with all samples, as a run to compare, at a glance for a list,
-and to go on with it.
+It reads a record with all samples, a run for comparisons, an overview for lists, or a run to
+resume.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def intact(place: RunDirectory | Path) -> Iterator[None]:
-    """Turn what is raised by contents of another form into BrokenFile, which names `place`."""
+def intact(path: RunDirectory | Path) -> Iterator[None]:
+    """Convert errors of malformed contents to BrokenFile, which names `path`."""
     try:
         yield
     except json_files.MALFORMED as error:
-        raise BrokenFile(f"{place} is malformed: {error!r:.200}") from error
+        raise BrokenFile(f"{path} is malformed: {error!r:.200}") from error
 
 
 State = Literal["complete", "failed", "interrupted", "running", "broken"]
@@ -65,9 +65,9 @@ State = Literal["complete", "failed", "interrupted", "running", "broken"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunOverview:
-    """Summary of a run for lists; `started` is UTC in ISO 8601 or empty.
+    """Overview of a run for lists; `started` is UTC in ISO 8601 or empty.
 
-    `path` is None for a run that only the registry knows. `error` says what is broken.
+    `path` is None for a run that only the registry knows.
     """
 
     run_id: str
@@ -95,22 +95,18 @@ class RunOverview:
         return self.outcomes.get("measured", 0)
 
 
-_NEVER: Final = "the run ended before this benchmark"
+_NOT_REACHED: Final = "the run ended before this benchmark"
 _UNFINISHED: Final = (
     "the run has neither an end nor a record of this benchmark: it was killed, or is still running"
 )
 
 
 class StoredRun:
-    """A run as its directory tells; each part is read when it is first asked for.
+    """A stored run, read lazily from its directory.
 
-    A run without an end was killed or is still being written. Then `status` is ``interrupted``,
-    `finished` is the time of its last line, and a benchmark without a record ``not_measured``.
-    Times are UTC in ISO 8601.
-
-    Raises:
-        ResultsError: of each part, its file cannot be read.
-        BrokenFile: of each part, its file is not as it was written.
+    An unfinished run was killed or is still being written: `status` is ``interrupted``, `finished`
+    the time of its last line, and a benchmark without a record ``not_measured``. Times are UTC in
+    ISO 8601. Properties raise ResultsError for an unreadable file, BrokenFile for a malformed one.
     """
 
     def __init__(self, directory: RunDirectory):
@@ -121,13 +117,13 @@ class StoredRun:
         return journal.read(self.directory.journal)
 
     @property
-    def begun(self) -> bool:
-        """Whether its first line was written; else it was killed before."""
+    def is_started(self) -> bool:
+        """Whether the first journal line was written."""
         return bool(self._lines)
 
     @cached_property
     def events(self) -> list[Json]:
-        """The journal's lines; of a run that was killed before the first, that it began."""
+        """The journal's lines, with a synthesized start if there are none."""
         return self._lines or [
             {
                 "event": "run_started",
@@ -139,62 +135,59 @@ class StoredRun:
         ]
 
     @cached_property
-    def beginning(self) -> Json:
-        """The journal's event of the start."""
-        beginning = next((e for e in self.events if e.get("event") == "run_started"), None)
-        if beginning is None:
+    def start_event(self) -> Json:
+        """The journal's ``run_started`` event."""
+        event = next((e for e in self.events if e.get("event") == "run_started"), None)
+        if event is None:
             raise BrokenFile(
                 f"{self.directory.journal} has no run_started event: the run never started"
             )
-        return beginning
+        return event
 
     @property
     def params(self) -> Mapping[str, Json]:
-        """The parameters of every selected benchmark by node id."""
-        return self.beginning.get("params") or {}
+        """Parameters of every selected benchmark by node id."""
+        return self.start_event.get("params") or {}
 
     @property
     def started(self) -> str:
-        """When it began."""
-        return str(self.beginning["time"])
+        """Start time."""
+        return str(self.start_event["time"])
 
     @property
     def resumed(self) -> tuple[str, ...]:
-        """When it went on, each time."""
+        """Times at which the run was resumed."""
         return tuple(e["time"] for e in self.events if e.get("event") == "run_resumed")
 
     @property
     def finished(self) -> str:
-        """When it ended, or the last line was written."""
+        """Time of the last journal line."""
         return str(self.events[-1].get("time", ""))
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The arguments of pytest."""
-        return tuple(map(str, self.beginning["command"]))
+        """Arguments of pytest."""
+        return tuple(map(str, self.start_event["command"]))
 
     @property
-    def has_ended(self) -> bool:
-        """Whether the last event is the run's orderly end, which may have come to no summary."""
+    def is_finished(self) -> bool:
+        """Whether the last event is the orderly end; the summary may still be missing."""
         return self.events[-1].get("event") == "run_finished"
 
     @property
     def status(self) -> RunStatus:
-        """How it ended."""
-        status = self.events[-1].get("status") if self.has_ended else None
-        known: tuple[RunStatus, ...] = ("complete", "failed")
-        return next((one for one in known if one == status), "interrupted")
+        """Final status, ``interrupted`` without an orderly end."""
+        status = self.events[-1].get("status") if self.is_finished else None
+        final: tuple[RunStatus, ...] = ("complete", "failed")
+        return next((candidate for candidate in final if candidate == status), "interrupted")
 
     @property
     def code(self) -> Mapping[str, str] | None:
-        """What :func:`.code.digests` found and what its benchmarks loaded.
-
-        None of a run of a version that recorded none.
-        """
-        if self.beginning.get("code") is None:
+        """Content hashes of the code files; None in runs of versions that recorded none."""
+        if self.start_event.get("code") is None:
             return None
         loaded = (event["files"] for event in self.events if event.get("event") == "code")
-        return code.merge_digests([self.beginning["code"], *loaded])
+        return code.merge_digests([self.start_event["code"], *loaded])
 
     @cached_property
     def configurations(self) -> dict[str, Json]:
@@ -209,7 +202,7 @@ class StoredRun:
 
     @cached_property
     def environment(self) -> Json:
-        """Facts of machine and software."""
+        """Facts of ``system.json``."""
         path = self.directory.system
         try:
             facts = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
@@ -223,7 +216,7 @@ class StoredRun:
 
     @cached_property
     def measurements(self) -> dict[str, Measurement]:
-        """Every benchmark's latest measurement by node id, samples included, in the run's order."""
+        """Latest measurement of every benchmark by node id, with samples, in run order."""
         latest = self._latest()
         return {
             name: self._measurement(latest[name])
@@ -241,11 +234,10 @@ class StoredRun:
         return verdicts.read(path).regressed if path.exists() else ()
 
     def rounds(self) -> dict[str, FixedRounds]:
-        """In how many rounds the run has timed each of its benchmarks.
+        """Number of rounds per benchmark, to measure a comparable run.
 
-        Of several launches that in the middle counts, as it does of their metrics: minima of more
-        rounds than the run's own number of them would be compared with none. A benchmark whose
-        samples this version cannot read is left out.
+        The median launch counts, as for metrics: a minimum over more rounds would not be
+        comparable. Benchmarks with unreadable samples are omitted.
         """
         rounds = {}
         for event in self._lines:
@@ -257,10 +249,10 @@ class StoredRun:
         return rounds
 
     def record(self) -> RunRecord:
-        """The record of the run, with all samples."""
+        """Complete record with all samples."""
         with intact(self.directory):
             return RunRecord(
-                run_id=self.beginning["run_id"],
+                run_id=self.start_event["run_id"],
                 experiment=self.directory.experiment,
                 status=self.status,
                 started=self.started,
@@ -272,21 +264,20 @@ class StoredRun:
             )
 
     def run(self, label: str = "") -> Run:
-        """The run as it is compared: from its summary, else from its journal.
+        """The run for comparisons: from its summary, else from its journal.
 
-        Without an end, a benchmark without a line in the journal has the flag
-        :data:`~gpubench_plugin.flags.UNFINISHED`. Of a summary of version 1 or 2, which knows no
-        settings, a benchmark's settings are its whole configuration, as far as it changes numbers:
-        defaults are among them, so that a later version's settings differ from these.
+        In an unfinished run, benchmarks without a journal line get the flag
+        :data:`~gpubench_plugin.flags.UNFINISHED`. For summaries of versions 1 and 2 see
+        :func:`.summary.parse`.
         """
         summary = self.directory.summary
         if not summary.exists():
-            return self.journaled(label)
+            return self.run_from_journal(label)
         with intact(self.directory):
-            return summarised(summary, json_files.load(summary), label or self.directory.run_id)
+            return run_of_summary(summary, json_files.load(summary), label or self.directory.run_id)
 
-    def journaled(self, label: str = "") -> Run:
-        """The same from the journal alone."""
+    def run_from_journal(self, label: str = "") -> Run:
+        """The run for comparisons, from the journal alone."""
         with intact(self.directory):
             return _run(
                 label or self.directory.run_id,
@@ -300,10 +291,9 @@ class StoredRun:
             )
 
     def overview(self) -> RunOverview:
-        """What the run is at a glance, whatever has become of it; nothing is raised.
+        """Overview of the run in any state; never raises.
 
-        Its files are looked at without validating them whole: thousands of runs are listed, and
-        whatever is wrong with one of them is said of that one.
+        Files are not fully validated: lists have thousands of runs, and each reports its own error.
         """
         directory = self.directory
         facts: dict[str, Any] = {
@@ -316,12 +306,14 @@ class StoredRun:
                 facts["tags"] = tags_of(directory)
                 facts["regressed"] = _has_regressed(directory)
                 ended = directory.summary.exists()
-                return RunOverview(**facts, **(_at_the_end(directory) if ended else self._so_far()))
+                return RunOverview(
+                    **facts, **(_summary_overview(directory) if ended else self._journal_overview())
+                )
         except GpubenchError as error:
             facts["state"] = "running" if is_being_written(directory) else "broken"
             return RunOverview(**facts, error=str(error))
 
-    def _so_far(self) -> dict[str, Any]:
+    def _journal_overview(self) -> dict[str, Any]:
         outcomes = dict.fromkeys(self.params, "not_measured")
         outcomes |= {name: str(event["outcome"]) for name, event in self._latest().items()}
         return {
@@ -333,48 +325,40 @@ class StoredRun:
         }
 
     def _latest(self) -> dict[str, Json]:
-        """The last event of each benchmark that has one."""
+        """Last event of each benchmark that has one."""
         return {e["id"]: e for e in self.events if e.get("event") == "benchmark"}
 
     def _measurement(self, event: Json) -> Measurement:
         """Validate and parse the measurement in a journal line."""
         try:
-            whole = journal.restore_non_finite(event)
-            return stored.restored(Measurement, whole, f"the record of {event.get('id')!r:.100}")
+            fields = journal.restore_non_finite(event)
+            return stored.restore(Measurement, fields, f"the record of {event.get('id')!r:.100}")
         except BrokenFile as error:
-            path = self.directory.journal
-            raise BrokenFile(f"{path} is not as it was written: {error}") from error
+            raise BrokenFile(f"{self.directory.journal} is malformed: {error}") from error
 
     def _results(self) -> Iterator[tuple[str, Result]]:
-        """Latest line of every started benchmark, or that there is none."""
+        """Result of every selected benchmark by node id."""
         latest = self._latest()
-        ended = self.has_ended or self.directory.summary.exists()
+        ended = self.is_finished or self.directory.summary.exists()
         for name in dict.fromkeys((*self.params, *latest)):
             if name in latest:
                 measurement = self._measurement(latest[name])
                 if "settings" not in latest[name]:
-                    known = comparable_part(flat(measurement.configuration))
-                    measurement = replace(measurement, settings=known)
+                    settings = comparable_part(flat(measurement.configuration))
+                    measurement = replace(measurement, settings=settings)
                 yield name, _of_measurement(measurement)
-            else:
-                yield (
-                    name,
-                    Result(
-                        id=name,
-                        outcome="not_measured",
-                        reason=_NEVER if ended else _UNFINISHED,
-                        flags=() if ended else (UNFINISHED,),
-                    ),
-                )
+                continue
+            reason, flags = (_NOT_REACHED, ()) if ended else (_UNFINISHED, (UNFINISHED,))
+            yield name, Result(id=name, outcome="not_measured", reason=reason, flags=flags)
 
 
 class ResumableRun(StoredRun):
-    """A run that is to go on: its journal is open for more and closed to every other process.
+    """A run to resume, read completely, with its journal open and locked.
 
-    All of it is read at once. Until something is appended to the journal, nothing changes.
+    Nothing changes until something is appended to the journal.
 
     Raises:
-        ResultsError: a file of it cannot be read, or another process is writing it.
+        ResultsError: a file cannot be read, or another process is writing the run.
     """
 
     def __init__(self, directory: RunDirectory):
@@ -390,7 +374,7 @@ class ResumableRun(StoredRun):
             raise
 
     def measured(self, ids: Iterable[str], *, launches: int) -> frozenset[str]:
-        """Those benchmarks of `ids` measured in at least `launches` launches."""
+        """Benchmarks among `ids` measured in at least `launches` launches."""
         return frozenset(
             i
             for i in ids
@@ -403,11 +387,11 @@ def is_being_written(directory: RunDirectory) -> bool:
     """Whether a live process holds the run's journal."""
     try:
         with KernelLock(directory.journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as journal:
-            journal.acquire(shared=True)  # so that two who look do not see each other
+            journal.acquire(shared=True)  # so that two readers do not exclude each other
     except BlockingIOError:
         return True
     except OSError:
-        return False  # a file system without locks tells nobody
+        return False  # e.g. a file system without locks
     return False
 
 
@@ -424,14 +408,14 @@ def run_of(
     return _run(label, results, environment, started=started, run_id=run_id)
 
 
-def summarised(path: Path, document: object, label: str) -> Run:
-    """The run of the summary at `path`, which holds `document`; raises BrokenFile."""
+def run_of_summary(path: Path, document: object, label: str) -> Run:
+    """Convert `document`, read from the summary at `path`, to a run; raises BrokenFile."""
     from gpubench_plugin.results.summary import parse
 
-    wrong = _untrue(document)
+    implausible_reasons = _remove_implausible(document)
     summary = parse(document, str(path))
-    results = {benchmark.id: of_summary(benchmark) for benchmark in summary.benchmarks}
-    for node_id, reason in wrong.items():
+    results = {benchmark.id: result_of_summary(benchmark) for benchmark in summary.benchmarks}
+    for node_id, reason in implausible_reasons.items():
         results[node_id] = Result(id=node_id, outcome="failed", reason=reason)
     return _run(
         label,
@@ -445,14 +429,14 @@ def summarised(path: Path, document: object, label: str) -> Run:
     )
 
 
-def _untrue(document: object) -> dict[str, str]:
-    """Remove impossible numbers from a summary; return the reasons by id."""
+def _remove_implausible(document: object) -> dict[str, str]:
+    """Remove impossible numbers from a summary; return the reasons by node id."""
     entries = document.get("benchmarks") if isinstance(document, Mapping) else None
     reasons: dict[str, str] = {}
     seen_ids: set[str] = set()
     for entry in entries if isinstance(entries, list) else ():
         if not isinstance(entry, dict) or not isinstance(entry.get("metrics"), dict):
-            continue  # the model says what is wrong with it
+            continue  # reported by validation
         node_id = str(entry.get("id"))
         if node_id in seen_ids:
             reasons[node_id] = "the file contains it twice; ambiguous"
@@ -468,8 +452,8 @@ def _untrue(document: object) -> dict[str, str]:
     return reasons
 
 
-def of_summary(benchmark: SummaryBenchmark) -> Result:
-    """The result of a benchmark in a summary."""
+def result_of_summary(benchmark: SummaryBenchmark) -> Result:
+    """Result of a benchmark in a summary."""
     metrics = {
         name: Metric(name=name, value=m.value, unit=m.unit, better=m.better)
         for name, m in benchmark.metrics.items()
@@ -516,7 +500,7 @@ def _run(
 
 
 def _git(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Commit, branch and whether there were changes, as far as they are known."""
+    """Known ones of commit, branch and dirty state."""
     git = environment.get("git")
     git = git if isinstance(git, Mapping) else {}
     kinds = {"commit": str, "branch": str, "dirty": bool}
@@ -530,13 +514,13 @@ def _unmeasured(node_id: str, params: Json, configuration: Json) -> Measurement:
         params=params,
         world_size=configuration["distributed"]["world_size"],
         outcome="not_measured",
-        reason=_NEVER,
+        reason=_NOT_REACHED,
         configuration=configuration,
     )
 
 
-def _at_the_end(directory: RunDirectory) -> dict[str, Any]:
-    """What the summary says at a glance."""
+def _summary_overview(directory: RunDirectory) -> dict[str, Any]:
+    """Fields of an overview from the summary."""
     document = json_files.load(directory.summary)
     state = document["status"]
     if state not in {"complete", "failed", "interrupted"}:
@@ -564,11 +548,11 @@ def _has_regressed(directory: RunDirectory) -> bool:
 
 def _rounds_of(event: Mapping[str, Any]) -> FixedRounds:
     launches = event.get("per_launch") or [event]
-    samples = (stored.restored(Samples, launch["samples"], "the journal") for launch in launches)
-    return middle_rounds(map(FixedRounds.of, samples))
+    samples = (stored.restore(Samples, launch["samples"], "the journal") for launch in launches)
+    return median_rounds(map(FixedRounds.of, samples))
 
 
-def middle_rounds(plans: Iterable[FixedRounds]) -> FixedRounds:
+def median_rounds(plans: Iterable[FixedRounds]) -> FixedRounds:
     """The median plan by number of rounds, the lower one of two."""
     sorted_plans = sorted(plans, key=lambda plan: plan.rounds)
     return sorted_plans[(len(sorted_plans) - 1) // 2]

@@ -56,18 +56,15 @@ class Recorder:
         params: Mapping[str, Mapping[str, str]],
         code: Mapping[str, str],
     ) -> Recorder:
-        """Start recording a new run.
+        """Start recording a new run in the empty `directory`; raises ResultsError.
 
         Args:
-            directory: its folder, empty.
-            command: the arguments of pytest; secrets among them are not recorded.
-            environment: the facts of ``system.json``.
-            configurations: the text of ``config_resolved.yaml``.
-            params: the parameters of every selected benchmark, by node id.
-            code: the files that are measured, see :func:`.code.digests`.
-
-        Raises:
-            ResultsError: a file could not be written.
+            directory: folder of the run.
+            command: arguments of pytest; secrets are redacted.
+            environment: facts of ``system.json``.
+            configurations: text of ``config_resolved.yaml``.
+            params: parameters of every selected benchmark, by node id.
+            code: hashes of the measured files, see :func:`.code.digests`.
         """
         redacted, start_time = redacted_command(command), utc_now()
         json_files.write_text(directory.config_resolved, configurations)
@@ -84,23 +81,20 @@ class Recorder:
 
     @classmethod
     def resume(cls, run: ResumableRun, *, command: Sequence[str], carried_over: int) -> Recorder:
-        """Resume recording `run`, of which `carried_over` benchmarks are carried over.
+        """Resume recording `run`, of which `carried_over` benchmarks count as measured.
 
-        The run's summary is gone until there is a new one: it would say that the run has ended.
-
-        Raises:
-            ResultsError: a file could not be written.
+        Removes the summary, which marks a finished run. Raises ResultsError.
         """
         resume_time, redacted = utc_now(), redacted_command(command)
         recorder = cls(
             run.directory,
             run.journal,
-            command=run.command if run.begun else redacted,
+            command=run.command if run.is_started else redacted,
             environment=run.environment,
             started=run.started,
             resumed=(*run.resumed, resume_time),
         )
-        if not run.begun:
+        if not run.is_started:
             params = {i: m.params for i, m in run.measurements.items()}
             recorder._begin("run_started", run.started, redacted, params=params)
         recorder._begin("run_resumed", resume_time, redacted, kept=carried_over)
@@ -116,16 +110,12 @@ class Recorder:
             raise
 
     def event(self, benchmark: str, event: Mapping[str, Any]) -> None:
-        """Journal an event inside a benchmark, such as a training step.
-
-        Raises:
-            ResultsError: it could not be written; so for all methods.
-        """
+        """Journal an event inside a benchmark, such as a training step; raises ResultsError."""
         self._journal.append({**event, "benchmark": benchmark})
 
     def record(self, measurement: Measurement) -> None:
         """Journal a benchmark's record."""
-        self._journal.append({"event": "benchmark", **stored.dumped(measurement)})
+        self._journal.append({"event": "benchmark", **stored.dump(measurement)})
         median = measurement.metrics.get("step_time_s")
         LOGGER.info(
             "%s: %s%s%s",
@@ -202,26 +192,16 @@ def _open_log(directory: RunDirectory) -> logging.Handler:
 
 
 def append(folder: Path, rank: int, benchmark: str, samples: Samples) -> None:
-    """Append the samples of `benchmark` to the file of `rank` in `folder`.
+    """Append the samples of `benchmark` to the file of `rank` in `folder`; raises ResultsError.
 
-    ``ranks/rank-<n>.jsonl`` has all that one rank of several has timed, a line for each benchmark:
-    what the ranks send to rank zero is bounded, this is not. Of several launches, or after a run
-    was resumed, there are several lines; each has its time.
-
-    Raises:
-        ResultsError: they could not be written.
+    ``ranks/rank-<n>.jsonl`` has all samples of a rank, which sends only a bounded part to rank
+    zero: one line per benchmark, launch and resumption.
     """
     _append(folder, rank, benchmark, {"samples": asdict(samples)})
 
 
 def append_events(folder: Path, rank: int, benchmark: str, events: Sequence[Json]) -> None:
-    """Append the `events` of `benchmark` to the file of `rank` in `folder`.
-
-    It is for benchmarks that keep what the rank did in one call.
-
-    Raises:
-        ResultsError: they could not be written.
-    """
+    """Append the `events` of one call of `benchmark` likewise."""
     _append(folder, rank, benchmark, {"events": list(events)})
 
 

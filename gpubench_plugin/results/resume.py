@@ -1,8 +1,4 @@
-"""Resume checks: same benchmarks, configuration and machine as the earlier run.
-
-One run is one record: what was measured by other code, with another configuration or on another
-machine belongs into another run.
-"""
+"""Resume checks: a run has the same benchmarks, configuration, code and machine throughout."""
 
 from __future__ import annotations
 
@@ -39,15 +35,15 @@ def open_to_resume(
     """Open the run in `directory` to resume it; refuses without changing anything.
 
     Args:
-        directory: the folder of the run.
-        environment: the facts of ``system.json`` as they are now.
-        configurations: the resolved configuration of each benchmark selected now, by node id; a
-            benchmark of the run that is not among them stays as it was.
-        options: what was asked for on the command line of where the run goes, by flag.
-        rootdir: pytest's, below which the code is.
+        directory: folder of the run.
+        environment: current facts of ``system.json``.
+        configurations: resolved configuration of each selected benchmark, by node id; other
+            benchmarks of the run stay unchanged.
+        options: command line options for the run directory, by flag.
+        rootdir: pytest's rootdir, which contains the code.
 
     Raises:
-        UsageProblem: naming every key that differs with both values.
+        UsageProblem: the conditions differ; names every key with both values.
         ResultsError: the run cannot be read or written.
     """
     _refuse_other_options(directory, options)
@@ -133,7 +129,7 @@ def _environment_differences(run: ResumableRun, environment: Mapping[str, Any]) 
         key: fact
         for key, fact in fingerprint(run.environment).items()
         if key in current
-        or not key.startswith("devices.")  # a run may go on with some of its devices
+        or not key.startswith("devices.")  # a run may be resumed with some of its devices
     }
     return (
         f"{key}: {change_text(pair)}"
@@ -148,4 +144,4 @@ def _code_differences(run: ResumableRun, selected: Iterable[str], rootdir: Path)
         return
     files = code.changes(rootdir, selected, run.code)
     if files:
-        yield (f"code: {listed(files)}; restore it, or start a new run without --resume")
+        yield f"code: {listed(files)}; restore it, or start a new run without --resume"

@@ -16,10 +16,10 @@ from gpubench_plugin.environment import listed, write
 from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
 
 LONGEST: Final = 80
-"""Characters in an experiment or a tag: a run id stays far below the 255 bytes of a file name."""
+"""Characters in an experiment or tag, so that a run id fits into the 255 bytes of a file name."""
 
 RUN_ID: Final = re.compile(r"(\d{8}T\d{6}Z)_.+_[0-9a-f]{6}")
-"""What :func:`new_run_id` gives."""
+"""Pattern of :func:`new_run_id`."""
 
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -28,17 +28,10 @@ _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def new_run_id(
     tag: str | None, now: datetime, random: Callable[[int], str] = secrets.token_hex
 ) -> str:
-    """New run id ``YYYYmmddTHHMMSSZ_<tag|run>_<6 hex>``.
+    """New run id ``YYYYmmddTHHMMSSZ_<tag|run>_<6 hex>``: sortable by time, safe as a folder name.
 
-    It is sortable by time, unique without a counter, and safe as a folder's name.
-
-    Args:
-        tag: a word of the user's, or None.
-        now: the time of the start, with its time zone.
-        random: gives twice as many hexadecimal digits as its argument says.
-
-    Raises:
-        UsageProblem: the tag cannot be part of a folder's name.
+    `now` is the start time with its time zone; `random` returns hexadecimal digits for a number of
+    bytes. Raises UsageProblem for an invalid `tag`.
     """
     stamp = now.astimezone(UTC).strftime(_STAMP)
     return f"{stamp}_{path_component('--tag', tag or 'run')}_{random(3)}"
@@ -63,23 +56,29 @@ def is_path_component(value: str) -> bool:
 
 
 def path_component(option: str, value: str) -> str:
-    """Validate `value` as a folder name.
-
-    Raises:
-        UsageProblem: it is not; the message proposes the nearest one that is.
-    """
+    """Validate `value` as a folder name; raises UsageProblem with the nearest valid one."""
     if is_path_component(value):
         return value
     suggestion = re.sub(r"[^A-Za-z0-9._-]+", "-", value).strip("._-")[:LONGEST]
     hint = f" (did you mean {suggestion!r}?)" if suggestion else ""
     raise UsageProblem(
-        f"{option}: {value!r} cannot name a folder{hint}; allowed: letters, digits, '.', '_' and "
-        f"'-', a letter or digit first, at most {LONGEST}"
+        f"{option}: {value!r} is not a valid folder name{hint}; allowed: letters, digits, '.', '_' "
+        f"and '-', starting with a letter or digit, at most {LONGEST} characters"
     )
 
 
 PROBE: Final = ".writable"
-"""A file that a new run's folder has for a moment."""
+"""Temporary file that checks a new run directory."""
+
+
+class _Entry:
+    """A file or folder of a run directory, by name."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, run: RunDirectory, _: object) -> Path:
+        return run.path / self._name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +87,22 @@ class RunDirectory:
 
     path: Path
 
+    config_resolved = _Entry("config_resolved.yaml")
+    system = _Entry("system.json")
+    journal = _Entry("metrics.jsonl")
+    summary = _Entry("summary.json")  # written last: it marks an orderly end
+    table = _Entry("summary.csv")
+    benchmark = _Entry("benchmark.json")  # in pytest-benchmark's format
+    verdicts = _Entry("verdicts.json")
+    log = _Entry("run.log")
+    ranks, traces, checkpoints = _Entry("ranks"), _Entry("traces"), _Entry("checkpoints")
+
     @classmethod
     def create(cls, results_dir: Path, experiment: str, run_id: str) -> RunDirectory:
         """Create the folder and check that it is writable.
 
-        `results_dir` itself may be a symbolic link; below it none is followed.
-
-        Raises:
-            UsageProblem: nothing can be written there, and why; nothing is left behind.
+        `results_dir` itself may be a symbolic link; below it none is followed. Raises UsageProblem,
+        leaving nothing behind.
         """
         path_component("--experiment", experiment)
         results = Path(os.path.realpath(results_dir))
@@ -117,11 +124,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Open the folder of an earlier run without changing it.
-
-        Raises:
-            UsageProblem: there is no run, and why.
-        """
+        """Open the folder of an earlier run without changing it; raises UsageProblem."""
         run = cls(path=Path(os.path.realpath(path)))
         if run.journal.is_file():
             return run
@@ -138,68 +141,12 @@ class RunDirectory:
     @property
     def start_time(self) -> datetime:
         """Start time from the id, else the journal's modification time."""
-        time_from_id = start_time(self.run_id)
-        return time_from_id or datetime.fromtimestamp(self.journal.lstat().st_mtime, UTC)
+        return start_time(self.run_id) or datetime.fromtimestamp(self.journal.lstat().st_mtime, UTC)
 
     @property
     def experiment(self) -> str:
         """Experiment of the run."""
         return self.path.parent.name
-
-    @property
-    def config_resolved(self) -> Path:
-        """Resolved configurations by node id."""
-        return self.path / "config_resolved.yaml"
-
-    @property
-    def system(self) -> Path:
-        """Facts of machine and software."""
-        return self.path / "system.json"
-
-    @property
-    def journal(self) -> Path:
-        """Journal: one line per event."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        """Summary, written last: its presence marks an orderly end."""
-        return self.path / "summary.json"
-
-    @property
-    def table(self) -> Path:
-        """Table with one row per benchmark."""
-        return self.path / "summary.csv"
-
-    @property
-    def benchmark(self) -> Path:
-        """Measured benchmarks in pytest-benchmark's format."""
-        return self.path / "benchmark.json"
-
-    @property
-    def verdicts(self) -> Path:
-        """Verdicts of a comparison with a baseline, if any."""
-        return self.path / "verdicts.json"
-
-    @property
-    def log(self) -> Path:
-        """Log of the plugin."""
-        return self.path / "run.log"
-
-    @property
-    def ranks(self) -> Path:
-        """Folder of rank logs, created on demand."""
-        return self.path / "ranks"
-
-    @property
-    def traces(self) -> Path:
-        """Folder of profiler traces, created on demand."""
-        return self.path / "traces"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of training checkpoints, created on demand."""
-        return self.path / "checkpoints"
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -259,12 +206,12 @@ _REMOVED: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.removed")
 
 
 def removal_name(run: Path) -> Path:
-    """New name for a run folder that readers ignore, for removal."""
+    """New name for a run directory to be removed, ignored by readers."""
     return run.with_name(f".{run.name}.gpubench-{secrets.token_hex(4)}.removed")
 
 
 def is_removal_name(folder: Path) -> bool:
-    """Whether the folder has such a name."""
+    """Whether the folder has a :func:`removal_name`."""
     return _REMOVED.fullmatch(folder.name) is not None
 
 
@@ -277,13 +224,13 @@ def runs_in(results_dir: Path) -> list[RunDirectory]:
 
 
 def find_run(results_dir: Path, text: str, *, cwd: Path) -> RunDirectory:
-    """The run that `text` names: its folder, a file in that, its id or the id's beginning.
+    """Find the run that `text` names: its folder, a file in it, or a prefix of its id.
 
-    A path is seen from `results_dir` or from `cwd`; an id is looked for in all experiments.
+    A path is relative to `results_dir` or `cwd`; an id may be of any experiment.
 
     Raises:
-        UsageProblem: no run is named so, or several are; the message names those there are.
-        ResultsError: the operating system does not let it be looked for.
+        UsageProblem: no run matches, or several do; the message lists them.
+        ResultsError: the operating system refuses to look for it.
     """
     with opening(text):
         return _run_at(results_dir, text, cwd) or _run_called(results_dir, text, cwd)
@@ -291,19 +238,19 @@ def find_run(results_dir: Path, text: str, *, cwd: Path) -> RunDirectory:
 
 @contextmanager
 def opening(text: str) -> Iterator[None]:
-    """Turn what the system says of the path `text` into errors that name it."""
+    """Convert errors of the operating system to ours, which name the path `text`."""
     try:
         yield
     except ValueError as error:  # a path with a null character
         raise UsageProblem(f"{text!r} is not a path: {error}") from None
-    except OSError as error:  # a name too long, a folder that is closed
+    except OSError as error:  # e.g. a name too long, a folder without permission
         raise ResultsError(f"cannot read {text}: {error.strerror}") from error
 
 
-def _run_at(results_dir: Path, text: str, here: Path) -> RunDirectory | None:
-    """The run at the path `text`; None where that may be an id."""
+def _run_at(results_dir: Path, text: str, cwd: Path) -> RunDirectory | None:
+    """The run at the path `text`; None if `text` may be an id."""
     below = results_dir / text
-    path = below if os.sep in text and below.exists() else here / text
+    path = below if os.sep in text and below.exists() else cwd / text
     folder = path.parent if path.is_file() else path
     is_run = bool(text) and RunDirectory(path=folder).journal.is_file()
     return RunDirectory.open(folder) if is_run or os.sep in text else None
@@ -316,12 +263,12 @@ def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
     if len(matches) == 1:
         return matches[0]
     if text and (cwd / text).is_dir():
-        return RunDirectory.open(cwd / text)  # says why not
+        return RunDirectory.open(cwd / text)  # raises the reason
     if matches:
         raise UsageProblem(f"{len(matches)} runs start with {text!r}: {_names_text(matches)}")
     hint = nearest(text, [run.run_id for run in runs])
-    there = f"latest: {_names_text(runs)}" if runs else "there are none"
-    raise UsageProblem(f"no run in {results_dir} starts with {text!r}{hint}; {there}")
+    listing = f"latest: {_names_text(runs)}" if runs else "there are none"
+    raise UsageProblem(f"no run in {results_dir} starts with {text!r}{hint}; {listing}")
 
 
 def _names_text(runs: Sequence[RunDirectory]) -> str:

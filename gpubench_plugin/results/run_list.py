@@ -40,10 +40,7 @@ class RunFilter:
 def latest_runs(
     results_dir: Path, registry: Registry | None, *, filter: RunFilter, limit: int | None
 ) -> tuple[list[RunOverview], list[str]]:
-    """Matching runs, newest first, and messages for the user.
-
-    Folders are looked into from the latest on, until there are `limit`.
-    """
+    """Up to `limit` matching runs, newest first, and notes for the user."""
     directories = runs_in(results_dir)
     notes: list[str] = []
     remote: list[RunOverview] = []

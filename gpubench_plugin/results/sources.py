@@ -10,20 +10,20 @@ from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import BrokenFile, nearest
 from gpubench_plugin.records import Run
 from gpubench_plugin.results import pytest_benchmark_files
-from gpubench_plugin.results.reader import StoredRun, intact, summarised
+from gpubench_plugin.results.reader import StoredRun, intact, run_of_summary
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, opening
 
 
 def load_run(text: str, *, results_dir: Path, cwd: Path) -> Run:
     """Load the run that `text` names, labelled `text`.
 
-    That is a run's folder, a file in it (``summary.json``, ``metrics.jsonl``), a file of
-    pytest-benchmark, or the id of a run below `results_dir` or its beginning. A path is seen from
-    `cwd`, a folder also from `results_dir`.
+    `text` is a run directory, a file in it (``summary.json``, ``metrics.jsonl``), a
+    pytest-benchmark file, or the prefix of a run id below `results_dir`. Paths are relative to
+    `cwd`, folders also to `results_dir`.
 
     Raises:
-        UsageProblem: there is no such run, or the file is broken or of another kind, and why.
-        ResultsError: the operating system does not let it be read.
+        UsageProblem: there is no such run, or the file is broken or of another kind.
+        ResultsError: the operating system refuses to read it.
     """
     path = cwd / text
     with opening(text):
@@ -32,19 +32,19 @@ def load_run(text: str, *, results_dir: Path, cwd: Path) -> Run:
             with intact(path):
                 return _run_in_file(path, text)
         if text.endswith((".json", ".jsonl")) and not is_folder:
-            json_files.load(path)  # says why not
+            json_files.load(path)  # raises the reason
     return StoredRun(find_run(results_dir, text, cwd=cwd)).run(text)
 
 
 def _run_in_file(path: Path, text: str) -> Run:
     directory = RunDirectory(path=Path(os.path.realpath(path)).parent)
     if path.name == directory.journal.name:
-        return StoredRun(directory).journaled(text)
+        return StoredRun(directory).run_from_journal(text)
     document = json_files.load(path)
     if pytest_benchmark_files.written_by_pytest_benchmark(document):
         return pytest_benchmark_files.parse_run(document, text, path)
     if isinstance(document, Mapping) and {"schema_version", "run_id"} <= document.keys():
-        return summarised(path, document, text)
+        return run_of_summary(path, document, text)
     raise BrokenFile(
         f"{path} is neither a pytest-benchmark file nor a run summary: it "
         f"{_describe_document(document)}"

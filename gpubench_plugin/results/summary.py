@@ -1,9 +1,9 @@
 """``summary.json`` and ``summary.csv``: final summary of a run.
 
-``summary.json`` is written last, and validated before. The published schema is generated from the
-models here, and a test keeps it current::
+``summary.json`` is validated and written last. The published schema is generated from the records,
+and a test keeps it current::
 
-    gpubench schema > docs/schemas/summary.schema.json
+    gpubench schema summary > docs/schemas/summary.schema.json
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.environment import Cell
 
-FORMAT: Final = stored.Format(what="summary of gpubench", newest=3, limit=json_files.LIMIT_BYTES)
+FORMAT: Final = stored.Format(what="gpubench summary", newest=3, limit=json_files.LIMIT_BYTES)
 """The version grows with every change; older files stay readable, newer ones are refused."""
 
 UtcTime = Annotated[str, StringConstraints(pattern=stored.UTC_TIME)]
@@ -98,13 +98,13 @@ class Summary:
 
 
 def write_summary(path: Path, run: RunRecord) -> Summary:
-    """Write the summary of `run` to `path`, whole or not at all; the summary.
+    """Write the summary of `run` to `path` atomically; return it.
 
-    A metric that is not finite is left out and the benchmark flagged ``not_finite:<name>``: one
-    benchmark never costs the others their summary.
+    Non-finite metrics are omitted and flagged ``not_finite:<name>``, so that one benchmark never
+    invalidates the summary.
 
     Raises:
-        BrokenFile: the record breaks the schema, and where.
+        BrokenFile: the record violates the schema.
         ResultsError: the file could not be written.
     """
     fields = {
@@ -113,33 +113,30 @@ def write_summary(path: Path, run: RunRecord) -> Summary:
         "command": redacted_command(run.command),
         "benchmarks": [fields_of(measurement) for measurement in run.benchmarks],
     }
-    what = f"the summary of {run.run_id}"
-    summary = stored.restored(Summary, json_files.jsonable(fields), what, strict=True)
-    json_files.write_json(path, stored.dumped(summary))
+    label = f"the summary of {run.run_id}"
+    summary = stored.restore(Summary, json_files.jsonable(fields), label, strict=True)
+    json_files.write_json(path, stored.dump(summary))
     return summary
 
 
 def parse(fields: object, label: str) -> Summary:
-    """Validate parsed JSON as a summary, called `label` in messages.
+    """Validate parsed JSON as a summary, called `label` in messages; raises BrokenFile.
 
-    Versions 1 and 2 knew no settings: a benchmark's are its whole configuration then, as far as it
-    changes numbers.
-
-    Raises:
-        BrokenFile: it is newer than this version knows, or breaks the schema.
+    For versions 1 and 2, which had no settings, they are derived from the configuration, defaults
+    included; so they differ from those of later versions.
     """
-    checked = FORMAT.checked(fields, label)
+    checked = FORMAT.check(fields, label)
     benchmarks = checked.get("benchmarks")
     for entry in benchmarks if isinstance(benchmarks, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("configuration"), dict):
             entry.setdefault("settings", comparable_part(flat(entry["configuration"])))
-    return stored.restored(Summary, checked, label, strict=True)
+    return stored.restore(Summary, checked, label, strict=True)
 
 
 def fields_of(measurement: Measurement) -> Json:
-    """What the summary says of a benchmark: its record without samples, numbers that are finite."""
+    """Summary entry of a benchmark: its record without samples and non-finite numbers."""
     finite = measurement.finite().without_samples()
-    record = stored.dumped(finite)
+    record = stored.dump(finite)
     del record["samples"]
     return {
         **record,
@@ -159,16 +156,14 @@ def table_text(measurements: Sequence[Measurement]) -> str:
     """``summary.csv``: one row per benchmark.
 
     Columns: id, name, outcome, reason, world_size, one ``params.<name>`` per parameter, one per
-    metric, doubts and notes (the flags, with semicolons between). A cell is empty where a
-    benchmark lacks the value. Numbers are in the metrics' own units and round-trip exactly.
-
-    Texts are as :func:`csv_text` writes them, in ``summary.json`` as they are.
+    metric in its own unit, doubts and notes (flags, separated by semicolons). Missing values are
+    empty; for the format see :func:`csv_text`.
     """
     params = tuple(dict.fromkeys(name for m in measurements for name in m.params))
     metrics = tuple(dict.fromkeys(name for m in measurements for name in m.metrics))
     fixed = ["id", "name", "outcome", "reason", "world_size"]
     titles = [*fixed, *(f"params.{name}" for name in params), *metrics, "doubts", "notes"]
-    return csv_text([titles, *(_row(one, params, metrics) for one in measurements)])
+    return csv_text([titles, *(_row(measurement, params, metrics) for measurement in measurements)])
 
 
 def _row(measurement: Measurement, params: Iterable[str], metrics: Iterable[str]) -> Iterator[Cell]:

@@ -1,8 +1,7 @@
 """Run tags, added later by users, stored in ``tags.json`` in the run directory.
 
-A tag protects a run from being pruned. The word in the run's id was given at its start and is no
-tag. The file keeps when each tag was given or taken, and so does the registry: of copies of a run
-that were tagged apart from each other, nothing is lost.
+A tag protects a run from pruning; the word in its id does not. File and registry keep the time of
+each change, so that copies of a run can be tagged independently and merged.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from gpubench_plugin.results.logical_time import time_after
 from gpubench_plugin.results.run_directory import RunDirectory, path_component
 
 FILE: Final = "tags.json"
-FORMAT: Final = stored.Format(what="file of tags", newest=2, limit=json_files.LIMIT_OF_LABELS_BYTES)
+FORMAT: Final = stored.Format(what="tags file", newest=2, limit=json_files.LIMIT_OF_LABELS_BYTES)
 """Version 2 added the changes."""
 
 _ACTIONS: Final = ("remove", "add")
-"""Of two in one moment the second counts: a tag protects."""
+"""Order of changes at the same time: adding wins, since a tag protects."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +38,7 @@ class TagChange:
 
 @dataclass(frozen=True, kw_only=True)
 class TagFile:
-    """The tags of a run, and the changes that led to them."""
+    """Tags of a run, and the changes that led to them."""
 
     schema_version: int
     tags: tuple[str, ...]
@@ -53,11 +52,7 @@ def current_tags(changes: Iterable[TagChange]) -> tuple[str, ...]:
 
 
 def tags_of(directory: RunDirectory) -> tuple[str, ...]:
-    """Sorted tags of the run in `directory`.
-
-    Raises:
-        ResultsError: as :func:`tag_changes`.
-    """
+    """Sorted tags of the run in `directory`; raises as :func:`tag_changes`."""
     return current_tags(tag_changes(directory))
 
 
@@ -65,7 +60,7 @@ def tag_changes(directory: RunDirectory) -> frozenset[TagChange]:
     """All tag changes of the run in `directory`.
 
     Raises:
-        ResultsError: the file cannot be read, is broken, or newer than this version knows.
+        ResultsError: the file cannot be read, is broken, or of a newer version.
     """
     path = directory.path / FILE
     try:
@@ -87,10 +82,10 @@ def change_tags(
 ) -> tuple[str, ...]:
     """Add or remove tags of the run in `directory`; return the resulting tags.
 
-    `known_changes` are changes made elsewhere, of which the file is to know as well.
+    `known_changes`, made elsewhere, are merged.
 
     Raises:
-        UsageProblem: a word is none that a tag can be.
+        UsageProblem: a tag is invalid.
         ResultsError: as :func:`tag_changes`, or the file could not be written.
     """
     for tag in add:
@@ -110,21 +105,16 @@ def to_text(changes: Iterable[TagChange]) -> str:
     file = TagFile(
         schema_version=FORMAT.newest, tags=current_tags(sorted_changes), changes=sorted_changes
     )
-    return json_files.text(stored.dumped(file), indent=2) + "\n"
+    return json_files.text(stored.dump(file), indent=2) + "\n"
 
 
 def from_text(text: str | bytes, label: str) -> frozenset[TagChange]:
-    """Parse a tags file; `label` is used in messages.
-
-    Raises:
-        BrokenFile: it holds no tags, or is newer than this version knows.
-    """
-    fields = FORMAT.parsed(text, label)
-    first = fields["schema_version"] == 1
-    file = stored.restored(
-        TagFile, {**fields, "changes": []} if first else fields, label, strict=True
-    )
-    if first:
+    """Parse a tags file, called `label` in messages; raises BrokenFile."""
+    fields = FORMAT.parse(text, label)
+    has_changes = fields["schema_version"] > 1
+    fields = fields if has_changes else {**fields, "changes": []}
+    file = stored.restore(TagFile, fields, label, strict=True)
+    if not has_changes:
         return frozenset(TagChange(time="", tag=tag, action="add") for tag in file.tags)
     if current_tags(file.changes) != tuple(sorted({*file.tags})):
         raise BrokenFile(

@@ -1,6 +1,6 @@
 """Verdict document: ``gpubench compare --format=json`` and a run's ``verdicts.json``.
 
-The published schema is generated from the records here, and a test keeps it current::
+The published schema is generated from the records, and a test keeps it current::
 
     gpubench schema verdicts > docs/schemas/verdicts.schema.json
 """
@@ -15,7 +15,7 @@ from typing import ClassVar, Final, Literal
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.records import Comparison, Difference, Json, Verdict, described, is_regression
 
-FORMAT: Final = stored.Format(what="file of verdicts", newest=1)
+FORMAT: Final = stored.Format(what="gpubench verdict file", newest=1)
 """The version grows with every change; older files stay readable, newer ones are refused."""
 
 _KEYS: Final = (
@@ -23,12 +23,12 @@ _KEYS: Final = (
     *("launches", "smallest_visible_effect", "pairs_needed", "runs_needed"),
     *("method", "limit", "reason", "parts", "base_label", "head_label"),
 )
-"""The order of a verdict's keys: a record has its base class's fields first."""
+"""Order of a verdict's keys; a dataclass has the fields of its base first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkVerdict(Verdict):
-    """A verdict with the labels of its comparison; null where there is no such number."""
+    """A verdict with the labels of its comparison; unknown numbers are null."""
 
     base_label: str = field(default="", metadata=described("Label of the base"))
     head_label: str = field(default="", metadata=described("Label of the head"))
@@ -36,7 +36,7 @@ class BenchmarkVerdict(Verdict):
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentDifference(Difference):
-    """A fact that differs between base and head; null on a side without it."""
+    """A fact that differs between base and head; null on the side that lacks it."""
 
     head_label: str = ""
 
@@ -64,7 +64,7 @@ class VerdictDocument:
         )
 
     def for_benchmark(self, node_id: str) -> tuple[Verdict, ...]:
-        """Those on one benchmark, of its metrics and of the whole, without labels."""
+        """Verdicts on one benchmark and its metrics, without labels."""
         names = [shared.name for shared in fields(Verdict)]
         rows = (row for row in self.benchmarks if row.id == node_id)
         return tuple(Verdict(**{name: getattr(row, name) for name in names}) for row in rows)
@@ -97,7 +97,7 @@ def document(comparisons: Sequence[Comparison]) -> Json:
         ),
         notes=tuple(dict.fromkeys(note for comparison in comparisons for note in comparison.notes)),
     )
-    plain: Json = json_files.jsonable(stored.dumped(verdicts))
+    plain: Json = json_files.jsonable(stored.dump(verdicts))
     return plain | {"benchmarks": [dict.fromkeys(_KEYS) | row for row in plain["benchmarks"]]}
 
 
@@ -107,11 +107,5 @@ def to_text(comparisons: Sequence[Comparison]) -> str:
 
 
 def read(path: Path) -> VerdictDocument:
-    """Read the verdicts at `path`.
-
-    Raises:
-        UsageProblem: there is no such file.
-        BrokenFile: it is newer than this version knows, or breaks the schema.
-        ResultsError: the operating system does not let it be read.
-    """
-    return stored.restored(VerdictDocument, FORMAT.load(path), str(path))
+    """Read the verdicts at `path`; raises UsageProblem, BrokenFile or ResultsError."""
+    return stored.restore(VerdictDocument, FORMAT.load(path), str(path))

@@ -43,7 +43,7 @@ def sha256_of(path: Path) -> str:
 
 
 FORMAT: Final = "gpubench-checkpoint"
-_FORM: Final = stored.Format(what="manifest of a checkpoint", newest=1, key="version")
+_FORM: Final = stored.Format(what="checkpoint manifest", newest=1, key="version")
 """The version is raised whenever an older reader would misunderstand a newer file."""
 
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -145,7 +145,7 @@ class Manifest:
         Raises:
             ResultsError: it could not be written.
         """
-        fields = {"format": FORMAT, "version": _FORM.newest, **stored.dumped(self)}
+        fields = {"format": FORMAT, "version": _FORM.newest, **stored.dump(self)}
         text = json_files.text(fields, indent=1)
         write_atomically(path, lambda file: file.write(f"{text}\n".encode()))
 
@@ -160,7 +160,7 @@ class Manifest:
         data = json_files.load(path, limit=_FORM.limit)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise UsageProblem(f"{path} is not a checkpoint manifest: no format {FORMAT!r}")
-        manifest = stored.restored(cls, _FORM.checked(data, str(path)), str(path))
+        manifest = stored.restore(cls, _FORM.check(data, str(path)), str(path))
         if not _FILE_NAME.fullmatch(manifest.file):
             raise UsageProblem(f"{path}: file {manifest.file!r} is not a plain file name")
         return manifest

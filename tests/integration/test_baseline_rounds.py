@@ -63,7 +63,7 @@ def line_of(name: str, *, rounds: int) -> str:
         warmup_s=(),
         warmup_calls=0,
     )
-    return json.dumps({"event": "benchmark", "id": name, "samples": stored.dumped(samples)}) + "\n"
+    return json.dumps({"event": "benchmark", "id": name, "samples": stored.dump(samples)}) + "\n"
 
 
 def test_a_session_takes_the_rounds_of_its_baseline_unless_it_is_told_others(

@@ -193,7 +193,7 @@ def _write_journal(
         )
         for one in benchmarks:
             if status is not None or one.outcome == "measured":
-                journal.append({"event": "benchmark", **stored.dumped(one)})
+                journal.append({"event": "benchmark", **stored.dump(one)})
         if status is not None:
             journal.append({"event": "run_finished", "status": status})
 

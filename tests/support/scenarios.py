@@ -213,7 +213,7 @@ class Prune(Results):
     def verify(self, folder: Path, ended: Sequence[str]) -> None:
         left = sorted(path.name for path in (folder / "default").iterdir())
         assert left == [run_id(number) for number in (1, 2, 4)]
-        assert "sound, and agrees" in self.command(folder, "db", "check")
+        assert "consistent with the runs" in self.command(folder, "db", "check")
 
 
 class PruneTraces(Prune):
@@ -324,7 +324,7 @@ class Tag(Results):
     def verify(self, folder: Path, ended: Sequence[str]) -> None:
         (run,) = runs_in(folder)
         assert tags_of(run) == ("before", "nightly")
-        assert "sound, and agrees" in self.command(folder, "db", "check")
+        assert "consistent with the runs" in self.command(folder, "db", "check")
 
 
 class Ingest(Results):
@@ -352,7 +352,7 @@ class Ingest(Results):
     def verify(self, folder: Path, ended: Sequence[str]) -> None:
         said = self.command(folder, "db", "check")
         assert "3 runs with 3 results" in said
-        assert "sound, and agrees" in said
+        assert "consistent with the runs" in said
 
 
 class FirstIngest(Ingest):

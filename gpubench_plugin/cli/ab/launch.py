@@ -18,7 +18,7 @@ from typing import Final
 from gpubench_plugin.cli.ab.preflight import Capabilities
 from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.workspaces import Workspace
-from gpubench_plugin.environment import OF_HOOKS, TimeoutClock, is_stopped, poll_interval_s
+from gpubench_plugin.environment import HOOK_VARIABLES, TimeoutClock, is_stopped, poll_interval_s
 from gpubench_plugin.launchers import signals_deferred, signals_ignored
 
 PROBE: Final = "gpubench_ab_probe"
@@ -27,7 +27,7 @@ _FAREWELL_S: Final = 10.0
 """From the request to end until the process is killed: it writes down what it has."""
 _SHOWN_LINES: Final = 15
 _SHOWN_BYTES: Final = 16_384
-_DROPPED: Final = OF_HOOKS | {
+_DROPPED: Final = HOOK_VARIABLES | {
     *("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONPATH", "GPUBENCH_REGISTRY"),
     *("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH"),
     *("PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"),

@@ -63,7 +63,7 @@ class Request:
         Raises:
             BrokenFile: it is not as it was written.
         """
-        return stored.restored(cls, {"unchanged_from": LOOK, **data}, where)
+        return stored.restore(cls, {"unchanged_from": LOOK, **data}, where)
 
     def options(self) -> list[str]:
         """Command-line options that reproduce the request, from ``--base`` on, without secrets."""

@@ -24,7 +24,7 @@ from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Run
 from gpubench_plugin.results import RunDirectory, StoredRun
 
-FORMAT: Final = stored.Format(what="comparison of gpubench ab", newest=1)
+FORMAT: Final = stored.Format(what="gpubench ab comparison", newest=1)
 STATE: Final = "state.json"
 
 
@@ -95,7 +95,7 @@ class State:
         file = folder / STATE
         if not os.path.lexists(file):
             raise UsageProblem(f"--resume={folder}: not a `gpubench ab` folder: it has no {STATE}")
-        recorded = stored.restored(_StateFile, FORMAT.load(file), str(file))
+        recorded = stored.restore(_StateFile, FORMAT.load(file), str(file))
         state = cls(
             folder=folder,
             asked=recorded.asked,
@@ -118,7 +118,7 @@ class State:
             launches=tuple(self.done),
             looks=tuple(self.looks),
         )
-        json_files.write_json(self.folder / STATE, stored.dumped(file))
+        json_files.write_json(self.folder / STATE, stored.dump(file))
 
     @contextmanager
     def locked(self) -> Iterator[None]:

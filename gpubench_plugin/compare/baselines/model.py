@@ -115,7 +115,7 @@ class Baseline:
         return frozenset((*self.runs, *(a.run for a in self.acceptances.values())))
 
 
-FORMAT: Final = stored.Format(what="baseline of gpubench", newest=2)
+FORMAT: Final = stored.Format(what="gpubench baseline", newest=2)
 """Version 2 added to a change its `id` and `reset_accepted`; in version 1 every ``set`` reset.
 
 It grows with every change of the format; older files stay readable, newer ones are refused."""
@@ -136,8 +136,8 @@ def to_text(baseline: Baseline) -> str:
     Raises:
         BrokenFile: it breaks the schema.
     """
-    document = {"schema_version": FORMAT.newest, **json_files.jsonable(stored.dumped(baseline))}
-    stored.restored(BaselineFile, document, f"the baseline {baseline.name!r}", strict=True)
+    document = {"schema_version": FORMAT.newest, **json_files.jsonable(stored.dump(baseline))}
+    stored.restore(BaselineFile, document, f"the baseline {baseline.name!r}", strict=True)
     return json_files.text(document, indent=2) + "\n"
 
 
@@ -148,12 +148,12 @@ def from_text(text: str | bytes, where: str) -> Baseline:
         BrokenFile: it is no baseline, or newer than this version knows; or its changes lead to
             another one than it states: somebody wrote into the file.
     """
-    document = FORMAT.parsed(text, where)
+    document = FORMAT.parse(text, where)
     changes = document.get("changes")
     for change in changes if isinstance(changes, list) else ():
         if isinstance(change, dict):  # of version 1
             change.setdefault("reset_accepted", change.get("action") == "set")
-    stated = stored.restored(BaselineFile, document, where, strict=True)
+    stated = stored.restore(BaselineFile, document, where, strict=True)
     baseline = replay(stated.name, stated.changes)
     for name in (shared.name for shared in fields(Baseline) if shared.name != "changes"):
         if getattr(stated, name) != getattr(baseline, name):

@@ -127,7 +127,7 @@ def beside_settings(result: Result) -> dict[str, Any]:
     """
     default = Result(id=result.id, outcome=result.outcome)
     others = [name for name in _OTHERS if getattr(result, name) != getattr(default, name)]
-    dumped = stored.dumped(result) if others else {}
+    dumped = stored.dump(result) if others else {}
     amounts = {f"{_WORK}{name}": amount for name, amount in (result.work or {}).items()}
     return {
         **result.settings,
@@ -146,7 +146,7 @@ def apart(together: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     others = {name: together[_FIELD + name] for name in _OTHERS if _FIELD + name in together}
     if others:
         required = {"id": "of the others", "outcome": "measured"}
-        record = stored.restored(Result, {**required, **others}, "the registry")
+        record = stored.restore(Result, {**required, **others}, "the registry")
         others = {name: getattr(record, name) for name in others}
     return settings, {"work": work, **others}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.compare import machine_differences
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.launchers import STATE
-from gpubench_plugin.results import StoredRun, middle_rounds
+from gpubench_plugin.results import StoredRun, median_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -97,4 +97,4 @@ def _rounds(directories: Iterable[tuple[RunDirectory, str | None]]) -> dict[str,
             accepted_rounds[benchmark_id] = rounds_by_id[benchmark_id]
         for name, rounds in rounds_by_id.items() if benchmark_id is None else ():
             pinned_rounds.setdefault(name, []).append(rounds)
-    return {name: middle_rounds(plans) for name, plans in pinned_rounds.items()} | accepted_rounds
+    return {name: median_rounds(plans) for name, plans in pinned_rounds.items()} | accepted_rounds

@@ -119,7 +119,7 @@ def test_no_lock_of_ours_is_held_by_a_forked_child(
 def _append_in_child(lines: Journal) -> None:
     from gpubench_plugin.errors import ResultsError
 
-    with pytest.raises(ResultsError, match="was not written"):
+    with pytest.raises(ResultsError, match="cannot write"):
         lines.append({"event": "from a child"})
 
 

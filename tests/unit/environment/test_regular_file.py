@@ -38,7 +38,7 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path, kind: str) -> None:
     """It is named with what it is, and nobody waits for it."""
     path = tmp_path / "file"
     put(path, kind)
-    with pytest.raises(BrokenFile, match=f"file is no regular file but {kind}"):
+    with pytest.raises(BrokenFile, match=f"file is not a regular file but {kind}"):
         files.read(path, limit=100)
 
 
@@ -47,7 +47,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100)
     assert files.read(path, limit=100) == b"x" * 100
-    with pytest.raises(BrokenFile, match="has 100 bytes; such files of more than 99"):
+    with pytest.raises(BrokenFile, match="has 100 bytes; the limit is 99"):
         files.read(path, limit=99)
 
 
@@ -58,7 +58,7 @@ def test_a_file_that_tells_no_size_is_read(tmp_path: Path) -> None:
     path = AnyPath("/proc/self/status")
     assert path.stat().st_size == 0
     assert files.read(path, limit=1 << 20).startswith(b"Name:")
-    with pytest.raises(BrokenFile, match="more than 100 bytes"):
+    with pytest.raises(BrokenFile, match="bytes; the limit is 100"):
         files.read(path, limit=100)
 
 
@@ -67,7 +67,7 @@ def test_reasons_of_the_system_are_told(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         files.read(tmp_path / "file", limit=1)
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(ResultsError, match="loop cannot be read: Too many levels"):
+    with pytest.raises(ResultsError, match=r"cannot read .*loop: Too many levels"):
         files.read(tmp_path / "loop", limit=1)
 
 
@@ -77,7 +77,7 @@ def test_nothing_is_written_to_what_is_no_regular_file(tmp_path: Path, kind: str
     path, victim = tmp_path / "file", tmp_path / "victim"
     victim.write_text("mine")
     path.symlink_to(victim) if kind == "a link" else put(path, kind)
-    with pytest.raises(OSError, match=r"not followed|no regular file"):
+    with pytest.raises(OSError, match=r"not followed|not a regular file"):
         files.open_to_write(path, append=True)
     assert victim.read_text() == "mine"
 
@@ -98,7 +98,7 @@ def test_the_log_of_a_run_follows_no_link(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     directory.log.symlink_to(victim)
-    with pytest.raises(ResultsError, match=r"run\.log cannot be written: it is a symbolic link"):
+    with pytest.raises(ResultsError, match=r"cannot write .*run\.log: it is a symbolic link"):
         Recorder.start(
             directory, command=[], environment={}, configurations="{}\n", params={}, code={}
         )

@@ -96,7 +96,9 @@ def test_a_version_that_is_none_is_refused_alike(kind: str, version: str, tmp_pa
         fields[key_of(fields)] = VERSIONS[version]
 
     copy.write_text(with_version(path.read_text(), change))
-    message = r"ersion 99, but .* reads up to \d; upgrade" if version == "newer" else "1 to"
+    message = (
+        r"ersion 99 is newer than \d, the latest .*; upgrade" if version == "newer" else "1 to"
+    )
     with pytest.raises(UsageProblem, match=message) as problem:
         read(copy)
     assert isinstance(problem.value, ResultsError) or kind == "rounds"
@@ -105,11 +107,15 @@ def test_a_version_that_is_none_is_refused_alike(kind: str, version: str, tmp_pa
 
 @pytest.mark.parametrize("kind", READERS)
 def test_a_file_without_a_version_is_refused_alike(kind: str, tmp_path: Path) -> None:
-    """The message says what it is no file of."""
+    """The message names the kind of file."""
     path, read = READERS[kind]
     copy = tmp_path / path.name
     copy.write_text(with_version(path.read_text(), lambda fields: fields.pop(key_of(fields))))
-    message = "neither a file" if kind == "summary" else r"is no .*: it has no (schema_)?version"
+    message = (
+        "neither a pytest-benchmark file"
+        if kind == "summary"
+        else r"is not a .*: it has no (schema_)?version"
+    )
     with pytest.raises(UsageProblem, match=message):
         read(copy)
 
@@ -133,11 +139,11 @@ class Whole:
 def test_a_record_is_restored_from_its_fields() -> None:
     """Nested records too; a key may have another name than the field."""
     whole = Whole(id="a", kind="new", parts=(Part(value=math.nan),), facts={"b": (1, {2: 3})})
-    fields = stored.dumped(whole)
+    fields = stored.dump(whole)
     assert fields["verdict"] == "new"
     assert fields["facts"] == {"b": (1, {2: 3})}
     assert math.isnan(fields["parts"][0]["value"])
-    again = stored.restored(Whole, {**fields, "parts": [{"value": 2.0}]}, "it")
+    again = stored.restore(Whole, {**fields, "parts": [{"value": 2.0}]}, "it")
     assert again == Whole(id="a", kind="new", parts=(Part(value=2.0),), facts=whole.facts)
 
 
@@ -148,24 +154,24 @@ def test_a_record_is_restored_from_its_fields() -> None:
         ({"id": "a", "count": 0}, "count"),
         ({"id": "a", "kind": "new"}, "kind"),
         ({"id": "a", "parts": [{"value": 1}, {"value": "x"}]}, r"parts\.1\.value"),
-        ([], "the whole"),
+        ([], "the document"),
     ],
 )
 @pytest.mark.parametrize("strict", [False, True])
 def test_fields_that_break_the_schema_are_refused(fields: Any, place: str, strict: bool) -> None:
     """The message says where."""
-    with pytest.raises(GpubenchError, match=rf"^it breaks the schema at {place}: "):
-        stored.restored(Whole, fields, "it", strict=strict)
+    with pytest.raises(GpubenchError, match=rf"^it violates the schema at {place}: "):
+        stored.restore(Whole, fields, "it", strict=strict)
 
 
 def test_numbers_in_texts_are_refused_where_it_is_strict() -> None:
     """A tuple is taken from a list all the same; what is no Unicode is refused."""
     fields: dict[str, Any] = {"id": "a", "count": "2", "parts": []}
-    assert stored.restored(Whole, fields, "it").count == 2
+    assert stored.restore(Whole, fields, "it").count == 2
     for wrong in (fields, {"id": "a", "count": True}, {"id": "\ud800"}):
-        with pytest.raises(ResultsError, match="breaks the schema"):
-            stored.restored(Whole, wrong, "it", strict=True)
-    assert stored.restored(Whole, {"id": "a", "parts": []}, "it", strict=True) == Whole(id="a")
+        with pytest.raises(ResultsError, match="violates the schema"):
+            stored.restore(Whole, wrong, "it", strict=True)
+    assert stored.restore(Whole, {"id": "a", "parts": []}, "it", strict=True) == Whole(id="a")
 
 
 def test_descriptions_and_bounds_stand_in_the_schema() -> None:

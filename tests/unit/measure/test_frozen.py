@@ -155,10 +155,10 @@ GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
         ("", "is empty"),
         ('{"schema_version": 1, "benchm', "is truncated"),
         ("[" * 100_000, "nested too deeply"),
-        ("[]", "is no file of rounds: it has no schema_version"),
-        ('{"schema_version": 1}', "violates the schema at benchmarks"),
-        (json.dumps({**GOOD, "schema_version": 2}), "schema_version 2, but this version"),
-        (json.dumps({**GOOD, "schema_version": True}), "schema_version true is not allowed"),
+        ("[]", "is not a rounds file: it has no schema_version"),
+        ('{"schema_version": 1}', "violates the schema at benchmarks: missing key"),
+        (json.dumps({**GOOD, "schema_version": 2}), "schema_version 2 is newer than 1, the latest"),
+        (json.dumps({**GOOD, "schema_version": True}), "invalid schema_version true"),
         (json.dumps({**GOOD, "benchmark": 1}), "unknown 'benchmark' (did you mean 'benchmarks'?)"),
         (
             json.dumps({**GOOD, "benchmarks": [1]}),
@@ -178,7 +178,7 @@ GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
         ),
         (
             json.dumps({**GOOD, "benchmarks": {"a": {"rounds": 1, "calls_per_duration": 1}}}),
-            "benchmarks.a.durations_per_round: it is missing",
+            "benchmarks.a.durations_per_round: missing key",
         ),
     ],
 )

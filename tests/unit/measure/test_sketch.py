@@ -162,7 +162,7 @@ def test_without_the_library_only_percentiles_lack() -> None:
     assert (exact.flags, few.flags) == (("outliers",), ("sketched",))  # of rounds there are none
     assert few.sketch is not None
     assert (few.sketch.count, few.sketch.kll) == (len(exact.durations_s), "")
-    assert stored.restored(Samples, json.loads(json.dumps(stored.dumped(few))), "it") == few
+    assert stored.restore(Samples, json.loads(json.dumps(stored.dump(few))), "it") == few
     of_all, of_few = compute_all(observation(exact)), compute_all(observation(few))
     assert of_all.keys() - of_few.keys() == {"step_time_p95_s", "step_time_p99_s"}
     for name, metric in of_few.items():
@@ -190,7 +190,7 @@ def test_as_many_as_may_be_kept_are_not_sketched() -> None:
 def test_samples_with_a_sketch_are_json() -> None:
     """All the way, and equal afterwards."""
     samples = measured(*TIMES_NS, keep_durations=1000)
-    assert stored.restored(Samples, json.loads(json.dumps(stored.dumped(samples))), "it") == samples
+    assert stored.restore(Samples, json.loads(json.dumps(stored.dump(samples))), "it") == samples
 
 
 def test_what_is_recorded_stops_growing() -> None:

@@ -251,7 +251,7 @@ def test_verdicts_are_read_back(tmp_path: Path) -> None:
         "bench/test_x.py::test_slow",
         "bench/test_x.py::test_slower",
     }
-    assert json_files.jsonable(stored.dumped(read)) == verdict_document.document([SUITE])
+    assert json_files.jsonable(stored.dump(read)) == verdict_document.document([SUITE])
 
 
 def test_verdicts_that_are_no_file_are_not_waited_for(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
     """A broken line that is not the last is damage, and the error names it."""
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"schema_version": 1, "event": "a"}\n{"ev\n{"schema_version": 1}\n')
-    with pytest.raises(ResultsError, match="line 2: not a journal's line"):
+    with pytest.raises(ResultsError, match="line 2: invalid journal line"):
         journal.read(path)
 
 
@@ -124,13 +124,13 @@ def test_newer_line_is_refused(tmp_path: Path) -> None:
     """A line of a newer schema is refused with the way out."""
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"schema_version": 2, "event": "a"}\n')
-    with pytest.raises(ResultsError, match=r"schema_version 2, .* reads up to 1; upgrade"):
+    with pytest.raises(ResultsError, match=r"schema_version 2 is newer than 1, .*; upgrade"):
         journal.read(path)
 
 
 def test_missing_journal_is_an_error(tmp_path: Path) -> None:
     """A journal that is not there is a clear error."""
-    with pytest.raises(ResultsError, match="cannot be read: No such file"):
+    with pytest.raises(ResultsError, match=r"cannot read .*: No such file"):
         journal.read(tmp_path / "metrics.jsonl")
 
 
@@ -168,7 +168,7 @@ def test_full_disk_keeps_the_lines_before(small_disk: Path) -> None:
             appended.append(number)
 
     with at_noon(small_disk / "metrics.jsonl") as lines:
-        with pytest.raises(ResultsError, match=r"metrics\.jsonl was not written: No space left"):
+        with pytest.raises(ResultsError, match=r"cannot write .*metrics\.jsonl: No space left"):
             append_for_ever(lines)
         assert lines.path.read_bytes().endswith(b"\n")
     assert [event["number"] for event in journal.read(lines.path)] == appended

@@ -44,7 +44,7 @@ def test_what_the_journal_writes_is_valid(
     found = Verdict(id="a", kind="regressed", effect=0.1, interval=(0.05, 0.2), reason="why")
     comparison = Comparison(base="main", head="now", verdicts=(found,))
     events: list[dict[str, Any]] = [
-        {"event": "benchmark", **stored.dumped(measured(correctness={"loss": float("nan")}))},
+        {"event": "benchmark", **stored.dump(measured(correctness={"loss": float("nan")}))},
         {"event": "verdicts", "verdicts": verdicts.document([comparison])},
         {"event": "training_step", "benchmark": "a", "step": 1, "loss": float("nan"), "lr": 0.1},
         {"event": "flops", "benchmark": "a", "per_call": 100, "uncounted_ops": ("aten.x",)},

@@ -77,10 +77,10 @@ def change(time: str, tag: str, action: Any = "add") -> TagChange:
         ("", "is empty"),
         ("{}", "no schema_version"),
         ('{"schema_version": 3, "tags": []}', "upgrade"),
-        ('{"schema_version": 1, "tags": [1]}', "is inconsistent at"),
-        ('{"schema_version": 2, "tags": []}', "breaks the schema at changes"),
+        ('{"schema_version": 1, "tags": [1]}', "violates the schema at"),
+        ('{"schema_version": 2, "tags": []}', "violates the schema at changes"),
         ('{"schema_version": 2, "tags": [], "changes": [{"tag": []}]}', "schema at changes"),
-        ('{"schema_version": 2, "tags": ["a"], "changes": []}', "lead to others"),
+        ('{"schema_version": 2, "tags": ["a"], "changes": []}', "lead to other tags"),
     ],
 )
 def test_a_broken_file_is_said(tmp_path: Path, text: str, said: str) -> None:

@@ -87,7 +87,7 @@ def test_a_run_with_something_that_is_not_of_it_stays_whole(tmp_path: Path, name
         foreign.write_text("mine")
     before = sorted(run.path.rglob("*"))
     assert prune.unknown_files(run) == [name]
-    with pytest.raises(ResultsError, match=f"was not removed: it also holds {name}"):
+    with pytest.raises(ResultsError, match=f"was kept: it contains unknown files: {name}"):
         prune.remove(prune.whole_run_removal(run))
     assert sorted(run.path.rglob("*")) == before
 

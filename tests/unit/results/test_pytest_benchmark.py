@@ -68,7 +68,7 @@ def carrying(request, benchmark):
                 "measure": {"by": "ci"},
             },
         )
-        pytest_benchmark.carry(benchmark, measurement, limit)
+        pytest_benchmark.store_result(benchmark, measurement, limit)
         MEASUREMENTS[measurement.id] = measurement
         CARRIED.append(benchmark.stats)
 
@@ -81,7 +81,7 @@ def pytest_addoption(parser):
 
 def pytest_sessionstart(session):
     if session.config.getoption("--mute"):
-        pytest_benchmark.mute(session.config)
+        pytest_benchmark.disable_output(session.config)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -444,10 +444,10 @@ def test_statistics_of_launches_and_of_a_sketch_are_those_of_the_metrics(
     ("durations", "said"),
     [
         ((), "there are no samples"),
-        ((0.1, float("nan")), "a duration of nan s cannot be true"),
-        ((0.1, float("inf")), "a duration of inf s cannot be true"),
-        ((0.1, 0.0), "a duration of 0.0 s cannot be true"),
-        ((0.1, -1.0), "a duration of -1.0 s cannot be true"),
+        ((0.1, float("nan")), "a duration of nan s is impossible"),
+        ((0.1, float("inf")), "a duration of inf s is impossible"),
+        ((0.1, 0.0), "a duration of 0.0 s is impossible"),
+        ((0.1, -1.0), "a duration of -1.0 s is impossible"),
     ],
 )
 def test_untrue_durations_are_refused(

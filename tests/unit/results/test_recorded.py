@@ -56,7 +56,7 @@ def test_a_run_that_was_killed_is_read_as_far_as_it_came(
 
 
 def test_a_broken_run_is_refused_by_its_folder(tmp_path: Path) -> None:
-    """A file that is not as it was written is an error that names the run."""
+    """A file that is malformed is an error that names the run."""
     recorder = begun(tmp_path)
     recorder.close()
     recorder.directory.system.write_text("{")

@@ -83,7 +83,7 @@ def test_run_goes_on_under_the_same_conditions(run: RunDirectory, changes: dict[
         (
             {"configurations": {**CONFIGURATIONS, "new.py::test_n": CONFIGURATION}},
             (
-                "not selected in the run: new.py::test_n; a run keeps the benchmarks it was "
+                "not part of the resumed run: new.py::test_n; a run keeps the benchmarks it was "
                 "started with: pytest -k 'a or b'"
             ),
         ),
@@ -117,11 +117,11 @@ def test_run_goes_on_under_the_same_conditions(run: RunDirectory, changes: dict[
         ),
         (
             {"options": {"--experiment": "mlp"}},
-            "--experiment=mlp contradicts it: the run has 'resnet'; leave the flag away",
+            "--experiment=mlp conflicts with the resumed run, which has 'resnet'; omit the option",
         ),
         (
             {"options": {"--tag": "small"}},
-            "--tag=small contradicts it: the run has 'big'; leave the flag away",
+            "--tag=small conflicts with the resumed run, which has 'big'; omit the option",
         ),
     ],
 )
@@ -132,7 +132,10 @@ def test_other_conditions_are_refused(
     before = {p.name: p.read_bytes() for p in run.path.iterdir()}
     with pytest.raises(UsageProblem) as refused:
         opened(run, **changes)
-    assert str(refused.value).removeprefix("this is not what the run was measured with\n  ") == said
+    assert (
+        str(refused.value).removeprefix("the conditions differ from those of the resumed run\n  ")
+        == said
+    )
     assert {p.name: p.read_bytes() for p in run.path.iterdir()} == before
     opened(run)
 
@@ -143,14 +146,16 @@ def test_ids_of_an_earlier_version_are_told_their_new_name(tmp_path: Path) -> No
     with pytest.raises(UsageProblem) as refused:
         opened(run, configurations={"test_it.py::test_a[ws1]": CONFIGURATION})
     assert str(refused.value).endswith(
-        "; test_it.py::test_a[ws1] was test_it.py::test_a[fp32-ws1]: ids name a precision only "
-        "where it is used; measure a new run without --resume"
+        "; test_it.py::test_a[ws1] was test_it.py::test_a[fp32-ws1]: ids contain a precision only "
+        "if the benchmark uses one; measure a new run without --resume"
     )
 
 
 def test_other_results_folder_is_refused(run: RunDirectory, tmp_path: Path) -> None:
     """A run is not moved by going on with it."""
-    with pytest.raises(UsageProblem, match="--results-dir=/other contradicts it: the run has"):
+    with pytest.raises(
+        UsageProblem, match="--results-dir=/other conflicts with the resumed run, which has"
+    ):
         opened(run, options={"--results-dir": "/other"})
     opened(run, options={"--results-dir": str(tmp_path)})
 
@@ -164,8 +169,8 @@ def test_other_code_is_refused(run: RunDirectory, tmp_path: Path) -> None:
     with pytest.raises(UsageProblem) as refused:
         opened(run)
     assert str(refused.value) == (
-        "this is not what the run was measured with\n"
-        "  code: conftest.py (gone), test_it.py (changed); put it back as it was, or measure a new "
+        "the conditions differ from those of the resumed run\n"
+        "  code: conftest.py (gone), test_it.py (changed); restore it, or start a new "
         "run without --resume"
     )
     assert {p.name: p.read_bytes() for p in run.path.iterdir()} == before
@@ -193,5 +198,5 @@ def test_other_code_that_a_benchmark_loaded_is_refused(
         journal.append({**event, "benchmark": "test_it.py::test_a"})
     opened(run)
     lazy.write_text("1") if word == "changed" else lazy.unlink()
-    with pytest.raises(UsageProblem, match=rf"code: lazy.py \({word}\); put it back"):
+    with pytest.raises(UsageProblem, match=rf"code: lazy.py \({word}\); restore it"):
         opened(run)

@@ -28,7 +28,7 @@ def launch(rounds: int) -> dict[str, object]:
         warmup_s=(),
         warmup_calls=0,
     )
-    return {"samples": stored.dumped(samples)}
+    return {"samples": stored.dump(samples)}
 
 
 @pytest.mark.parametrize(("launches", "rounds"), [((4,), 4), ((4, 5, 9), 5), ((4, 9), 4)])

@@ -91,7 +91,7 @@ def test_file_in_the_way_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageProblem) as refused:
         RunDirectory.create(tmp_path / "file" / "results", "resnet", RUN)
     message = str(refused.value)
-    assert message.startswith(f"--results-dir: cannot write into {tmp_path}/file/results: ")
+    assert message.startswith(f"--results-dir: cannot write to {tmp_path}/file/results: ")
     assert f"{tmp_path}/file is not a folder" in message
 
 
@@ -115,7 +115,7 @@ def test_run_that_exists_is_refused(tmp_path: Path) -> None:
     """An earlier run is never written into."""
     earlier = RunDirectory.create(tmp_path, "resnet", RUN)
     earlier.summary.write_text("earlier")
-    with pytest.raises(UsageProblem, match=f"{RUN} exists already"):
+    with pytest.raises(UsageProblem, match=f"{RUN} already exists"):
         RunDirectory.create(tmp_path, "resnet", RUN)
     assert earlier.summary.read_text() == "earlier"
 

@@ -42,7 +42,7 @@ def test_unsafe_tag_is_refused(tag: str) -> None:
     """A tag that is no plain name of a folder is refused, and the message names option and tag."""
     with pytest.raises(UsageProblem) as refused:
         new_run_id(tag, NOON)
-    assert str(refused.value).startswith(f"--tag: {tag!r} cannot name a folder")
+    assert str(refused.value).startswith(f"--tag: {tag!r} is not a valid folder name")
 
 
 def test_refusal_proposes_the_nearest_safe_name() -> None:

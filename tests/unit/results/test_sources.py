@@ -182,21 +182,21 @@ def test_old_version_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        (_entry(median=float("nan")), "a median of nan s cannot be true"),
-        (_entry(min=float("-inf")), "a min of -inf s cannot be true"),
-        (_entry(median=0), "a median of 0 s cannot be true"),
-        (_entry(min=-1.0), "a min of -1.0 s cannot be true"),
-        (_entry(median="fast"), "the file's median is 'fast', no number"),
-        (_entry(median=None), "the file's median is None, no number"),
+        (_entry(median=float("nan")), "a median of nan s is impossible"),
+        (_entry(min=float("-inf")), "a min of -inf s is impossible"),
+        (_entry(median=0), "a median of 0 s is impossible"),
+        (_entry(min=-1.0), "a min of -1.0 s is impossible"),
+        (_entry(median="fast"), "the file's median is 'fast', not a number"),
+        (_entry(median=None), "the file's median is None, not a number"),
         (_entry(median=10**400), "is impossible"),
-        ({**_entry(), "has_error": True}, "it failed"),
+        ({**_entry(), "has_error": True}, "marks it as failed"),
         ({"fullname": "test_a.py::test_a"}, "has no stats"),
     ],
 )
 def test_untrue_number_costs_only_its_benchmark(
     tmp_path: Path, entry: dict[str, Any], reason: str
 ) -> None:
-    """A benchmark whose numbers cannot be true fails with the reason; the rest is read."""
+    """A benchmark whose numbers is impossible fails with the reason; the rest is read."""
     run = read(_file(tmp_path, entry, _entry("test_b.py::test_b")), tmp_path)
     assert run.results["test_a.py::test_a"].outcome == "failed"
     assert reason in run.results["test_a.py::test_a"].reason
@@ -208,7 +208,7 @@ def test_benchmark_that_is_there_twice_fails(tmp_path: Path) -> None:
     run = read(_file(tmp_path, _entry(), _entry(median=9.0)), tmp_path)
     (result,) = run.results.values()
     assert result.outcome == "failed"
-    assert "has it 2 times" in result.reason
+    assert "contains it 2 times" in result.reason
 
 
 def test_untrue_number_in_a_summary_costs_only_its_benchmark(
@@ -221,7 +221,7 @@ def test_untrue_number_in_a_summary_costs_only_its_benchmark(
     document["benchmarks"][0]["metrics"]["step_time_s"]["value"] = float("nan")
     path.write_text(json.dumps(document))
     broken, whole = read(path, tmp_path).results.values()
-    assert (broken.outcome, broken.reason) == ("failed", "step_time_s of nan cannot be true")
+    assert (broken.outcome, broken.reason) == ("failed", "step_time_s of nan is impossible")
     assert whole.outcome == "measured"
 
 
@@ -260,7 +260,7 @@ def test_untrue_number_is_found_everywhere(
     for run in (read(path, tmp_path), read(ours, tmp_path)):
         broken, whole = run.results.values()
         assert broken.outcome == "failed"
-        assert broken.reason == f"{name} of {value:.6g} cannot be true"
+        assert broken.reason == f"{name} of {value:.6g} is impossible"
         assert whole.outcome == "measured"
 
 
@@ -310,7 +310,7 @@ def test_our_part_of_another_shape_costs_at_most_its_benchmark(
     run = read(_file(tmp_path, entry, _entry("test_b")), tmp_path)
     result = run.results["test_a"]
     if result.outcome != "measured":
-        assert re.search("is not as it was written|cannot be true", result.reason)
+        assert re.search("is malformed|is impossible", result.reason)
     with suppress(NothingComparable):
         compare_runs(run, run)
     assert run.results["test_b"].outcome == "measured"
@@ -341,25 +341,25 @@ def test_our_part_that_is_not_as_it_was_written_fails_its_benchmark(
     [
         (b"", "is empty"),
         (b" \n", "is empty"),
-        (b'{"benchmarks": [{"fullname": "test_a', "was cut off"),
-        (b'{"benchmarks": [', "was cut off"),
+        (b'{"benchmarks": [{"fullname": "test_a', "is truncated"),
+        (b'{"benchmarks": [', "is truncated"),
         (b"BENCHMARKS", "is not JSON: Expecting value at line 1"),
         (b"\x89PNG\r\n\x1a\n\x00\xff\xfe\xfd", "is not JSON"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"benchmarks": [], "machine_info": ' + b'{"a":' * 20_000, "nested too deeply"),
-        (b"[1, 2]", "neither a file of pytest-benchmark nor a run's summary: it is a list"),
+        (b"[1, 2]", "neither a pytest-benchmark file nor a run summary: it is a list"),
         (b"null", "it is null"),
         (b"7", "it is a number"),
         (b'{"benchmark": []}', r"it has no benchmarks \(did you mean 'benchmark'\?\)"),
-        (b'{"benchmarks": []}', "it has no benchmarks: the list of them is empty"),
-        (b'{"benchmarks": [{"real_time": 3}]}', "has benchmarks without the stats"),
-        (b'{"machine_info": {}, "benchmarks": [3]}', "benchmarks.0 is no benchmark but int"),
+        (b'{"benchmarks": []}', r"it has no benchmarks \(empty list\)"),
+        (b'{"benchmarks": [{"real_time": 3}]}', "has benchmarks without pytest-benchmark's stats"),
+        (b'{"machine_info": {}, "benchmarks": [3]}', "benchmarks.0 is not a benchmark but int"),
         (b'{"machine_info": {}, "benchmarks": [{"stats": {}}]}', "benchmarks.0 has no fullname"),
-        (b'{"schema_version": 99, "run_id": "x"}', "schema_version 99, .* upgrade"),
-        (b'{"schema_version": 2, "run_id": "x"}', "breaks the schema"),
+        (b'{"schema_version": 99, "run_id": "x"}', "schema_version 99 is newer than .*; upgrade"),
+        (b'{"schema_version": 2, "run_id": "x"}', "violates the schema"),
         (
             b'{"machine_info": {}, "benchmarks": [], "gpubench": {"schema_version": 9}}',
-            "gpubench: schema_version 9, but .*upgrade",
+            "gpubench: schema_version 9 is newer than .*; upgrade",
         ),
     ],
 )
@@ -394,16 +394,16 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
             read(path, tmp_path)
     with (tmp_path / "huge.json").open("wb") as huge:
         huge.truncate(json_files.LIMIT_BYTES + 1)  # takes no room on the disk
-    with pytest.raises(UsageProblem, match="are not read"):
+    with pytest.raises(UsageProblem, match=r"the limit is \d+$"):
         read("huge.json", tmp_path)
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UsageProblem, match="folder is no run's folder"):
+    with pytest.raises(UsageProblem, match="folder is not a run directory"):
         read("folder", tmp_path)
     with pytest.raises(UsageProblem, match=r"no run|no path"):
         read("a\0b", tmp_path)
     with pytest.raises(UsageProblem, match="no run in"):
         read("20990101T", tmp_path)
-    with pytest.raises(ResultsError, match="cannot be read: File name too long"):
+    with pytest.raises(ResultsError, match=r"cannot read .*: File name too long"):
         read("x" * 5000, tmp_path)
 
 

@@ -324,7 +324,7 @@ def tensors_of(path):
     [
         (newer, "version 2, but this version of gpubench reads up to 1"),
         (no_manifest, "is not a checkpoint manifest: no format"),
-        (lacking, "breaks the schema at sha256: it is missing"),
+        (lacking, "violates the schema at sha256: missing key"),
         (cut_off, "is cut off: .* bytes, its manifest says"),
         (changed, "was modified: its sha256 is"),
         (gone, "cannot be read: No such file"),
@@ -333,7 +333,7 @@ def tensors_of(path):
         (hostile, "is no checkpoint: UnpicklingError: Weights only load failed"),
         (nameless, "file '' is not a name in the same folder"),
         (nul, r"file 'a\\x00b' is not a name in the same folder"),
-        (endless, "breaks the schema at"),
+        (endless, "violates the schema at"),
         (pipe, "is not a regular file"),
         (half, "is no checkpoint: KeyError: 'random'"),
         (other_states, "is no checkpoint: TypeError"),

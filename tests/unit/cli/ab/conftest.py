@@ -75,7 +75,7 @@ def write_run(
     with journal.Journal(folder / "metrics.jsonl") as lines:
         lines.append({"event": "run_started", "run_id": folder.name, "command": []})
         for one in measured:
-            lines.append({"event": "benchmark", **stored.dumped(one)})
+            lines.append({"event": "benchmark", **stored.dump(one)})
     record = RunRecord(
         run_id=folder.name,
         experiment="default",

@@ -75,7 +75,7 @@ def _programs() -> Path:
 
 
 def _unprivileged(folder: Path) -> tuple[str, ...]:
-    """What a command begins with so that it does not run as root, which PostgreSQL refuses."""
+    """What a command starts with so that it does not run as root, which PostgreSQL refuses."""
     if os.geteuid() != 0:
         return ()
     for name in ("postgres", "nobody"):

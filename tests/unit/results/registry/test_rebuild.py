@@ -35,11 +35,11 @@ def test_upgrade_makes_the_tables(db: Any) -> None:
     """Asked a second time there is nothing to do."""
     assert db("check")[0] == 4
     assert db("upgrade") == (0, "upgraded\n")
-    assert db("upgrade") == (0, "up to date already\n")
+    assert db("upgrade") == (0, "already up to date\n")
     code, said = db("check")
     assert (code, said) == (
         0,
-        "schema 0002\n0 runs with 0 results\nsound, and agrees with the runs\n",
+        "schema 0002\n0 runs with 0 results\nconsistent with the runs\n",
     )
 
 
@@ -51,13 +51,13 @@ def test_ingest_stores_what_is_missing(backend: Any, make_run: Any, db: Any) -> 
     json_files.write_json(
         backend.results_dir / ".spool" / marker, {"run": f"default/{runs[0].run_id}"}
     )
-    assert db("ingest") == (0, "3 stored, 0 there already\n")
+    assert db("ingest") == (0, "3 stored, 0 already present\n")
     assert list((backend.results_dir / ".spool").iterdir()) == []
     make_run(2, mlp=0.5)
     make_run(4).summary.write_text("{\x1b[31m")
     code, said = db("ingest")
     assert code == 4
-    assert said.startswith("1 stored, 2 there already\nnot stored: ")
+    assert said.startswith("1 stored, 2 already present\nnot stored: ")
     assert "summary.json" in said
     assert "\x1b" not in said
 
@@ -66,11 +66,11 @@ def test_run_that_is_being_written_is_left_for_later(make_run: Any, db: Any) -> 
     """A session that still lives stores its run itself."""
     run = make_run(1)
     with Journal(run.journal):
-        assert db("ingest") == (0, "0 stored, 0 there already, 1 being written just now\n")
+        assert db("ingest") == (0, "0 stored, 0 already present, 1 still being written\n")
         code, said = db("check")
         assert code == 0
-        assert "1 being written just now" in said
-    assert db("ingest")[1] == "1 stored, 0 there already\n"
+        assert "1 still being written" in said
+    assert db("ingest")[1] == "1 stored, 0 already present\n"
 
 
 def test_check_says_what_differs(backend: Any, make_run: Any, db: Any) -> None:
@@ -87,11 +87,11 @@ def test_check_says_what_differs(backend: Any, make_run: Any, db: Any) -> None:
     gone.journal.unlink()
     code, said = db("check")
     assert code == 4
-    assert f"problem: 1 run ({new.run_id}) not stored" in said
+    assert f"error: 1 run ({new.run_id}) not stored" in said
     assert "changed since stored" in said
     assert "tags.json" in said
     there = f"1 run ({gone.run_id}) stored"
-    assert f"problem: {there}" in said if backend.kind == "sqlite" else there in said
+    assert f"error: {there}" in said if backend.kind == "sqlite" else there in said
 
 
 def test_tags_given_later_are_no_difference(backend: Any, make_run: Any, db: Any) -> None:
@@ -136,7 +136,7 @@ def test_rebuild_restores_all_that_files_tell(
         there.accept("main", LATER, "test_there", reason="meant")
     code, said = db("rebuild")
     assert code == 4
-    assert said.startswith("2 stored, 0 there already\nnot stored: ")
+    assert said.startswith("2 stored, 0 already present\nnot stored: ")
     assert "broken.json" in said
     with backend.open(create=False) as registry:
         rows = registry.runs()
@@ -195,7 +195,7 @@ def test_rebuild_leaves_out_a_stray_file(backend: Any, db: Any) -> None:
     stray.write_text("{")
     code, said = db("rebuild")
     assert code == 0
-    assert f"{stray} is left out" in said
+    assert f"{stray} is ignored" in said
     with backend.open() as registry:
         assert list(registry.documents("baseline")) == ["main"]
 
@@ -227,14 +227,14 @@ def test_rebuild_replaces_a_damaged_file(
         mine.write_text("mine")
     code, said = db("rebuild")
     assert code == 0
-    assert said.startswith("1 stored, 0 there already\n")
+    assert said.startswith("1 stored, 0 already present\n")
     with backend.open(create=False) as registry:
         assert [row.run_id for row in registry.runs()] == [run.run_id]
     aside = set(file.parent.glob("registry.sqlite.damaged-*"))
     kept = {path for path in aside if not path.name.endswith("-wal")}
     assert [path.read_bytes() for path in kept] == ([content] if content else [])
     assert all(
-        f"was damaged (file is not a database); it is kept as {path}" in said for path in kept
+        f"was damaged (file is not a database) and is kept as {path}" in said for path in kept
     )
     own = {file, file.with_name(f"{file.name}.lock"), *aside, *beside}
     assert set(file.parent.glob("registry*")) <= own
@@ -283,4 +283,4 @@ def test_unknown_action_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None
 def test_no_registry_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """With ``none`` there is nothing to look after."""
     assert main(["db", "check", "--registry=none"]) == 4
-    assert "switched off" in capsys.readouterr().err
+    assert "the registry is disabled" in capsys.readouterr().err

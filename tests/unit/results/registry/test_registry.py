@@ -97,7 +97,7 @@ def test_another_run_with_the_same_id_is_refused(backend: Any, make_run: Any) ->
     """A run is never replaced by one that began at another time."""
     with backend.open() as registry:
         registry.ingest(make_run(1, run_id="one"))
-        with pytest.raises(ResultsError, match="another run with the id one is stored"):
+        with pytest.raises(ResultsError, match="a different run with id one is stored"):
             registry.ingest(make_run(2, run_id="one"))
         assert registry.runs()[0].started.startswith("2026-01-01")
 
@@ -115,7 +115,7 @@ def test_interrupted_run_is_stored_from_its_journal(backend: Any, make_run: Any)
     measured = {
         "schema_version": 1,
         "event": "benchmark",
-        **stored.dumped(make_run.measured("mlp", 0.01)),
+        **stored.dump(make_run.measured("mlp", 0.01)),
     }
     directory.journal.write_text("".join(f"{json.dumps(e)}\n" for e in (started, measured)))
     json_files.write_json(directory.system, {"git": {"branch": "main", "dirty": False}})
@@ -208,7 +208,7 @@ def test_a_document_is_merged_and_never_overwritten(
         assert registry.documents("baseline") == {"main": "badc"}
         assert registry.documents("unknown") == {}
         monkeypatch.setattr(documents, "ATTEMPTS", 3)
-        with pytest.raises(RegistryError, match="'main' was changed by others 3 times"):
+        with pytest.raises(RegistryError, match="'main' was changed concurrently 3 times"):
             other.merge_document("baseline", "main", lambda _: (f"{put(registry, 'x')}y", ""))
 
 

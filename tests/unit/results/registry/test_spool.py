@@ -101,7 +101,7 @@ def test_spool_that_cannot_be_written_is_said(results_dir: Path, make_run: Any) 
     (results_dir / ".spool").write_text("a file")
     line = spool.store_or_spool("", results_dir, make_run(1))
     assert line is not None
-    assert "does not wait" in line
+    assert "neither stored nor queued" in line
 
 
 def test_anything_else_that_goes_wrong_is_said(

@@ -77,9 +77,9 @@ def test_tables_of_something_else_are_left_alone(backend: Any, make_run: Any) ->
     """Somebody's own database is not filled with ours."""
     backend.sql("CREATE TABLE theirs (x INTEGER)")
     for attempt in (backend.open, lambda: upgrade(backend.url, backend.results_dir)):
-        with pytest.raises(RegistryError, match=r"something else \(theirs\)"):
+        with pytest.raises(RegistryError, match=r"contains foreign tables \(theirs\)"):
             attempt()
-    assert "of its own" in keep(backend, make_run(1))
+    assert "use a separate database" in keep(backend, make_run(1))
 
 
 def test_registry_that_is_not_to_be_made(backend: Any) -> None:
@@ -301,6 +301,6 @@ def test_a_folder_in_the_files_place_is_called_one(tmp_path: Path) -> None:
     """Not a lock, a folder that is missing, or a database to be made."""
     (tmp_path / "registry.sqlite").mkdir()
     for create in (True, False):
-        with pytest.raises(RegistryError, match=r"registry\.sqlite is a folder; it should be a f"):
+        with pytest.raises(RegistryError, match=r"registry\.sqlite is a folder instead of a f"):
             Registry.open("", tmp_path, create=create, timeout_s=0.3)
     assert list(tmp_path.iterdir()) == [tmp_path / "registry.sqlite"]

@@ -275,7 +275,7 @@ def test_the_record_is_that_of_its_case(torch: Torch) -> None:
     assert measured.limits == {"step_time_s": "3%"}
     assert measured.metrics["peak_memory_bytes"].value == 4096
     assert not {"first_step_s", "warmup_s", "warmup_iterations", "mfu"} & measured.metrics.keys()
-    assert stored.restored(Measurement, stored.dumped(measured), "it") == measured
+    assert stored.restore(Measurement, stored.dump(measured), "it") == measured
     assert test.carried == {ID: test.benchmark.stats}
 
 

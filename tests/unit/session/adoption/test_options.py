@@ -77,7 +77,7 @@ def test_an_option_that_is_no_default_is_a_setting(
     """Of the command line or of a mark, where it bears on the numbers."""
     measured = calibrated(Test(None, **options))
     assert measured.settings == {f"pytest_benchmark.{name}": v for name, v in stated.items()}
-    assert stored.restored(Measurement, stored.dumped(measured), "it") == measured
+    assert stored.restore(Measurement, stored.dump(measured), "it") == measured
 
 
 def test_a_pedantic_test_states_its_own_rounds() -> None:
