@@ -56,7 +56,7 @@ def convergence(
     reduces_in_16_bit = configuration.distributed.fsdp_reduce_dtype not in {None, "fp32"}
     is_fp32 = setting.precision.name == "fp32" and not reduces_in_16_bit
     convergence = TimeToTarget(
-        training_run=_course(setting, model, data),
+        course=_course(setting, model, data),
         workload=setting.workload,
         data=data,
         training=configuration.training,
@@ -120,9 +120,9 @@ def exposed_communication(
             "exchange; use distributed.parallelism=ddp"
         )
     exposed = ExposedCommunication(
-        exchanging=trainer.step,
-        alone=trainer.step_without_exchange,
-        meet=_gpubench_setting.group.agreement.barrier,
+        step_with_exchange=trainer.step,
+        step_without_exchange=trainer.step_without_exchange,
+        barrier=_gpubench_setting.group.agreement.barrier,
         device=_gpubench_setting.device,
     )
     parts_of(request).add_facts(trainer, exposed.facts)

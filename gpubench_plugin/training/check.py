@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 LossFunction = Callable[["nn.Module", "Batch"], Tensor]
 
 DEFAULT_STEPS: Final = 20
-"""Length of the untimed check where ``training.steps`` is null."""
+"""Steps of the untimed check where ``training.steps`` is null: enough for the loss on one batch to
+fall, few enough to go untimed; not measured."""
 
 
 class Recorded:
-    """Adds `facts` to the record, under ``correctness``; there is nothing to check."""
+    """Records `facts` under ``correctness``, without a check."""
 
     def __init__(self, **facts: object):
         self._facts = facts
@@ -45,18 +46,18 @@ class Recorded:
         return Check(correctness=self._facts)
 
 
-def require_scalar_loss(loss_of: LossFunction, collected: list[Tensor]) -> LossFunction:
-    """Wrap `loss_of` to require a scalar loss and collect losses in `collected`."""
+def require_scalar_loss(loss_of: LossFunction, losses: list[Tensor]) -> LossFunction:
+    """Wrap `loss_of` to require a scalar loss and append it to `losses`."""
 
-    def checked(module: nn.Module, batch: Batch) -> Tensor:
+    def scalar_loss(module: nn.Module, batch: Batch) -> Tensor:
         loss: object = loss_of(module, batch)
         if not isinstance(loss, Tensor) or loss.ndim != 0:
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
             raise CorrectnessError(f"the loss must be a scalar tensor, not {shape}")
-        collected.append(loss.detach())
+        losses.append(loss.detach())
         return loss
 
-    return checked
+    return scalar_loss
 
 
 def require_finite(loss: float, *, step: int | None = None) -> None:
@@ -79,8 +80,8 @@ def require_gradients(
 ) -> None:
     """Refuse trainable parameters without gradients, or with non-finite ones where required.
 
-    Of a sharded gradient each rank looks at its shard; all of them refuse what one does. Where each
-    rank has other parameters, `names` lists those of all ranks.
+    Each rank checks its shard of a sharded gradient; if one refuses, all do. Where ranks hold
+    different parameters, `names` lists those of all ranks.
 
     Raises:
         CorrectnessError: naming the parameter.
@@ -113,7 +114,7 @@ def require_updates(steps: int, skipped: int) -> None:
     """Refuse training in which every step was skipped.
 
     Raises:
-        CorrectnessError: they were; scaled gradients overflow, or are NaN at any scale.
+        CorrectnessError: scaled gradients overflow in every step, or are NaN at any scale.
     """
     if skipped and skipped == steps:
         raise CorrectnessError(
@@ -125,7 +126,7 @@ def require_updates(steps: int, skipped: int) -> None:
 def check_loss_drop(losses: Sequence[float], *, limit: float | None) -> float:
     """Ratio of the mean of the last three losses to that of the first three.
 
-    Of fewer than six losses the halves are compared.
+    With fewer than six losses it compares the halves.
 
     Raises:
         CorrectnessError: it is not below the `limit` (``training.loss_drop``).
@@ -134,9 +135,9 @@ def check_loss_drop(losses: Sequence[float], *, limit: float | None) -> float:
     first_mean, last_mean = fmean(losses[:count]), fmean(losses[-count:])
     if limit is not None and not last_mean < limit * first_mean:
         raise CorrectnessError(
-            f"training.loss_drop={limit}: in {len(losses)} steps the mean loss of {count} "
-            f"only fell from {first_mean:.4g} to {last_mean:.4g}; if the step is correct, "
-            "disable the check with --training.loss_drop=null"
+            f"training.loss_drop={limit}: in {len(losses)} steps the mean of {count} losses went "
+            f"from {first_mean:.4g} to {last_mean:.4g}, not below {limit:g} of the first; if the "
+            "step is correct, disable the check with --training.loss_drop=null"
         )
     return last_mean / first_mean if first_mean else 1.0
 
@@ -145,15 +146,14 @@ def check_loss_drop(losses: Sequence[float], *, limit: float | None) -> float:
 class LossHistory:
     """Mean loss of all ranks per step, read from the device only for logging.
 
-    Every `every` steps, and when it is closed, it hands `log` one event: the step, its loss and
-    what `state` adds.
+    Every `interval` steps, and on :meth:`close`, it logs the step, its loss and `state`.
     """
 
     log: Log
-    every: int
+    interval: int
     state: Callable[[], Mapping[str, object]]
     agreement: RankAgreement
-    _unread: list[Tensor] = field(default_factory=list, init=False)
+    _pending: list[Tensor] = field(default_factory=list, init=False)
     _losses: list[float] = field(default_factory=list, init=False)
 
     def add(self, loss: Tensor) -> None:
@@ -162,8 +162,8 @@ class LossHistory:
         Raises:
             CorrectnessError: a loss read now is not finite.
         """
-        self._unread.append(loss)
-        if (len(self._losses) + len(self._unread)) % self.every == 0:
+        self._pending.append(loss)
+        if (len(self._losses) + len(self._pending)) % self.interval == 0:
             self._read()
 
     def close(self) -> list[float]:
@@ -172,15 +172,15 @@ class LossHistory:
         Raises:
             CorrectnessError: a loss read now is not finite.
         """
-        if self._unread:
+        if self._pending:
             self._read()
         return self._losses
 
     def _read(self) -> None:
-        for loss in self.agreement.mean(torch.stack(self._unread).tolist()):
+        for loss in self.agreement.mean(torch.stack(self._pending).tolist()):
             self._losses.append(loss)
             require_finite(loss, step=len(self._losses))
-        self._unread.clear()
+        self._pending.clear()
         step, loss = len(self._losses), self._losses[-1]
         self.log({"event": "training_step", "step": step, "loss": loss, **self.state()})
 
@@ -205,35 +205,30 @@ def steps_of_check(training: TrainingSection, data: DataSource) -> int:
 class RecordedStep:
     """One optimizer step on this rank.
 
-    `batches` are those it accumulated, `loss` is their mean loss, `gradient_norm` the global norm
-    before clipping, without the scale of a GradScaler, and `nearest_norm` that of the gradients
-    nearest the loss. A step was `skipped` where the GradScaler left the weights alone; its norms
-    are not finite.
+    `loss` is the mean over the accumulated `batches`, `gradient_norm` the global norm before
+    clipping without the loss scale, and `near_loss_norm` that of the gradients nearest the loss.
+    The norms of a step `skipped` by the GradScaler are not finite.
     """
 
     batches: tuple[Batch, ...]
     loss: float
     gradient_norm: float
-    nearest_norm: float
+    near_loss_norm: float
     skipped: bool
 
 
+@dataclass(eq=False)
 class StepRecorder:
-    """Records the first `count` steps of `optimization`.
+    """Records the first `count` steps of `optimization`; reading losses and norms synchronizes."""
 
-    `nearest` are the parameters nearest the loss. Reading a loss and a norm waits for the device.
-    """
-
-    def __init__(self, count: int, optimization: Optimization, *, nearest: Sequence[nn.Parameter]):
-        self.steps: list[RecordedStep] = []
-        self._count = count
-        self._optimization = optimization
-        self._nearest = nearest
-        self._batches: list[Batch] = []
-        self._losses: list[Tensor] = []
-        self._norm = 0.0
-        self._nearest_norm = 0.0
-        self._skipped = 0
+    count: int
+    optimization: Optimization
+    near_loss_parameters: Sequence[nn.Parameter]
+    steps: list[RecordedStep] = field(default_factory=list, init=False)
+    _batches: list[Batch] = field(default_factory=list, init=False)
+    _losses: list[Tensor] = field(default_factory=list, init=False)
+    _norms: tuple[float, float] = field(default=(0.0, 0.0), init=False)
+    _skipped: int = field(default=0, init=False)
 
     def batches(self, source: Iterator[Batch]) -> Iterator[Batch]:
         """Batches of `source`, recorded while active."""
@@ -245,30 +240,31 @@ class StepRecorder:
     def losses(self, loss_of: LossFunction) -> LossFunction:
         """Wrap `loss_of` to record losses while active."""
 
-        def watched(module: nn.Module, batch: Batch) -> Tensor:
+        def recorded_loss(module: nn.Module, batch: Batch) -> Tensor:
             loss = loss_of(module, batch)
             if self._is_active:
                 self._losses.append(loss.detach())
             return loss
 
-        return watched
+        return recorded_loss
 
     def before_update(self) -> None:
         """Hook with complete, unclipped gradients."""
         if self._is_active:
-            self._norm = self._optimization.gradient_norm()
-            self._nearest_norm = self._optimization.gradient_norm(self._nearest)
+            norm = self.optimization.gradient_norm
+            self._norms = norm(), norm(self.near_loss_parameters)
 
     def after_update(self) -> None:
         """Hook after the step."""
         if not self._is_active:
             return
-        skipped = self._optimization.skipped_steps()
+        skipped = self.optimization.skipped_steps()
+        gradient_norm, near_loss_norm = self._norms
         step = RecordedStep(
             batches=tuple(self._batches),
             loss=sum(map(float, self._losses)) / len(self._losses),
-            gradient_norm=self._norm,
-            nearest_norm=self._nearest_norm,
+            gradient_norm=gradient_norm,
+            near_loss_norm=near_loss_norm,
             skipped=skipped > self._skipped,
         )
         self.steps.append(step)
@@ -278,4 +274,4 @@ class StepRecorder:
 
     @property
     def _is_active(self) -> bool:
-        return len(self.steps) < self._count
+        return len(self.steps) < self.count

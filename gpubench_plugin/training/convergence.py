@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import repeat
+from math import ceil
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -58,14 +59,13 @@ class Target:
         """The target in section ``training``.
 
         Raises:
-            UsageProblem: there is none or two, or an accuracy is asked of what does not classify.
+            UsageProblem: there is none or two, or the model is no classifier and has no accuracy.
         """
         target = cls(accuracy=training.target_accuracy, loss=training.target_loss)
         if (target.accuracy is None) == (target.loss is None):
             raise UsageProblem(
-                f"training.target_accuracy={target.accuracy} and "
-                f"training.target_loss={target.loss} are both set; allowed: exactly one, with "
-                "null for the other"
+                f"training.target_accuracy={target.accuracy} and training.target_loss="
+                f"{target.loss}; allowed: exactly one target, with null for the other"
             )
         if target.accuracy is not None and not workload.classifies:
             raise UsageProblem(
@@ -87,9 +87,8 @@ class Target:
 
     def is_better(self, first: Evaluation, second: Evaluation) -> bool:
         """Whether `first` is better than `second` with respect to the target."""
-        if self.loss is not None:
-            return self.value(first) < self.value(second)
-        return self.value(first) > self.value(second)
+        better, worse = (second, first) if self.accuracy is None else (first, second)
+        return self.value(better) > self.value(worse)
 
     def is_reached(self, evaluation: Evaluation) -> bool:
         """Whether the target is reached."""
@@ -102,8 +101,8 @@ class Target:
 class Course:
     """A reproducible training: same weights, batch order and random numbers each time.
 
-    `build_trainer` makes a trainer of `module` on `data`, with an optimizer that has seen nothing;
-    the weights to start from are those that `module` has now.
+    It starts from the current weights of `module`; `build_trainer` makes a trainer of `module` on
+    `data` with a fresh optimizer.
     """
 
     module: nn.Module
@@ -112,10 +111,10 @@ class Course:
     build_trainer: Callable[[], Trainer]
     seed: int
     _trainer: Trainer | None = field(default=None, init=False)
-    _counted: Counter[str] = field(default_factory=Counter, init=False)
+    _counts: Counter[str] = field(default_factory=Counter, init=False)
 
     def __post_init__(self) -> None:
-        self._initial = {
+        self._initial_state = {
             name: value.detach().clone() if isinstance(value, torch.Tensor) else value
             for name, value in self.module.state_dict().items()
         }
@@ -130,10 +129,10 @@ class Course:
         """Restore the initial state, keeping counts.
 
         Raises:
-            CorrectnessError: the last training went wrong.
+            CorrectnessError: the last training failed its checks.
         """
         self._close()
-        self.module.load_state_dict(self._initial)
+        self.module.load_state_dict(self._initial_state)
         self.data.restart()
         torch.manual_seed(self.seed)
         self._trainer = self.build_trainer()
@@ -151,82 +150,69 @@ class Course:
             self.trainer.step()
             yield self.trainer.last_loss
 
-    def evaluate(self) -> Evaluation:
-        """Evaluate the model."""
-        return self.evaluator.evaluate()
-
     def reset_counts(self) -> None:
-        """Reset the counts with the next training."""
+        """Reset the counts, without those of the current training."""
         self._trainer = None
-        self._counted.clear()
+        self._counts.clear()
 
     def counts(self) -> Mapping[str, float]:
         """Counts of all trainings since :meth:`reset_counts`, summed.
 
         Raises:
-            CorrectnessError: the last one went wrong.
+            CorrectnessError: the last training failed its checks.
         """
         self._close()
-        return dict(self._counted)
+        return dict(self._counts)
 
     def _close(self) -> None:
         if self._trainer is not None:
-            self._counted.update(self._trainer.finish())
+            self._counts.update(self._trainer.finish())
             self._trainer = None
 
 
+@dataclass(eq=False, kw_only=True)
 class TimeToTarget:
-    """Trains to a target; each call of :meth:`step` is a whole training of fixed length.
+    """Trains to a target; each call of :meth:`step` is a training of fixed length.
 
-    How many steps it takes is found before the measurement, by a training that is evaluated every
-    ``training.evaluate_every`` steps. What is timed is the same training again, from the same
-    start to the step at which the target was reached, without evaluations: its duration is the
-    time to the target. :meth:`restart` must run before every call, outside the timed part.
+    An untimed training, evaluated every ``training.evaluate_every`` steps, finds the step at which
+    the target is reached. The timed calls repeat it up to that step without evaluations. Call
+    :meth:`restart`, untimed, before each.
 
-    `reference`, None where the precision is fp32 itself, is the same training in fp32: after as
-    many steps its loss on the held-out samples must be near.
-
-    `observers` are told of every evaluation on the way to the target, in its order.
+    `reference` is the same training in fp32, whose loss on held-out samples must be near, or None
+    for fp32 itself. `observers` are called with every milestone on the way to the target.
     """
 
-    def __init__(
-        self,
-        *,
-        training_run: Course,
-        workload: Workload[Any],
-        data: DataSource,
-        training: TrainingSection,
-        agreement: RankAgreement,
-        reference: Callable[[], AbstractContextManager[Course]] | None = None,
-    ):
-        self._run = training_run
-        self._workload = workload
-        self._training = training
-        self._agreement = agreement
-        self._reference = reference
-        self._target = Target.of(training, workload)
-        batches_per_step = training.accumulation_steps
-        self._batches_per_epoch = (data.steps_per_epoch or 0) / batches_per_step
-        self._evaluate_every = training.evaluate_every or -(
-            -(data.steps_per_epoch or 1) // batches_per_step
+    course: Course
+    workload: Workload[Any]
+    data: DataSource
+    training: TrainingSection
+    agreement: RankAgreement
+    reference: Callable[[], AbstractContextManager[Course]] | None = None
+    observers: list[Callable[[Milestone], object]] = field(default_factory=list, init=False)
+    calls: int = field(default=0, init=False)
+    _steps: int = field(default=0, init=False)
+    _untimed_evaluation: Evaluation | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._target = Target.of(self.training, self.workload)
+        batches, batches_per_step = self.data.steps_per_epoch, self.training.accumulation_steps
+        self._steps_per_epoch = (batches or 0) / batches_per_step
+        self._evaluate_every = self.training.evaluate_every or ceil(
+            (batches or 1) / batches_per_step
         )
-        self._steps = 0
-        self._reference_evaluation: Evaluation | None = None
-        self.calls = 0
-        self.observers: list[Callable[[Milestone], object]] = []
 
     def restart(self) -> None:
         """Restore the initial state: untimed setup of :meth:`step`."""
-        self._run.restart()
+        self.course.restart()
 
     def step(self) -> None:
         """Train from the start to the target (hot path)."""
-        self._run.train(self._steps)
+        self.course.train(self._steps)
         self.calls += 1
 
     def brief_step(self) -> None:
         """Run two optimizer steps; the second one has optimizer state."""
-        self._run.train(2)
+        self.course.train(2)
 
     def prepare(self, log: Log) -> Check:
         """Train to the target, untimed, and compare the precision with fp32.
@@ -238,21 +224,19 @@ class TimeToTarget:
         milestones: list[Milestone] = []
         losses, first_step_s = self._train_to_target(log, milestones)
         final = milestones[-1]
-        self._steps, self._reference_evaluation = final.step, final.evaluation
+        self._steps, self._untimed_evaluation = final.step, final.evaluation
         parity = self._parity(final.evaluation)
         log({"event": "convergence", "target": self._target.text, "step": final.step, **parity})
-        epochs = (
-            {"epochs_to_target": self._steps / self._batches_per_epoch}
-            if self._batches_per_epoch
-            else {}
-        )
+        epochs = {}
+        if self._steps_per_epoch:
+            epochs = {"epochs_to_target": self._steps / self._steps_per_epoch}
         return Check(
             correctness={
                 "target": self._target.text,
                 "losses": losses,
                 "evaluations": [milestone.point for milestone in milestones],
                 **parity,
-                "parity_band": self._training.parity_band,
+                "parity_band": self.training.parity_band,
             },
             facts={
                 "first_step_s": first_step_s,
@@ -264,60 +248,56 @@ class TimeToTarget:
 
     def begin(self) -> None:
         """Reset the counts."""
-        self._run.reset_counts()
+        self.course.reset_counts()
 
     def finish(self) -> Mapping[str, float]:
-        """Counted facts, and the evaluation after the last timed training.
+        """Counts, and the evaluation after the last timed training.
 
         Raises:
-            CorrectnessError: it went wrong, or led elsewhere than the untimed one.
+            CorrectnessError: it failed its checks, or its loss differs from the untimed one's.
         """
-        evaluation = self._run.evaluate()
-        counts = self._run.counts()
-        if self._reference_evaluation is not None:
-            self._compare(
-                evaluation, self._reference_evaluation, "the timed training", "the untimed training"
-            )
+        evaluation = self.course.evaluator.evaluate()
+        counts = self.course.counts()
+        if self._untimed_evaluation is not None:
+            labels = "the timed training", "the untimed training"
+            self._compare(evaluation, self._untimed_evaluation, *labels)
         return {**counts, **evaluation.metrics}
 
     def work(self) -> Work:
-        """Samples and tokens of a whole training on this rank."""
-        return Work(samples=self._samples, tokens=self._workload.tokens(self._samples))
+        """Samples and tokens of one training on this rank."""
+        return Work(samples=self._samples, tokens=self.workload.tokens(self._samples))
 
     def flops_step(self) -> None:
-        """Forward and backward passes of a whole training as one huge fake batch."""
-        run_fake_step(self._workload, samples=self._samples, backward=True)
+        """Forward and backward passes of one training as one huge fake batch."""
+        run_fake_step(self.workload, samples=self._samples, backward=True)
 
     @property
     def _samples(self) -> int:
-        training = self._training
-        return self._steps * training.batch_size * training.accumulation_steps
+        return self._steps * self.training.batch_size * self.training.accumulation_steps
 
     def _train_to_target(self, log: Log, milestones: list[Milestone]) -> tuple[list[float], float]:
-        """Train and evaluate alternately; return losses and time, filling `milestones`.
+        """Train and evaluate alternately, filling `milestones`.
 
-        It is the first training there is, as a timed call is one: its seconds without those of
-        evaluations and of writing losses down are returned, too.
+        Returns the losses, and the duration without evaluations and logging.
         """
-        self._run.restart()
-        history = LossHistory(
-            log, every=self._training.log_every, state=dict, agreement=self._agreement
-        )
-        step, best, spent_s = 0, None, 0.0
-        while step < self._training.max_steps:
-            steps_until_evaluation = min(self._evaluate_every, self._training.max_steps - step)
-            losses = self._run.losses(steps_until_evaluation)
+        self.course.restart()
+        max_steps = self.training.max_steps
+        history = LossHistory(log, self.training.log_every, dict, self.agreement)
+        step, best, training_s = 0, None, 0.0
+        while step < max_steps:
+            steps_until_evaluation = min(self._evaluate_every, max_steps - step)
+            losses = self.course.losses(steps_until_evaluation)
             for _ in range(steps_until_evaluation):
                 started = perf_counter()
                 loss = next(losses)
                 synchronize(loss.device)
-                spent_s += perf_counter() - started
+                training_s += perf_counter() - started
                 history.add(loss)
             step += steps_until_evaluation
-            evaluation = self._run.evaluate()
+            evaluation = self.course.evaluator.evaluate()
             is_best = best is None or self._target.is_better(evaluation, best.evaluation)
             milestone = Milestone(
-                step=step, evaluation=evaluation, is_best=is_best, trainer=self._run.trainer
+                step=step, evaluation=evaluation, is_best=is_best, trainer=self.course.trainer
             )
             best = milestone if is_best else best
             milestones.append(milestone)
@@ -325,23 +305,22 @@ class TimeToTarget:
             for observer in self.observers:
                 observer(milestone)
             if self._target.is_reached(evaluation):
-                return history.close(), spent_s
+                return history.close(), training_s
         assert best is not None  # there is at least one step
         raise CorrectnessError(
-            f"{self._target.text} was not reached within "
-            f"training.max_steps={self._training.max_steps}: the best value was "
-            f"{self._target.value(best.evaluation):.4g} at step {best.step}"
+            f"{self._target.text} was not reached within training.max_steps={max_steps}: the best "
+            f"value was {self._target.value(best.evaluation):.4g} at step {best.step}"
         )
 
-    def _parity(self, own_evaluation: Evaluation) -> dict[str, float]:
+    def _parity(self, actual: Evaluation) -> dict[str, float]:
         """Relative loss error against fp32, with its loss and accuracy."""
-        if self._reference is None:
+        if self.reference is None:
             return {}
-        with self._reference() as reference_run:
-            reference_run.restart()
-            reference_run.train(self._steps)
-            expected = reference_run.evaluate()
-        error = self._compare(own_evaluation, expected, "this precision", "fp32")
+        with self.reference() as fp32_course:
+            fp32_course.restart()
+            fp32_course.train(self._steps)
+            expected = fp32_course.evaluator.evaluate()
+        error = self._compare(actual, expected, "this precision", "fp32")
         in_fp32 = {f"{name}_fp32": value for name, value in expected.metrics.items()}
         return {"parity_error": error, **in_fp32}
 
@@ -350,9 +329,9 @@ class TimeToTarget:
     ) -> float:
         """Relative error of the loss `actual`; raises outside the band."""
         error = abs(actual.loss - expected.loss) / (abs(expected.loss) or 1.0)
-        if not error <= self._training.parity_band:
+        if not error <= self.training.parity_band:
             raise CorrectnessError(
-                f"training.parity_band={self._training.parity_band}: after {self._steps} steps the "
+                f"training.parity_band={self.training.parity_band}: after {self._steps} steps the "
                 f"loss on held-out samples is {actual.loss:.4g} in {label}, {expected.loss:.4g} in "
                 f"{expected_label}: a relative error of {error:.3g}"
             )

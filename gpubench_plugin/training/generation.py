@@ -26,28 +26,32 @@ Greedy = Callable[["Tensor"], tuple["Tensor", "Tensor"]]
 Compile = Callable[[Greedy], Greedy]
 
 TOLERANCE: Final = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 5e-2}
-"""Largest difference of logits with and without a cache, relative to the largest logit."""
+"""Largest difference of logits with and without a cache, relative to the largest logit: above
+rounding in many layers, far below the error of a wrong cache position; not measured."""
 
 CHECKED_TOKENS: Final = 8
-"""Tokens generated to compare logits."""
+"""Tokens generated to compare logits: enough for the cache to be read at several positions, few
+enough for an uncached pass; not measured."""
 
 _DTYPE: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class Generation:
-    """A model, a prompt, and a static cache; subclasses define one call.
+    """Greedy decoding of a model with a static cache; subclasses define one call.
 
-    Greedy: of every row the most likely token follows, chosen on the device. Rows are `sequences`
-    prompts of `prompt_tokens` tokens, drawn with the `seed`, and the cache has room for
-    `new_tokens` more. What runs per call is compiled by `compile`, None for not at all.
+    The `sequences` prompts of `prompt_tokens` tokens are drawn with `seed`; the cache has room for
+    `new_tokens` more per row. `compile` compiles the call.
 
     Raises:
         UsageProblem: the model has fewer positions than tokens.
     """
 
     min_new_tokens: ClassVar[int]
-    reads: ClassVar[str]
+    method: ClassVar[str]
     """The method of :class:`.CachedModel` that a call runs."""
+
+    fact: ClassVar[str]
+    """Name of the tokens generated per row and call."""
 
     def __init__(
         self,
@@ -69,8 +73,8 @@ class Generation:
         if self.new_tokens < self.min_new_tokens or self._length > positions:
             raise UsageProblem(
                 f"inference.prompt_tokens={self.prompt_tokens} and "
-                f"inference.new_tokens={max(self.new_tokens, self.min_new_tokens)} exceed "
-                f"model.sequence_length; allowed: together at most {positions}"
+                f"inference.new_tokens={max(self.new_tokens, self.min_new_tokens)} together "
+                f"exceed model.sequence_length={positions}"
             )
         self._workload = workload
         self._precision = precision
@@ -81,8 +85,8 @@ class Generation:
         batch = workload.synthetic_batch(sequences, device=device, generator=generator)
         self._prompt = batch.inputs[:, : self.prompt_tokens].contiguous()
         self._compile = compile
-        chosen = _greedy(getattr(self._model, self.reads))
-        self._chosen = chosen if compile is None else compile(chosen)
+        greedy_step = _greedy(getattr(self._model, self.method))
+        self._greedy_step = greedy_step if compile is None else compile(greedy_step)
         self._logits: Tensor | None = None
         self.calls = 0
 
@@ -101,17 +105,35 @@ class Generation:
         )
 
     def _call(self, tokens: Tensor) -> Tensor:
-        """One call of the model; the token chosen for each row."""
+        """One call of the model; the next token of each row."""
         # Compiled code guards on inference tensors, so it gets ordinary ones.
         without_gradients = torch.inference_mode if self._compile is None else torch.no_grad
         with without_gradients(), self._precision.forward_context(self._device):
             _next_graph(self._compile, self._device)
             self._logits = None  # captured graphs reuse their memory
-            self._logits, token = self._chosen(tokens)
+            self._logits, token = self._greedy_step(tokens)
         return token
 
     def begin(self) -> None:
         """No-op: nothing is counted."""
+
+    def finish(self) -> Mapping[str, float]:
+        """Tokens generated per row and call.
+
+        Raises:
+            CorrectnessError: the last logits are not finite; a NaN in the cache stays in them.
+        """
+        if self._logits is not None and not bool(torch.isfinite(self._logits).all()):
+            raise CorrectnessError("the logits of the last timed call are not finite")
+        return {self.fact: 1.0}
+
+    def flops_step(self) -> None:
+        """Run one call on fake tensors, for FLOP counting."""
+        with FakeTensorMode(), torch.no_grad():
+            module = self._workload.for_fake_tensors().build()
+            model = self._cached(module, torch.float32, torch.device("cpu"))
+            tokens = self.prompt_tokens if self.method == "prefill" else 1
+            getattr(model, self.method)(torch.zeros(self.sequences, tokens, dtype=torch.long))
 
     def _compare(self, logits: list[Tensor], tokens: list[Tensor]) -> Mapping[str, object]:
         """Compare `logits` that led to `tokens` with a forward pass without a cache.
@@ -119,13 +141,13 @@ class Generation:
         Raises:
             CorrectnessError: they differ by more than the precision explains.
         """
-        text = torch.cat([self._prompt, *tokens[:-1]], dim=1)
+        sequence = torch.cat([self._prompt, *tokens[:-1]], dim=1)
         with torch.inference_mode(), self._precision.forward_context(self._device):
-            expected = self._model.uncached(text, last_positions=len(logits)).float()
+            expected = self._model.uncached(sequence, last_positions=len(logits)).float()
         cached_logits = torch.stack(logits, dim=1).float()
         error = float((cached_logits - expected).abs().max() / expected.abs().max())
         tolerance = TOLERANCE.get(self._precision.compute_dtype, max(TOLERANCE.values()))
-        if not error <= tolerance:  # NaN is no small error
+        if not error <= tolerance:  # also where it is NaN
             raise CorrectnessError(
                 f"logits of {len(logits)} tokens with a static cache differ from those of a "
                 f"plain forward pass by {error:.3g} of the largest; allowed in "
@@ -139,23 +161,13 @@ class Generation:
             "tokens_equal": int(is_equal.sum()),
         }
 
-    def _require_finite_logits(self) -> None:
-        if self._logits is not None and not bool(torch.isfinite(self._logits).all()):
-            raise CorrectnessError("the logits of the last timed call are not finite")
-
-    def _run_without_data(self, tokens: int) -> None:
-        """One call on so many tokens of each row; weights and cache have no data."""
-        with FakeTensorMode(), torch.no_grad():
-            module = self._workload.for_fake_tensors().build()
-            model = self._cached(module, torch.float32, torch.device("cpu"))
-            getattr(model, self.reads)(torch.zeros(self.sequences, tokens, dtype=torch.long))
-
 
 class Prefill(Generation):
     """Prefill: each call of :meth:`step` reads the prompt and selects the first token."""
 
     min_new_tokens = 0
-    reads = "prefill"
+    method = "prefill"
+    fact = "first_tokens"
     _token: Tensor | None = None
 
     def step(self) -> None:
@@ -166,10 +178,10 @@ class Prefill(Generation):
         self.calls += 1
 
     def prepare(self, log: Log) -> Check:
-        """Prefill once, timed; compare the logits, also of a token read from the cache.
+        """Prefill once, timed; compare the logits, also of one token decoded from the cache.
 
         Raises:
-            CorrectnessError: they are not those of a forward pass without a cache.
+            CorrectnessError: they differ from those of a forward pass without a cache.
         """
         first_step_s = timed_s(self.step, self._device)
         assert self._logits is not None
@@ -177,41 +189,27 @@ class Prefill(Generation):
         logits, tokens = [self._logits.clone()], [self._token.clone()]
         if self.new_tokens:
             with torch.inference_mode(), self._precision.forward_context(self._device):
-                after, token = _greedy(self._model.decode)(tokens[0])
-            logits.append(after)
+                decoded_logits, token = _greedy(self._model.decode)(tokens[0])
+            logits.append(decoded_logits)
             tokens.append(token)
-        return Check(
-            correctness=self._compare(logits, tokens), facts={"first_step_s": first_step_s}
-        )
-
-    def finish(self) -> Mapping[str, float]:
-        """``first_tokens`` per row and call.
-
-        Raises:
-            CorrectnessError: the last logits are not finite.
-        """
-        self._require_finite_logits()
-        return {"first_tokens": 1.0}
+        comparison = self._compare(logits, tokens)
+        return Check(correctness=comparison, facts={"first_step_s": first_step_s})
 
     def work(self) -> Work:
         """Prompts and their tokens."""
         return Work(samples=self.sequences, tokens=self.sequences * self.prompt_tokens)
 
-    def flops_step(self) -> None:
-        """Run one call on fake tensors, for FLOP counting."""
-        self._run_without_data(self.prompt_tokens)
-
 
 class Decode(Generation):
     """Decoding: each call of :meth:`step` generates one token per row.
 
-    When the cache is full it goes on from the end of the prompt again. That happens inside the
-    step: a count on the host, and once in `new_tokens` calls two operations that set how many
-    tokens were seen.
+    When the cache is full, decoding continues from the end of the prompt. The reset is part of the
+    step: two operations in one of `new_tokens` calls.
     """
 
     min_new_tokens = 1
-    reads = "decode"
+    method = "decode"
+    fact = "output_tokens"
 
     def __init__(self, **arguments: Any):
         super().__init__(**arguments)
@@ -231,7 +229,7 @@ class Decode(Generation):
         """Prefill, decode with the first call timed, and compare the logits.
 
         Raises:
-            CorrectnessError: they are not those of a forward pass without a cache.
+            CorrectnessError: they differ from those of a forward pass without a cache.
         """
         self._model.reset_position(0)
         with torch.inference_mode(), self._precision.forward_context(self._device):
@@ -239,34 +237,18 @@ class Decode(Generation):
         self._token.copy_(token)
         logits, tokens = [first_logits], [token]
         self._remaining = self.new_tokens
-        first_step_s = None
+        durations_s = []
         for _ in range(min(CHECKED_TOKENS, self.new_tokens)):
-            took_s = timed_s(self.step, self._device)
-            first_step_s = took_s if first_step_s is None else first_step_s
+            durations_s.append(timed_s(self.step, self._device))
             assert self._logits is not None
             logits.append(self._logits.clone())
             tokens.append(self._token.clone())
-        assert first_step_s is not None
-        return Check(
-            correctness=self._compare(logits, tokens), facts={"first_step_s": first_step_s}
-        )
-
-    def finish(self) -> Mapping[str, float]:
-        """``output_tokens`` per row and call.
-
-        Raises:
-            CorrectnessError: the last logits are not finite; a NaN in the cache stays in them.
-        """
-        self._require_finite_logits()
-        return {"output_tokens": 1.0}
+        comparison = self._compare(logits, tokens)
+        return Check(correctness=comparison, facts={"first_step_s": durations_s[0]})
 
     def work(self) -> Work:
         """One token per row."""
         return Work(tokens=self.sequences)
-
-    def flops_step(self) -> None:
-        """Run one call on fake tensors, for FLOP counting."""
-        self._run_without_data(1)
 
 
 def _greedy(logits_of: Callable[[Tensor], Tensor]) -> Greedy:

@@ -99,7 +99,7 @@ def differences(saved_layouts: Facts, now: Facts) -> list[str]:
         if name not in saved_layouts:
             lines.append(f"{name} is missing from the checkpoint")
         elif name not in now:
-            lines.append(f"{name} is unexpected: the model has no such tensor")
+            lines.append(f"{name} is unexpected: no such tensor here")
         else:
             lines += _layout_differences(name, asdict(saved_layouts[name]), asdict(now[name]))
     return lines
@@ -112,7 +112,7 @@ def _layout_differences(
         if value != now[attribute]:
             yield (
                 f"{name} has {attribute} {_shown(value)} in the checkpoint, but "
-                f"{_shown(now[attribute])} in the model"
+                f"{_shown(now[attribute])} here"
             )
             return  # another shape has other strides, too
 

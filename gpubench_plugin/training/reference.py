@@ -1,15 +1,14 @@
 """fp32 reference: the first training steps repeated in plain fp32.
 
-The reference has the same weights, batches, optimizer and random numbers, and nothing else of what
-is measured: no autocast, no GradScaler, no TF32, no compiler, no wrapper, and not the trainer's
-code that accumulates, clips and updates. Where several ranks train
-one model, each computes the gradients of its own batches, and they are averaged by all_reduce,
-which is right as well where the ranks share one batch.
+The reference has the same weights, batches, optimizer and random numbers as the measured training,
+but no autocast, GradScaler, TF32, compiler or wrapper, and none of the trainer's code for
+accumulation, clipping and updates. Ranks that train one model each compute the gradients of their
+own batches and average them by all_reduce, which also holds where they share one batch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, chain, islice
 from math import hypot, isfinite
@@ -26,7 +25,7 @@ from gpubench_plugin.flags import UNCHECKED
 from gpubench_plugin.measure import release_memory
 from gpubench_plugin.records import Check
 from gpubench_plugin.results import is_out_of_memory
-from gpubench_plugin.training.bands import bands_of, nearest_the_loss, normalises_batches
+from gpubench_plugin.training.bands import bands_of, has_batch_norm, well_conditioned_parameters
 from gpubench_plugin.training.compile import EAGER
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import RandomState
@@ -44,82 +43,61 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.schedulers.base import LearningRateSchedule
     from gpubench_plugin.workloads import Batch, Workload
 
-    Given = tuple[Sequence[Batch], bool]  # of a step: its batches, and whether it has no update
+    StepInput = tuple[Sequence[Batch], bool]  # batches of a step, and whether it was skipped
 
 _DROPOUT: Final = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 
-_BYTES: Final = 4
-"""Of a number in fp32."""
-
-_MOMENTS: Final = 2
-"""What Adam keeps of each weight; an optimizer that keeps less takes less."""
+_FP32_BYTES: Final = 4
+_OPTIMIZER_STATES: Final = 2
+"""Adam's states per weight, an upper bound for the other optimizers."""
 
 _T = TypeVar("_T")
 
 
+@dataclass(eq=False, kw_only=True)
 class Fp32Reference:
     """Trains `workload` again in plain fp32 and compares the first `steps`.
 
-    `section` builds the model, `seed` draws its weights. `precision` names what is measured, and
-    `compute_dtypes` what it computes in and reduces gradients in. `averaging` says that the ranks
-    train one model together, `shares_batch` that they divide it, all on the same batch.
-
-    `free_bytes` tells the memory that is left, None where the system does not say; without the
-    function nobody asks whether the reference fits before it is tried.
+    `seed` draws the weights. `precision` is the measured one, `compute_dtypes` are the dtypes it
+    computes in and reduces gradients in. With `averaging` the ranks train one model, with
+    `shares_batch` each has a part of it and all have the same batch. `free_bytes` gives the free
+    memory, None where unknown; without it the reference is tried unconditionally.
     """
 
-    def __init__(
-        self,
-        *,
-        workload: Workload[Any],
-        training: TrainingSection,
-        measure: MeasureSection,
-        precision: str,
-        compute_dtypes: Sequence[str],
-        seed: int,
-        device: torch.device,
-        agreement: RankAgreement,
-        averaging: bool,
-        steps: int,
-        shares_batch: bool = False,
-        free_bytes: Callable[[], int | None] | None = None,
-    ):
-        self.steps = steps
-        self._workload = workload
-        self._training = training
-        self._bands: Callable[[nn.Module], Bands] = partial(
-            bands_of, precision=precision, compute_dtypes=compute_dtypes, measure=measure
-        )
-        self._seed = seed
-        self._device = device
-        self._agreement = agreement
-        self._averaging = averaging and agreement.world_size > 1
-        self._shares_batch = shares_batch
-        self._free_bytes = free_bytes
-        self._precomputed: _ReferenceSteps | Check | None = None
+    workload: Workload[Any]
+    training: TrainingSection
+    measure: MeasureSection
+    precision: str
+    compute_dtypes: Sequence[str]
+    seed: int
+    device: torch.device
+    agreement: RankAgreement
+    averaging: bool
+    steps: int
+    shares_batch: bool = False
+    free_bytes: Callable[[], int | None] | None = None
+    _precomputed: _ReferenceSteps | Check | None = field(default=None, init=False)
 
     def precompute_first_step(
         self, batches: Iterator[Batch], *, start: RandomState
     ) -> Iterator[Batch]:
         """Yield `batches` unchanged, after training the reference on those of the first step.
 
-        It does so where no other step is compared: before the measured training has gradients and
-        an optimizer's states, both models together take less than that training does later. Every
-        rank must call it.
+        Only where a single step is compared: before gradients and optimizer states exist, both
+        models take less memory than the measured training does later. Every rank must call it.
         """
         if self.steps > 1:
             return batches
-        first_batches = tuple(islice(batches, self._training.accumulation_steps))
+        first_batches = tuple(islice(batches, self.training.accumulation_steps))
         self._precomputed = self._run_isolated([(first_batches, False)], start)
         return chain(first_batches, batches)
 
     def compare(self, recorded_steps: Sequence[RecordedStep], *, start: RandomState) -> Check:
-        """Errors of the `recorded_steps` steps, which started in state `start`.
+        """Errors of the `recorded_steps`, which started in random state `start`.
 
-        The random generators are left as they were, and nothing the reference took stays in
-        memory. A step that a GradScaler skipped has no norm to compare, and the reference skips
-        its update, too. Where there is nothing to compare with, the record says why. Every rank
-        must call it.
+        Random generators and memory are left as they were. A step that a GradScaler skipped has no
+        norm to compare, and the reference skips its update, too. Without a reference the record
+        says why. Every rank must call it.
 
         Raises:
             CorrectnessError: an error is beyond the band, or the reference is not finite.
@@ -127,26 +105,26 @@ class Fp32Reference:
         losses, norms, near_loss_norms, skipped = self._mean(
             [s.loss for s in recorded_steps],
             [s.gradient_norm for s in recorded_steps],
-            [s.nearest_norm for s in recorded_steps],
+            [s.near_loss_norm for s in recorded_steps],
             [float(s.skipped) for s in recorded_steps],
         )
-        trained = self._precomputed
-        if trained is None:
+        reference = self._precomputed
+        if reference is None:
             steps = [(step.batches, step.skipped) for step in recorded_steps]
-            trained = self._run_isolated(steps, start)
-        if isinstance(trained, Check):
-            return trained
+            reference = self._run_isolated(steps, start)
+        if isinstance(reference, Check):
+            return reference
         is_absent = [share > 0 for share in skipped]
         first_update = next(
             (n for n, skips in enumerate(is_absent, 1) if not skips), len(is_absent)
         )
-        first_bands, later_bands = trained.bands.first, trained.bands.later
-        norm_values = partial(Values, first=first_update, key="measure.check_gradient_band")
-        return compared(
-            losses=Values(
+        first_bands, later_bands = reference.bands.first, reference.bands.later
+        norm_values = partial(StepValues, first=first_update, key="measure.check_gradient_band")
+        return compare_steps(
+            losses=StepValues(
                 name="loss",
                 measured=losses,
-                reference=trained.losses,
+                reference=reference.losses,
                 is_absent=[False] * len(losses),
                 bands=(first_bands.loss, later_bands.loss),
                 first=first_update,
@@ -155,73 +133,80 @@ class Fp32Reference:
             norms=norm_values(
                 name="gradient norm",
                 measured=norms,
-                reference=trained.gradient_norms,
+                reference=reference.gradient_norms,
                 is_absent=is_absent,
                 bands=(
-                    later_bands.gradient_norm if trained.normalised else first_bands.gradient_norm,
+                    (later_bands if reference.has_batch_norm else first_bands).gradient_norm,
                     later_bands.gradient_norm,
                 ),
             ),
-            nearest=norm_values(
+            near_loss_norms=norm_values(
                 name="gradient norm nearest the loss",
                 measured=near_loss_norms[:first_update],
-                reference=trained.nearest_norms[:first_update],
+                reference=reference.near_loss_norms[:first_update],
                 is_absent=is_absent[:first_update],
                 bands=(first_bands.gradient_norm, first_bands.gradient_norm),
             ),
         )
 
-    def _run_isolated(self, steps: Sequence[Given], start: RandomState) -> _ReferenceSteps | Check:
+    def _run_isolated(
+        self, steps: Sequence[StepInput], start: RandomState
+    ) -> _ReferenceSteps | Check:
         """Run the reference from `start`, preserving generators and memory."""
-        current_state = RandomState.capture(self._device)
-        start.restore(self._device)
+        current_state = RandomState.capture(self.device)
+        start.restore(self.device)
         try:
             with catalog.load("precision", "fp32")().switches():
-                return self._train(steps)
+                return self._run_if_it_fits(steps)
         finally:
-            current_state.restore(self._device)
-            release_memory(self._device)
+            current_state.restore(self.device)
+            release_memory(self.device)
 
-    def _train(self, steps: Sequence[Given]) -> _ReferenceSteps | Check:
+    def _run_if_it_fits(self, steps: Sequence[StepInput]) -> _ReferenceSteps | Check:
         """Run the reference's steps, or record why it is unavailable."""
         needed_bytes = free_bytes = None
-        if self._free_bytes is not None:
-            needed_bytes, free_bytes = self._needed_bytes(), self._free_bytes()
+        if self.free_bytes is not None:
+            needed_bytes, free_bytes = self._needed_bytes(), self.free_bytes()
         if not self._on_all_ranks(
             needed_bytes is None or free_bytes is None or needed_bytes <= free_bytes
         ):
             return _not_compared(needed_bytes, free_bytes)
         try:
-            return self._trained(steps)
+            return self._run(steps)
         except _DoesNotFitError:
-            pass  # beyond this block nothing of it is left
-        release_memory(self._device)
+            pass  # releases the traceback's references before memory is released below
+        release_memory(self.device)
         return _not_compared(
             self._needed_bytes() if needed_bytes is None else needed_bytes, free_bytes
         )
 
-    def _trained(self, steps: Sequence[Given]) -> _ReferenceSteps | Check:
+    def _run(self, steps: Sequence[StepInput]) -> _ReferenceSteps | Check:
         module = self._call_protected(self._build)
         if reason := self._incomparable_reason(module):
             return Check(correctness={"reference": {"not_compared": reason}})
-        near_loss_parameters = nearest_the_loss(module)
-        updates = _TorchUpdates(module, self._training, self._device)
-        own_losses, own_norms, own_nearest = [], [], []
+        near_loss_parameters = well_conditioned_parameters(module)
+        updates = _TorchUpdates(module, self.training, self.device)
+        losses, norms, near_loss_norms = [], [], []
         for number, (batches, skipped) in enumerate(steps, 1):
-            own_losses.append(self._call_protected(partial(self._backward, module, batches)))
-            if self._averaging:
-                _average_gradients(module, self._agreement.world_size)
-            own_norms.append(updates.gradient_norm())
-            own_nearest.append(_norm(near_loss_parameters))
+            losses.append(self._call_protected(partial(self._backward, module, batches)))
+            if self.averaging and self.agreement.world_size > 1:
+                _average_gradients(module, self.agreement.world_size)
+            norms.append(updates.gradient_norm())
+            near_loss_norms.append(_norm(near_loss_parameters))
             if number < len(steps):
                 self._call_protected(partial(updates.update, skipped=skipped))
-        losses, norms, of_nearest = self._mean(own_losses, own_norms, own_nearest)
+        losses, norms, near_loss_norms = self._mean(losses, norms, near_loss_norms)
         return _ReferenceSteps(
             losses=losses,
             gradient_norms=norms,
-            nearest_norms=of_nearest,
-            bands=self._bands(module),
-            normalised=normalises_batches(module),
+            near_loss_norms=near_loss_norms,
+            bands=bands_of(
+                module,
+                precision=self.precision,
+                compute_dtypes=self.compute_dtypes,
+                measure=self.measure,
+            ),
+            has_batch_norm=has_batch_norm(module),
         )
 
     def _call_protected(self, work: Callable[[], _T]) -> _T:
@@ -242,29 +227,29 @@ class Fp32Reference:
 
     def _on_all_ranks(self, condition: bool) -> bool:
         """Whether the condition holds on all ranks."""
-        return self._agreement.mean([float(condition)]) == [1.0]
+        return self.agreement.mean([float(condition)]) == [1.0]
 
     def _needed_bytes(self) -> int:
-        samples, steps = self._training.batch_size, self.steps
-        return _plain_step_bytes(self._workload, samples=samples, updates=steps > 1)
+        samples = self.training.batch_size
+        return fp32_step_bytes(self.workload, samples=samples, updates=self.steps > 1)
 
     def _build(self) -> nn.Module:
         return build_model(
-            self._workload,
-            section=self._workload.section.model_copy(update=EAGER),
-            seed=self._seed,
-            device=self._device,
+            self.workload,
+            section=self.workload.section.model_copy(update=EAGER),
+            seed=self.seed,
+            device=self.device,
             precision=catalog.load("precision", "fp32")(),
         ).train()
 
     def _incomparable_reason(self, module: nn.Module) -> str | None:
         """Why the measured model differs from the reference by design, or None."""
         has_dropout = any(isinstance(m, _DROPOUT) and m.p > 0 for m in module.modules())
-        if has_dropout and self._workload.section.compile != "none":
+        if has_dropout and self.workload.section.compile != "none":
             return "compiled dropout draws different random numbers; set its rate to 0 to compare"
-        if has_dropout and self._shares_batch:
+        if has_dropout and self.shares_batch:
             return "ranks that share a model draw dropout separately; set its rate to 0 to compare"
-        if self._shares_batch and normalises_batches(module):
+        if self.shares_batch and has_batch_norm(module):
             return "ranks that share a model may normalize partial batches"
         return None
 
@@ -272,16 +257,16 @@ class Fp32Reference:
         """Accumulate gradients of the mean loss of `batches`, and return the loss."""
         losses = []
         for batch in batches:
-            loss = self._workload.loss(module, _in_fp32(batch)) / len(batches)
+            loss = self.workload.loss(module, _in_fp32(batch)) / len(batches)
             loss.backward()
             losses.append(float(loss.detach()))
         return sum(losses)
 
     def _mean(self, *columns: Sequence[float]) -> list[list[float]]:
         """Mean over ranks of each value of equally long columns, so that all ranks agree."""
-        rank_means = self._agreement.mean([value for column in columns for value in column])
+        means = self.agreement.mean([value for column in columns for value in column])
         length = len(columns[0])
-        return [rank_means[at : at + length] for at in range(0, len(rank_means), length)]
+        return [means[start : start + length] for start in range(0, len(means), length)]
 
 
 class _TorchUpdates:
@@ -320,9 +305,9 @@ class _ReferenceSteps:
 
     losses: list[float]
     gradient_norms: list[float]
-    nearest_norms: list[float]
+    near_loss_norms: list[float]
     bands: Bands
-    normalised: bool
+    has_batch_norm: bool
 
 
 class _DoesNotFitError(Exception):
@@ -357,33 +342,39 @@ def _in_fp32(batch: Batch) -> Batch:
     return batch._replace(inputs=inputs, targets=targets, context=tuple(context))
 
 
-def _plain_step_bytes(workload: Workload[Any], *, samples: int, updates: bool) -> int:
+def fp32_step_bytes(workload: Workload[Any], *, samples: int, updates: bool) -> int:
     """Bytes of weights, gradients, and activations saved by one forward pass of `samples`.
 
-    Twice the largest saved tensor is added, for the gradients that pass through it, and with
-    `updates` the state of an optimizer. The workspace of single kernels is not counted. It runs
-    forward on fake tensors, which know their shape only.
+    Twice the largest saved tensor is added for the gradients of the backward pass, and with
+    `updates` the optimizer's states. Kernel workspaces are not counted. The forward pass runs on
+    fake tensors.
     """
-    counted = workload.for_fake_tensors()
-    again = workload.section.activation_checkpointing  # here that is the point
-    counted.section = counted.section.model_copy(update={"activation_checkpointing": again})
+    fake_workload = workload.for_fake_tensors()
+    recomputes = workload.section.activation_checkpointing  # for_fake_tensors() turns it off
+    fake_workload.section = fake_workload.section.model_copy(
+        update={"activation_checkpointing": recomputes}
+    )
     with FakeTensorMode():
-        module = counted.build().train()
-        batch = counted.synthetic_batch(samples, device=torch.device("cpu"))
-        own = {_storage(t) for t in (*module.parameters(), *module.buffers())}
-        saved: dict[int, Tensor] = {}
+        module = fake_workload.build().train()
+        batch = fake_workload.synthetic_batch(samples, device=torch.device("cpu"))
+        model_storages = {_storage(t) for t in (*module.parameters(), *module.buffers())}
+        saved_tensors: dict[int, Tensor] = {}
 
-        def keep(tensor: Tensor) -> Tensor:
-            saved[_storage(tensor)] = tensor
+        def save_hook(tensor: Tensor) -> Tensor:
+            saved_tensors[_storage(tensor)] = tensor
             return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            _loss = counted.loss(module, batch)
-        sizes = [t.untyped_storage().nbytes() for key, t in saved.items() if key not in own]
-        trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
+        with torch.autograd.graph.saved_tensors_hooks(save_hook, lambda tensor: tensor):
+            _loss = fake_workload.loss(module, batch)
+        sizes = [
+            tensor.untyped_storage().nbytes()
+            for storage, tensor in saved_tensors.items()
+            if storage not in model_storages
+        ]
+        trainable = sum(p.numel() for p in module.parameters() if p.requires_grad)
         weights = sum(p.numel() for p in module.parameters())
-    copies = weights + trained * (1 + (_MOMENTS if updates else 0))
-    return _BYTES * copies + sum(sizes) + 2 * max(sizes, default=0)
+    copies = weights + trainable * (1 + (_OPTIMIZER_STATES if updates else 0))
+    return _FP32_BYTES * copies + sum(sizes) + 2 * max(sizes, default=0)
 
 
 def _storage(tensor: Tensor) -> int:
@@ -392,12 +383,11 @@ def _storage(tensor: Tensor) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Values:
+class StepValues:
     """Values of successive steps and of the reference, with bands and config key.
 
-    `bands` are that of the first steps and that of the later ones; `first` says how many are first:
-    until there was an update, all of them have the weights of the start. Where a value is
-    `is_absent`, there is nothing to compare: a skipped step has no norm.
+    `bands` are the bands of the `first` steps, up to and including the first update, and of later
+    ones. An `is_absent` value, the norm of a skipped step, is not compared.
     """
 
     name: str
@@ -409,12 +399,9 @@ class Values:
     key: str
 
     def errors(self) -> Iterator[float | None]:
-        """Error of each step, relative to the largest reference value so far.
+        """Error of each step, relative to the largest reference value so far; None if absent.
 
-        None of a step without a value.
-
-        Relative to the step's own value, a loss that training brings to zero would have an error
-        without bounds.
+        Relative to its own step, the error of a loss that falls to zero would be unbounded.
 
         Raises:
             CorrectnessError: an error is beyond its band, or the reference is not finite.
@@ -439,24 +426,23 @@ class Values:
             yield error
 
 
-def compared(losses: Values, norms: Values, nearest: Values) -> Check:
+def compare_steps(losses: StepValues, norms: StepValues, near_loss_norms: StepValues) -> Check:
     """Record all errors, with the largest ones as facts.
 
-    `norms` are the global gradient norms, `nearest` those of the gradients nearest the loss, of
-    which only the first steps' are there. Where a GradScaler skipped every compared step no
-    gradient was: that is ``unchecked``.
+    Only the first steps have `near_loss_norms`. Where a GradScaler skipped every step, gradients
+    are ``unchecked``.
 
     Raises:
-        CorrectnessError: the first step that is wrong, whatever of it is.
+        CorrectnessError: about the first step that is wrong in any of the three.
     """
     loss_errors: list[float | None] = []
     norm_errors: list[float | None] = []
-    nearest_errors: list[float | None] = []
-    errors_nearest = nearest.errors()
-    for loss, norm in zip(losses.errors(), norms.errors(), strict=True):
-        loss_errors.append(loss)
-        norm_errors.append(norm)
-        nearest_errors.extend(islice(errors_nearest, 1))
+    near_loss_errors: list[float | None] = []
+    remaining_near_loss_errors = near_loss_norms.errors()
+    for loss_error, norm_error in zip(losses.errors(), norms.errors(), strict=True):
+        loss_errors.append(loss_error)
+        norm_errors.append(norm_error)
+        near_loss_errors.extend(islice(remaining_near_loss_errors, 1))
     loss_error, norm_error = _largest(loss_errors), _largest(norm_errors)
     record = {
         "steps": len(loss_errors),
@@ -464,8 +450,8 @@ def compared(losses: Values, norms: Values, nearest: Values) -> Check:
         "loss_bands": losses.bands,
         "gradient_norm_error": norm_error,
         "gradient_bands": norms.bands,
-        "nearest_error": _largest(nearest_errors),
-        "nearest_band": nearest.bands[0],
+        "nearest_error": _largest(near_loss_errors),
+        "nearest_band": near_loss_norms.bands[0],
         "losses": losses.reference,
         "gradient_norms": norms.reference,
         "loss_errors": loss_errors,

@@ -14,7 +14,7 @@ from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.environment import synchronize, timed_s
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Check, Work
-from gpubench_plugin.training.bands import nearest_the_loss
+from gpubench_plugin.training.bands import well_conditioned_parameters
 from gpubench_plugin.training.check import (
     LossHistory,
     StepRecorder,
@@ -46,22 +46,22 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads import Batch, Workload
 
 PAIRS: Final = 10
-"""Steps with and without an exchange that are timed."""
+"""Timed steps with and without gradient exchange: a median of ten is robust against some slow
+steps at the cost of twenty; not measured."""
 
 
 class Trainer:
     """Trains `module` on `data`, one optimizer step per call of :meth:`step`.
 
     Between :meth:`begin` and :meth:`finish` nothing reads from the device, so that steps queue up
-    on it; the exception is torch's own: a GradScaler waits for an optimizer that is not fused.
+    on it, except that torch's GradScaler synchronizes for an optimizer that is not fused.
 
-    Several ranks find the same in their checks through `agreement`. `no_sync` gives the context
-    in which gradients stay on their rank, and `differs_from_one_process` why what the ranks train
-    is not what one process would with the global batch (None: it is), which goes on record. The
-    first steps of the check are compared with those of a `reference`, for which `global_norm` is
-    the norm of gradients that are spread over the ranks. `passes` stands for the loss and its
-    backward pass where a parallelism has its own way; `ranks_per_batch` ranks work on the same
-    batch, of which each counts an equal part.
+    `agreement` makes the checks agree on all ranks. `no_sync` is the context without gradient
+    exchange. `differs_from_one_process` goes on record: why the training differs from that of one
+    process with the global batch, or None. The check compares its first steps with a `reference`,
+    using `global_norm` for gradients spread over the ranks. `passes` replaces the loss and its
+    backward pass under pipeline parallelism. Of `ranks_per_batch` ranks with the same batch each
+    counts an equal part.
 
     Raises:
         UsageProblem: ``training.epochs`` of data without an end.
@@ -123,7 +123,7 @@ class Trainer:
 
     @property
     def tokens_per_step(self) -> int | None:
-        """Tokens per call of :meth:`step` on this rank; None if samples are not made of tokens."""
+        """Tokens per call of :meth:`step` on this rank; None if samples have no tokens."""
         return self._workload.tokens(self.samples_per_step)
 
     @property
@@ -171,12 +171,12 @@ class Trainer:
         """Train untimed, and check that the model learns.
 
         The steps repeat one fixed batch, or with ``training.epochs`` pass over the data. The first
-        one is timed and looked at closely, the first few are compared with the reference.
+        step is timed, the first few are compared with the reference.
 
         Raises:
             CorrectnessError: a loss is not a finite scalar or does not fall as
-                ``training.loss_drop`` asks, a gradient is missing or not finite, every step was
-                skipped by the GradScaler, or the first steps are not the reference's.
+                ``training.loss_drop`` requires, a gradient is missing or not finite, the GradScaler
+                skipped every step, or the first steps differ from the reference's.
         """
         if self._reference is not None and self.calls and self._training.resume is None:
             raise UsageProblem(
@@ -187,17 +187,12 @@ class Trainer:
         self._module.train()  # something else in the test may have put it into eval mode
         start = RandomState.capture(self._device)
         self._optimization.reset()
-        history = LossHistory(
-            log,
-            every=self._training.log_every,
-            state=self._progress,
-            agreement=self._agreement,
-        )
+        history = LossHistory(log, self._training.log_every, self._progress, self._agreement)
         reference = self._reference
-        watch = StepRecorder(
+        recorder = StepRecorder(
             0 if reference is None else reference.steps,
             self._optimization,
-            nearest=nearest_the_loss(self._module),
+            well_conditioned_parameters(self._module),
         )
         over_epochs = self._training.epochs is not None
         check_batches: Iterator[Batch] = (
@@ -205,22 +200,24 @@ class Trainer:
         )
         if reference is not None:
             check_batches = reference.precompute_first_step(check_batches, start=start)
-        batches = watch.batches(check_batches)
-        loss_of = watch.losses(self._loss_of)
-        first_step_s = self._first_step(batches, loss_of, watch)
+        batches = recorder.batches(check_batches)
+        loss_of = recorder.losses(self._loss_of)
+        first_step_s = self._first_step(batches, loss_of, recorder)
         history.add(self.last_loss)
         for _ in range(self._check_steps - 1):
             self._gradients(batches, loss_of)
-            watch.before_update()
+            recorder.before_update()
             self._optimization.update()
-            watch.after_update()
+            recorder.after_update()
             history.add(self.last_loss)
         self._batches += self._check_steps * self._accumulation_steps if over_epochs else 0
         losses = history.close()
         skipped = self._optimization.skipped_steps()
         require_updates(self._check_steps, skipped)
-        compared = Check() if reference is None else reference.compare(watch.steps, start=start)
-        # What goes on from a checkpoint may have little left to lose.
+        comparison = Check()
+        if reference is not None:
+            comparison = reference.compare(recorder.steps, start=start)
+        # The loss of a resumed training may already be near its minimum.
         is_resumed = self._training.resume is not None
         loss_ratio = check_loss_drop(losses, limit=None if is_resumed else self._training.loss_drop)
         ignore_reason = self._training.loss_drop_ignored
@@ -231,15 +228,15 @@ class Trainer:
                 **({} if ignore_reason is None else {"loss_drop_lapsed": ignore_reason}),
                 "skipped_steps": skipped,
                 **self._ranks_record,
-                **compared.correctness,
+                **comparison.correctness,
             },
             facts={
-                **compared.facts,
+                **comparison.facts,
                 "first_step_s": first_step_s,
                 "loss_first": losses[0],
                 "loss_last": losses[-1],
             },
-            flags=compared.flags,
+            flags=comparison.flags,
         )
 
     def begin(self) -> None:
@@ -288,28 +285,26 @@ class Trainer:
         self._optimization.backward(loss)
 
     def _first_step(
-        self, batches: Iterator[Batch], loss_of: LossFunction, watch: StepRecorder
+        self, batches: Iterator[Batch], loss_of: LossFunction, recorder: StepRecorder
     ) -> float:
         """Run one step with all checks; return its duration without the gradient checks."""
         losses: list[Tensor] = []
         gradients = partial(self._gradients, batches, require_scalar_loss(loss_of, losses))
-        spent_s = timed_s(gradients, self._device)
-        # Not before the backward pass, in which other ranks would wait for one that gave up.
+        duration_s = timed_s(gradients, self._device)
+        # After the backward pass, in which other ranks would wait for one that failed.
         require_finite(self._mean(losses), step=1)
-        # Before the update, whose clipping would spread a NaN to all gradients. A scaled gradient
-        # that is not finite is a step to skip, not an error.
-        must_be_finite = self._optimization.scaler is None
-        names = None if self._passes is None else self._passes.parameter_names
+        # Before the update, whose clipping would spread a NaN to all gradients. With a scaler a
+        # gradient that is not finite makes a skipped step, not an error.
         require_gradients(
             self._module,
-            require_finite_gradients=must_be_finite,
+            require_finite_gradients=self._optimization.scaler is None,
             agreement=self._agreement,
-            names=names,
+            names=None if self._passes is None else self._passes.parameter_names,
         )
-        watch.before_update()
-        spent_s += timed_s(self._optimization.update, self._device)
-        watch.after_update()
-        return spent_s
+        recorder.before_update()
+        duration_s += timed_s(self._optimization.update, self._device)
+        recorder.after_update()
+        return duration_s
 
     def _mean(self, losses: Sequence[Tensor]) -> float:
         """Mean of `losses` over steps and ranks; not finite if any is not."""
@@ -325,29 +320,28 @@ class Trainer:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExposedCommunication:
-    """Times steps with and without gradient exchange alternately, after the measurement.
+    """Times steps with and without gradient exchange alternately.
 
-    A step here begins on all ranks at once, after `meet`, and lasts until the device is done. It
-    comes after the timed calls because weights that are not exchanged drift apart.
+    Steps begin on all ranks after `barrier` and end when the device is idle. They follow the
+    measurement, because weights diverge without the exchange.
     """
 
-    exchanging: Callable[[], None]
-    alone: Callable[[], None]
-    meet: Callable[[], None]
+    step_with_exchange: Callable[[], None]
+    step_without_exchange: Callable[[], None]
+    barrier: Callable[[], None]
     device: torch.device
 
     def facts(self) -> Mapping[str, float]:
         """Medians ``step_exchanging_s`` and ``step_alone_s`` of this rank."""
-        for step in (self.exchanging, self.alone):
-            self._seconds(step)
-        pairs = [(self._seconds(self.exchanging), self._seconds(self.alone)) for _ in range(PAIRS)]
-        with_exchange_s, without_exchange_s = zip(*pairs, strict=True)
+        steps = self.step_with_exchange, self.step_without_exchange
+        pairs = [tuple(map(self._timed_s, steps)) for _ in range(1 + PAIRS)]
+        with_exchange_s, without_exchange_s = zip(*pairs[1:], strict=True)  # the first warms up
         return {
             "step_exchanging_s": median(with_exchange_s),
             "step_alone_s": median(without_exchange_s),
         }
 
-    def _seconds(self, step: Callable[[], None]) -> float:
+    def _timed_s(self, step: Callable[[], None]) -> float:
         synchronize(self.device)
-        self.meet()
+        self.barrier()
         return timed_s(step, self.device)

@@ -27,7 +27,7 @@ from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.training import BANDS, BATCH_NORMALISED, Fp32Reference
-from gpubench_plugin.training.bands import normalises_batches
+from gpubench_plugin.training.bands import has_batch_norm
 from tests.support.presets import CPU, preset_of, trainer_of, workload_of
 from tools.evidence.pages import markdown, save
 
@@ -142,7 +142,7 @@ def _compared(name: str, precision: str, seed: int) -> tuple[dict[str, Any], boo
     torch.manual_seed(seed)
     with chosen.switches():
         check = trainer.prepare(lambda _: None)
-    return check.correctness["reference"], normalises_batches(workload.build())
+    return check.correctness["reference"], has_batch_norm(workload.build())
 
 
 def report(found: Sequence[Errors]) -> str:

@@ -248,8 +248,8 @@ def _labelled_files(folder: Path) -> tuple[list[tuple[Path, int]], list[str]]:
     empty_folders = [folder / name for name, files in by_class.items() if not files]
     if empty_folders or not by_class:
         raise UsageProblem(
-            f"data.path: no images in {next(iter(empty_folders), folder)}; allowed: one "
-            f"folder per class containing {', '.join(SUFFIXES)} files"
+            f"data.path: no images in {next(iter(empty_folders), folder)}; allowed: one folder "
+            f"per class with {', '.join(SUFFIXES)} files directly in it"
         )
     indexed = enumerate(by_class.values())
     return [(file, label) for label, files in indexed for file in files], list(by_class)

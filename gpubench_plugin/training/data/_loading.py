@@ -48,8 +48,7 @@ def require_enough(count: int, *, world_size: int, label: str) -> None:
     if count < world_size:
         raise UsageProblem(
             f"{label}: {count} samples are too few for {world_size} ranks; allowed: at most "
-            f"{count} "
-            "ranks"
+            f"{count} ranks"
         )
 
 

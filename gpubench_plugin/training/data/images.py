@@ -132,7 +132,7 @@ def _read(section: DataSection, workload: Workload[Any]) -> ImageDataset:
     if not section.path:
         raise UsageProblem(
             "data.source=images: data.path is required, since nothing is downloaded; "
-            f"allowed: --data.path= {_ALLOWED}"
+            f"allowed: {_ALLOWED}"
         )
     try:
         return _pictures_at(_expanded(section.path), workload)

@@ -77,11 +77,8 @@ class DenoisingPipeline:
         """Run this rank's steps of all samples (hot path)."""
         self._run(None)
 
-    def barrier(self) -> None:
-        """Untimed barrier between calls.
-
-        Else the first rank would run ahead, and the filling of the pipeline be hidden.
-        """
+    def meet(self) -> None:
+        """Untimed barrier between calls, or the first rank would run ahead and hide the filling."""
         synchronize(self._latents[0].device)
         self._barrier()
 
@@ -92,9 +89,9 @@ class DenoisingPipeline:
             CorrectnessError: an output differs, or is not finite, or a message is a wrong one.
             MeasurementError: a message did not come.
         """
-        self.barrier()
+        self.meet()
         facts = {"first_step_s": timed_s(self.step, self._latents[0].device)}
-        self.barrier()
+        self.meet()
         self._run_logged(log)
         if self._is_last:
             self._expected, alone_s = self._run_on_one_rank()

@@ -117,9 +117,7 @@ class Transport:
             MeasurementError: it was not taken in time, or the other rank is gone.
         """
         for header, work, tensor in self._pending:
-            context = (
-                f"rank {header.sender} timed out waiting for its message to be received: {header}"
-            )
+            context = f"rank {header.sender} waited for its message to be received: {header}"
             self._wait(context, work, tensor)
         self._pending.clear()
 

@@ -48,4 +48,4 @@ def test_bf16_has_no_scaler() -> None:
 def test_device_without_autocast_is_named() -> None:
     """A device that autocast does not know is refused with its name instead of a traceback."""
     reason = AMP().unsupported(torch.device("meta"))
-    assert reason == "torch has no autocast on meta"
+    assert reason == "torch does not support autocast on meta"

@@ -38,11 +38,11 @@ def test_every_cuda_device_has_fp32_and_fp16(ampere: bool, name: str) -> None:
 )
 def test_old_cuda_devices_lack_tf32_and_bf16(ampere: bool, name: str, lacks: str) -> None:
     """Before Ampere the reason names the device, also where torch would emulate."""
-    expected = None if ampere else f"Tesla T4 has no {lacks}"
+    expected = None if ampere else f"Tesla T4 does not support {lacks}"
     assert expected == catalog.load("precision", name)().unsupported(CUDA)
 
 
 def test_tf32_is_refused_on_a_cpu() -> None:
     """TF32 on a CPU would silently be fp32, so it is refused."""
     reason = catalog.load("precision", "tf32")().unsupported(torch.device("cpu"))
-    assert reason == "TF32 exists on CUDA devices only, not on cpu"
+    assert reason == "TF32 requires a CUDA device, not cpu"

@@ -61,7 +61,7 @@ def test_nothing_is_compiled_in_mode_none() -> None:
             "aot_eager",
             ": modes exist only for inductor, not for model.compile_backend=",
         ),
-        ("none", "aot_eager", "nothing is compiled; add --model.compile=default"),
+        ("none", "aot_eager", "compilation is off; add --model.compile=default"),
     ],
 )
 def test_what_would_not_be_compiled_is_refused(mode: str, backend: str, message: str) -> None:

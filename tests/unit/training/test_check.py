@@ -69,7 +69,7 @@ def net(**gradients):
 
 def test_missing_gradient_is_named():
     """A trainable parameter without a gradient is an error naming it."""
-    with pytest.raises(CorrectnessError, match="parameter bias got no gradient"):
+    with pytest.raises(CorrectnessError, match="parameter bias received no gradient"):
         require_gradients(net(bias=None), require_finite_gradients=True, agreement=ALONE)
 
 
@@ -101,7 +101,7 @@ def test_frozen_parameters_need_no_gradient():
 def test_gradients_of_another_rank_are_refused_too():
     """What another rank misses, or finds not finite in its shard, is refused by this one."""
     for other, message in (
-        ([(0.0, 1.0), (0.0, 0.0)], "parameter bias got no gradient"),
+        ([(0.0, 1.0), (0.0, 0.0)], "parameter bias received no gradient"),
         ([(0.0, 0.0), (1.0, 0.0)], "gradient of parameter weight is not finite"),
     ):
         with pytest.raises(CorrectnessError, match=message):
@@ -133,7 +133,10 @@ def test_few_losses_are_compared_by_halves(count):
 
 def test_loss_that_does_not_drop_is_an_error():
     """A loss at its limit or above is an error naming the key, both means and the way out."""
-    message = r"training\.loss_drop=0\.5: 6 .* from 4 to 2 only; .* --training\.loss_drop=null"
+    message = (
+        r"training\.loss_drop=0\.5: in 6 steps .* from 4 to 2, not below 0\.5 .* "
+        r"--training\.loss_drop=null"
+    )
     with pytest.raises(CorrectnessError, match=message):
         check_loss_drop([4.0, 4.0, 4.0, 2.0, 2.0, 2.0], limit=0.5)
 
@@ -155,7 +158,7 @@ def test_history_logs_every_n_steps_and_the_last():
     """An event is logged every N steps and at the end, with the step's own loss."""
     events = []
     history = LossHistory(
-        events.append, every=2, state=lambda: {"learning_rate": 0.5}, agreement=ALONE
+        events.append, interval=2, state=lambda: {"learning_rate": 0.5}, agreement=ALONE
     )
     for loss in (5.0, 4.0, 3.0):
         history.add(torch.tensor(loss))
@@ -168,7 +171,7 @@ def test_history_logs_every_n_steps_and_the_last():
 
 def test_history_names_the_step_whose_loss_is_not_finite():
     """A NaN among the losses is an error naming its step."""
-    history = LossHistory(lambda event: None, every=3, state=dict, agreement=ALONE)
+    history = LossHistory(lambda event: None, interval=3, state=dict, agreement=ALONE)
     history.add(torch.tensor(1.0))
     history.add(torch.tensor(float("nan")))
     with pytest.raises(CorrectnessError, match="the loss at step 2 is nan"):
@@ -178,7 +181,7 @@ def test_history_names_the_step_whose_loss_is_not_finite():
 def test_history_holds_the_mean_over_the_ranks():
     """The losses of all ranks count, and one that is not finite is found on every rank."""
     history = LossHistory(
-        lambda event: None, every=1, state=dict, agreement=Together([3.0], [float("nan")])
+        lambda event: None, interval=1, state=dict, agreement=Together([3.0], [float("nan")])
     )
     history.add(torch.tensor(1.0))
     assert history.close() == [2.0]

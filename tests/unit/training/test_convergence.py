@@ -91,7 +91,7 @@ class Setting:
 
     def convergence(self, reference=None):
         return TimeToTarget(
-            training_run=self.course(),
+            course=self.course(),
             workload=self.workload,
             data=self.data,
             training=self.configuration.training,
@@ -200,12 +200,12 @@ def test_the_first_training_is_the_first_step(monkeypatch):
         now[0] += 2.0
         return loss(module, batch)
 
-    def evaluate(course):
+    def evaluate(evaluator):
         now[0] += 1000.0
         return Evaluation(loss=0.5, accuracy=None)
 
     monkeypatch.setattr(setting.workload, "loss", slow_loss)
-    monkeypatch.setattr(Course, "evaluate", evaluate)
+    monkeypatch.setattr(Evaluator, "evaluate", evaluate)
     facts = convergence.prepare(lambda event: None).facts
     assert facts["first_step_s"] == 2.0 * facts["steps_to_target"]
 
@@ -252,8 +252,8 @@ def test_target_that_is_not_reached_fails_with_the_best():
     """Training ends at the maximum, with the best value and its step in the message."""
     convergence = Setting("diabetes", "fp32", "training.max_steps=12").convergence()
     message = (
-        r"training\.target_loss=0\.6 was not reached within training\.max_steps=12: the best was "
-        r"0\.\d+ at step 12"
+        r"training\.target_loss=0\.6 was not reached within training\.max_steps=12: the best "
+        r"value was 0\.\d+ at step 12"
     )
     with pytest.raises(CorrectnessError, match=message):
         convergence.prepare(lambda event: None)
@@ -309,19 +309,29 @@ def test_timed_training_that_leads_elsewhere_fails():
     convergence.prepare(lambda event: None)
     convergence.begin()
     convergence.restart()  # and no step
-    with pytest.raises(CorrectnessError, match=r"in the timed training, .* in the untimed one"):
+    with pytest.raises(
+        CorrectnessError, match=r"in the timed training, .* in the untimed training"
+    ):
         convergence.finish()
 
 
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
-        ("diabetes", ["training.target_loss=null"], "allowed: one of them, the other null"),
-        ("diabetes", ["training.target_accuracy=0.5"], "allowed: one of them, the other null"),
+        (
+            "diabetes",
+            ["training.target_loss=null"],
+            "allowed: exactly one target, with null for the other",
+        ),
+        (
+            "diabetes",
+            ["training.target_accuracy=0.5"],
+            "allowed: exactly one target, with null for the other",
+        ),
         (
             "diabetes",
             ["training.target_loss=null", "training.target_accuracy=0.5"],
-            "regression does not classify; allowed: training.target_loss",
+            "regression is not a classifier; allowed: training.target_loss",
         ),
     ],
 )

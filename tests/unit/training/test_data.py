@@ -145,7 +145,7 @@ def test_source_that_cannot_begin_anew_is_unsupported(slope):
 
     made = Once(slope, batch_size=1, device=CPU)
     assert (made.held_out(), made.description(), made.close()) == ((), {}, None)
-    with pytest.raises(Unsupported, match="Once: this source of data cannot begin anew"):
+    with pytest.raises(Unsupported, match="Once: this data source cannot restart"):
         made.restart()
 
 

@@ -275,7 +275,7 @@ def test_random_numbers_of_the_model_are_left_alone(images, binary_cifar):
 def test_nothing_is_downloaded(path, images):
     """Without a path the message says what to give, and that nothing is downloaded."""
     message = (
-        r"data\.path is not given, and nothing is downloaded; .*cifar-10-binary\.tar\.gz.*"
+        r"data\.path is required, since nothing is downloaded; .*cifar-10-binary\.tar\.gz.*"
         r"train-images-idx3-ubyte"
     )
     with pytest.raises(UsageProblem, match=message):
@@ -284,7 +284,7 @@ def test_nothing_is_downloaded(path, images):
 
 @pytest.mark.parametrize(
     ("path", "message"),
-    [("n" * 5000, "cannot be read: .*allowed: cifar"), ("~nobody-here/x", "nobody-here.*allowed")],
+    [("n" * 5000, "cannot read n.*allowed: cifar"), ("~nobody-here/x", "nobody-here.*allowed")],
 )
 def test_path_that_cannot_be_looked_at(path, message, images):
     """What the operating system refuses is one message with what is allowed."""
@@ -301,7 +301,7 @@ def test_missing_path(images, tmp_path):
 def test_empty_folder(images, tmp_path):
     """A folder without images is one message that says what is allowed."""
     (tmp_path / "cat").mkdir()
-    with pytest.raises(UsageProblem, match=r"; allowed: one folder per class containing"):
+    with pytest.raises(UsageProblem, match=r"; allowed: one folder per class with"):
         images(tmp_path)
 
 
@@ -309,15 +309,15 @@ def test_class_without_images(images, tmp_path):
     """A class whose images lie deeper, or are of another kind, is named rather than left out."""
     folder_of(tmp_path, classes=("cat", "cow", "dog/large"))
     (tmp_path / "dog" / "notes.txt").write_text("nothing")
-    with pytest.raises(UsageProblem, match=r"data\.path: \S*/dog: no images; .* directly in it"):
+    with pytest.raises(UsageProblem, match=r"data\.path: no images in \S*/dog; .* directly in it"):
         images(tmp_path)
 
 
 def test_some_file(images, tmp_path):
-    """A file that is no archive is refused."""
+    """A file that is not an archive is refused."""
     file = tmp_path / "notes.txt"
     file.write_text("nothing")
-    with pytest.raises(UsageProblem, match="is no archive; allowed: cifar-10-binary"):
+    with pytest.raises(UsageProblem, match="is not an archive; allowed: cifar-10-binary"):
         images(file)
 
 
@@ -352,7 +352,7 @@ def test_archive_without_images_is_refused(images, tmp_path):
     [
         (b"\0" * 100, r"data_batch_1\.bin has 100 bytes; allowed: a multiple of 3073"),
         (b"", r"data_batch_1\.bin has 0 bytes"),
-        (b"\x0b" * 3073, "no images of 10 classes"),
+        (b"\x0b" * 3073, "does not contain images of 10 classes"),
     ],
 )
 def test_damaged_cifar(content, message, images, tmp_path):
@@ -373,7 +373,7 @@ def test_damaged_archive(damage, images, binary_cifar, tmp_path):
         file.write_bytes(np.random.default_rng(0).integers(0, 4, 3073 * 40, np.uint8).tobytes())
     path = archive_of(binary_cifar, tmp_path / "damaged.tar.gz")
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(UsageProblem, match=r"damaged\.tar\.gz: cannot be read"):
+    with pytest.raises(UsageProblem, match=r"cannot read \S*damaged\.tar\.gz"):
         images(path)
 
 
@@ -392,16 +392,16 @@ def test_huge_member_is_not_read(images, tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path: (path / "train-labels-idx1-ubyte").unlink(), "train-labels.* is missing"),
+        (lambda path: (path / "train-labels-idx1-ubyte").unlink(), "missing train-labels"),
         (
             lambda path: (path / "train-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03"),
-            "no idx file of 3 dimensions",
+            "not an idx file with 3 dimensions",
         ),
         (
             lambda path: (path / "train-labels-idx1-ubyte").write_bytes(
                 struct.pack(">II", 2049, 1) + b"\0"
             ),
-            "has 20 images of 28 by 28 pixels and 1 labels",
+            "has 20 images of 28 by 28 pixels but 1 labels",
         ),
         (
             lambda path: (path / "train-images-idx3-ubyte").write_bytes(
@@ -413,13 +413,13 @@ def test_huge_member_is_not_read(images, tmp_path):
             lambda path: (path / "train-images-idx3-ubyte").write_bytes(
                 struct.pack(">IIII", 2051, 1 << 31, 1 << 31, 4)
             ),
-            "no idx file of 3 dimensions",
+            "not an idx file with 3 dimensions",
         ),
         (
             lambda path: (path / "train-images-idx3-ubyte").write_bytes(
                 struct.pack(">IIII", 2049, 20, 28, 28) + bytes(20 * 28 * 28)
             ),
-            "no idx file of 3 dimensions",
+            "not an idx file with 3 dimensions",
         ),
     ],
 )
@@ -434,14 +434,14 @@ def test_damaged_gzip(images, tmp_path):
     """A packed file that is not packed is one message."""
     mnist_of(tmp_path, packed=True)
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(b"no gzip")
-    with pytest.raises(UsageProblem, match=r"train-images-idx3-ubyte\.gz: cannot be read"):
+    with pytest.raises(UsageProblem, match=r"cannot read \S*train-images-idx3-ubyte\.gz"):
         images(tmp_path)
 
 
 def test_too_few_classes(images, tmp_path):
     """A model with fewer classes than there are folders is refused before anything is loaded."""
     folder_of(tmp_path, classes=[f"class{n:02}" for n in range(11)], count=1)
-    with pytest.raises(UsageProblem, match=r"model\.classes: 10 is too few; the images are of 11"):
+    with pytest.raises(UsageProblem, match=r"model\.classes=10 is too small; the images have 11"):
         images(tmp_path)
 
 
@@ -450,7 +450,7 @@ def test_too_few_classes_for_what_is_held_out(images, tmp_path):
     mnist_of(tmp_path, packed=False)
     labels = struct.pack(">II", 2049, 20) + bytes(19) + b"\x0a"
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(labels)
-    with pytest.raises(UsageProblem, match=r"model\.classes: 10 is too few; the images are of 11"):
+    with pytest.raises(UsageProblem, match=r"model\.classes=10 is too small; the images have 11"):
         images(tmp_path)
 
 
@@ -480,7 +480,7 @@ def test_model_without_images(images, binary_cifar, tmp_path, slope):
     """A model that takes no images is unsupported, whatever kind of images there are."""
     slope.from_images = lambda pixels, labels: Workload.from_images(slope, pixels, labels)
     for path in (binary_cifar, folder_of(tmp_path / "folder")):
-        with pytest.raises(Unsupported, match="slope is no model of images"):
+        with pytest.raises(Unsupported, match="slope is not an image model"):
             images(path, workload=slope)
 
 

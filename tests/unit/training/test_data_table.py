@@ -49,16 +49,14 @@ def test_changed_file_is_refused(which, tmp_path):
     }[which]
     changed = tmp_path / original.name
     changed.write_bytes(original.read_bytes() + b"\0")
-    message = rf"{re.escape(str(changed))}: sha256 is [0-9a-f]{{64}}, not {sha256}"
+    message = rf"{re.escape(str(changed))}: sha256 is [0-9a-f]{{64}} instead of {sha256}: not"
     with pytest.raises(GpubenchError, match=message):
         read_diabetes(**{which: changed})
 
 
 def test_missing_file_is_an_error(tmp_path):
     """A file that is not there is an error that says what to do."""
-    with pytest.raises(
-        GpubenchError, match=": not the bundled data set; reinstall pytest-gpubench"
-    ):
+    with pytest.raises(GpubenchError, match=r"No such file .*: reinstall pytest-gpubench"):
         read_diabetes(tmp_path / "nothing")
 
 

@@ -42,7 +42,7 @@ def test_changed_file_is_refused(tmp_path):
     """A file with another hash is an error that names the file and both hashes."""
     changed = tmp_path / "asyoulik.txt.gz"
     changed.write_bytes(gzip.compress(b"Once upon a time"))
-    message = rf"{re.escape(str(changed))}: sha256 is [0-9a-f]{{64}}, not {SHA256}"
+    message = rf"{re.escape(str(changed))}: sha256 is [0-9a-f]{{64}} instead of {SHA256}: not"
     with pytest.raises(GpubenchError, match=message):
         read_text(changed)
 
@@ -68,5 +68,5 @@ def test_windows_longer_than_what_is_held_out(windows):
 def test_model_without_text_is_unsupported(slope):
     """A workload that takes no text says so."""
     slope.from_text = lambda tokens: Workload.from_text(slope, tokens)
-    with pytest.raises(Unsupported, match="slope is no model of text"):
+    with pytest.raises(Unsupported, match="slope is not a text model"):
         Text(slope, batch_size=4, device=CPU)

@@ -97,7 +97,7 @@ def test_operation_without_a_deterministic_form_is_unsupported(make_trainer, slo
         deterministic(CPU),
         pytest.raises(
             Unsupported,
-            match=r"training\.deterministic: max_unpooling2d_forward_out has no deterministic form",
+            match=r"training\.deterministic: max_unpooling2d_forward_out has no deterministic impl",
         ),
         nondeterminism_errors(),
     ):

@@ -39,7 +39,7 @@ def test_changed_file_is_refused(tmp_path):
     """A file with another hash is an error that names the file and both hashes."""
     changed = tmp_path / "digits.csv.gz"
     changed.write_bytes(DIGITS.read_bytes()[:-1])
-    message = rf"{re.escape(str(changed))}: sha256 is [0-9a-f]{{64}}, not {SHA256}"
+    message = rf"{re.escape(str(changed))}: sha256 is [0-9a-f]{{64}} instead of {SHA256}: not"
     with pytest.raises(GpubenchError, match=message):
         read_digits(changed)
 

@@ -216,7 +216,7 @@ def test_more_tokens_than_positions_are_refused(make):
     """The message names both lengths and the positions."""
     with pytest.raises(
         UsageProblem,
-        match=r"prompt_tokens=20 and inference\.new_tokens=5: .* model\.sequence_length=24",
+        match=r"prompt_tokens=20 and inference\.new_tokens=5 together exceed .*_length=24",
     ):
         make(Decode, prompt_tokens=20, new_tokens=5)
     with pytest.raises(UsageProblem, match=r"prompt_tokens=24 and inference\.new_tokens=1"):

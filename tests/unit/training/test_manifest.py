@@ -78,11 +78,11 @@ def test_differences_are_named_once_each():
         "turned": torch.zeros(3, 2).t(),
     }
     assert differences(layouts_of(saved), layouts_of(here)) == [
-        "cast has dtype float32 in the checkpoint, float16 here",
-        "gone is unexpected: there is no such tensor here",
-        "new is missing in the checkpoint",
-        "reshaped has shape [2, 3] in the checkpoint, [6] here",
-        "turned has stride [3, 1] in the checkpoint, [1, 2] here",
+        "cast has dtype float32 in the checkpoint, but float16 here",
+        "gone is unexpected: no such tensor here",
+        "new is missing from the checkpoint",
+        "reshaped has shape [2, 3] in the checkpoint, but [6] here",
+        "turned has stride [3, 1] in the checkpoint, but [1, 2] here",
     ]
 
 

@@ -87,5 +87,5 @@ def test_update_that_does_nothing_fails(precision, shipped, monkeypatch):
         self._optimizer.zero_grad(set_to_none=True)
 
     monkeypatch.setattr(Optimization, "update", nothing)
-    with pytest.raises(CorrectnessError, match=r"training\.loss_drop=0\.5: 20 steps"):
+    with pytest.raises(CorrectnessError, match=r"training\.loss_drop=0\.5: in 20 steps"):
         shipped("mlp", precision).prepare(silent)

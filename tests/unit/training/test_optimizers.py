@@ -67,7 +67,9 @@ def test_sharded_parameters_are_fused_where_torch_can(name):
     cuda = torch.device("cuda")
     assert kind(TrainingSection(), cuda, sharded=True).fused == kind.can_fuse_sharded
     if not kind.can_fuse_sharded:
-        with pytest.raises(UsageProblem, match=f"{name} has no fused form of sharded parameters"):
+        with pytest.raises(
+            UsageProblem, match=f"{name} has no fused implementation for sharded parameters"
+        ):
             kind(TrainingSection(optimizer=name, fused=True), cuda, sharded=True)
 
 

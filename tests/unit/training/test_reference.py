@@ -130,8 +130,8 @@ def partly_detached_in_bf16(loss, module):
 def test_model_that_is_wrong_in_bf16_fails(distort, what, error, band, slope, compared):
     """A wrong scale, or a layer that gets no gradient, fails with step, values, band and key."""
     slope.distort = distort
-    values = rf"step 1: the {what} is \d\S*, in plain fp32 \d\S*: an error of {error} "
-    with pytest.raises(CorrectnessError, match=f"{values}.*beyond the band of {band}"):
+    values = rf"step 1: the {what} is \d\S*, but \d\S* in plain fp32: the error of {error}"
+    with pytest.raises(CorrectnessError, match=rf"{values}.* relative to \d\S* exceeds {band}"):
         compared("bf16")
 
 
@@ -266,7 +266,11 @@ def test_compiled_dropout_is_not_compared(slope, compared):
 
 
 @pytest.mark.parametrize(
-    ("layer", "said"), [(nn.Dropout(0.5), "draw dropout apart"), (nn.BatchNorm1d(16), "normalise")]
+    ("layer", "said"),
+    [
+        (nn.Dropout(0.5), "draw dropout separately"),
+        (nn.BatchNorm1d(16), "normalize partial batches"),
+    ],
 )
 def test_divided_model_that_differs_by_design_is_not_compared(layer, said, slope, compared):
     """Ranks that divide a model draw and normalise in parts, which is no error of theirs."""
@@ -310,7 +314,7 @@ def test_band_follows_model_precision_and_reduction():
     assert bands(nn.BatchNorm1d(2), "bf16", "bf16") == BATCH_NORMALISED["bf16"]
     assert bands(nn.Linear(1, 1), "fp32", "fp32", "bf16") == BANDS["bf16"]
     assert bands(nn.Linear(1, 1), "mine", "fp16") == BANDS["amp"]
-    with pytest.raises(UsageProblem, match="no band is known for mine, which computes in fp8"):
+    with pytest.raises(UsageProblem, match="no tolerance is known for mine, which computes in fp8"):
         bands(nn.Linear(1, 1), "mine", "fp8")
     own = bands(nn.Linear(1, 1), "mine", "fp8", check_loss_band=1.0, check_gradient_band=2.0)
     assert (own.first.loss, own.later.gradient_norm) == (1.0, 2.0)
@@ -330,10 +334,12 @@ def test_first_step_is_judged_more_tightly_than_a_wrong_scale(table):
 def test_single_step_is_compared_before_the_training_begins(compared, monkeypatch):
     """The reference is gone before the first update of the model that is measured."""
     seen = []
-    train = reference_module.Fp32Reference._train
+    train = reference_module.Fp32Reference._run_if_it_fits
     update = Optimization.update
     monkeypatch.setattr(
-        reference_module.Fp32Reference, "_train", lambda *a: seen.append("reference") or train(*a)
+        reference_module.Fp32Reference,
+        "_run_if_it_fits",
+        lambda *a: seen.append("reference") or train(*a),
     )
     monkeypatch.setattr(Optimization, "update", lambda self: seen.append("update") or update(self))
     found = compared("bf16", steps=1, accumulation_steps=2)[1].correctness["reference"]

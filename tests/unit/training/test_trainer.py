@@ -161,7 +161,7 @@ def test_epochs_pass_over_the_data(make_trainer, slope):
 
 def test_epochs_of_endless_data_are_refused(make_trainer):
     """Synthetic data have no epochs, which the error says."""
-    with pytest.raises(UsageProblem, match=r"training\.epochs=2: these data have no epochs"):
+    with pytest.raises(UsageProblem, match=r"training\.epochs=2: this data source has no epochs"):
         make_trainer(epochs=2)
 
 
@@ -217,7 +217,7 @@ def test_missing_gradient_names_the_parameter(precision, make_trainer, slope):
     """A parameter that the loss ignores is found at step 1."""
     slope.distort = lambda loss, module: loss * 0 + module.weight.sum()
     slope.loss = lambda module, batch: slope.distort(torch.zeros(()), module)
-    with pytest.raises(CorrectnessError, match="parameter bias got no gradient"):
+    with pytest.raises(CorrectnessError, match="parameter bias received no gradient"):
         make_trainer(precision=precision).prepare(silent)
 
 
@@ -266,7 +266,7 @@ def test_nan_in_the_last_timed_step_is_an_error(make_trainer, slope):
     trainer.begin()
     slope.distort = lambda loss, _: loss * NAN
     trainer.step()
-    with pytest.raises(CorrectnessError, match="the loss of the last timed step is nan"):
+    with pytest.raises(CorrectnessError, match="the loss in the last timed step is nan"):
         trainer.finish()
 
 

@@ -76,9 +76,9 @@ def test_text_becomes_tokens_and_their_successors(name, small):
 def test_text_that_does_not_fit_is_refused(name, small):
     """Too many different tokens and rows of another length are refused, both sizes named."""
     workload = small(name)
-    with pytest.raises(UsageProblem, match=r"model\.vocabulary: 100 is too few.* number 100"):
+    with pytest.raises(UsageProblem, match=r"model\.vocabulary=100 is too small.* up to 100"):
         workload.from_text(torch.full((1, 41), 100))
-    with pytest.raises(UsageProblem, match=r"model\.sequence_length: 40, but .* have 30 tokens"):
+    with pytest.raises(UsageProblem, match=r"model\.sequence_length=40, but .* have 30 tokens"):
         workload.from_text(torch.zeros(1, 31, dtype=torch.long))
 
 
@@ -180,10 +180,18 @@ def test_activations_computed_again_give_the_same_gradients(name, small):
 @pytest.mark.parametrize(
     ("name", "override", "message"),
     [
-        *((name, "model.heads=5", "width 32 is no multiple of heads 5") for name in EVERY),
-        ("llama", "model.key_value_heads=3", "heads 4 is no multiple of key_value_heads 3"),
-        ("llama", "model.width=36", "width 36 / heads 4 is 9: a head needs an even number"),
-        ("qwen-moe", "model.width=36", "width 36 / heads 4 is 9: a head needs an even number"),
+        *((name, "model.heads=5", "width 32 is not a multiple of heads 5") for name in EVERY),
+        ("llama", "model.key_value_heads=3", "heads 4 is not a multiple of key_value_heads 3"),
+        (
+            "llama",
+            "model.width=36",
+            "width 36 / heads 4 is 9: rotary embeddings need an even head size",
+        ),
+        (
+            "qwen-moe",
+            "model.width=36",
+            "width 36 / heads 4 is 9: rotary embeddings need an even head size",
+        ),
     ],
 )
 def test_impossible_sizes_are_refused(name, override, message, small):

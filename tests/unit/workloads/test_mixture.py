@@ -77,7 +77,7 @@ def test_ranks_with_parts_of_the_batch_are_said_to_differ(name, make_workload):
     """In training each layer's router says that it looks at one rank's batch; in eval mode none."""
     module = make_workload(name, "tiny").build()
     assert split_dependent_layers(module.train()) == (
-        "a router balances the load of each rank's own batch (2 layers)"
+        "the router balances the load of each rank's own batch (2 layers)"
     )
     assert split_dependent_layers(module.eval()) is None
 
@@ -102,7 +102,7 @@ def test_experts_in_a_loop_are_counted_like_grouped_ones(name, make_workload):
     ("override", "message"),
     [
         ("model.experts_per_token=9", "experts_per_token 9 exceeds experts 4"),
-        ("model.key_value_heads=3", "heads 4 is no multiple of key_value_heads 3"),
+        ("model.key_value_heads=3", "heads 4 is not a multiple of key_value_heads 3"),
         ("model.experts_implementation=groped", "did you mean 'grouped'"),
     ],
 )

@@ -24,7 +24,7 @@ def test_full_preset_has_143_million_parameters(make_workload):
 def test_other_features_are_refused(make_workload):
     """A table with other features than the model's is refused with both numbers."""
     workload = make_workload("regression", "tiny")
-    with pytest.raises(UsageProblem, match=r"model\.features: 10; the table's rows have 3"):
+    with pytest.raises(UsageProblem, match=r"model\.features=10, but the table's rows have 3"):
         workload.from_table(torch.zeros(2, 3), torch.zeros(2))
 
 

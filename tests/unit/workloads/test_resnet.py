@@ -49,7 +49,7 @@ def test_digits_become_three_equal_channels(name, make_workload):
 def test_too_few_classes_are_refused(make_workload):
     """Images of ten classes do not fit a model of five, which the error says."""
     workload = make_workload("resnet18", "tiny", "model.classes=5")
-    with pytest.raises(UsageProblem, match=r"model\.classes: 5 is too few; the images are of 10"):
+    with pytest.raises(UsageProblem, match=r"model\.classes=5 is too small; the images have 10"):
         workload.from_images(torch.rand(1, 1, 8, 8), torch.tensor([9]))
 
 

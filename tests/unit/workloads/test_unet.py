@@ -65,10 +65,10 @@ def test_tables_of_noise_are_made_once(make_workload, monkeypatch):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("model.attention=[true]", "attention has 1 values, hidden_sizes 2"),
-        ("model.hidden_sizes=[32,40]", "40 is no multiple of 32"),
+        ("model.attention=[true]", "attention has 1 values but hidden_sizes has 2"),
+        ("model.hidden_sizes=[32,40]", "40 is not a multiple of 32"),
         ("model.sample_size=15", "sample_size 15 cannot be halved 1 times"),
-        ("model.heads=5", "32 is no multiple of heads 5"),
+        ("model.heads=5", "32 is not a multiple of heads 5"),
     ],
 )
 def test_impossible_shapes_are_refused(override, message, make_workload):

@@ -22,8 +22,8 @@ def test_patches_become_tokens(make_workload):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("model.patch_size=5", "image_size 32 is no multiple of patch_size 5"),
-        ("model.heads=5", "width 64 is no multiple of heads 5"),
+        ("model.patch_size=5", "image_size 32 is not a multiple of patch_size 5"),
+        ("model.heads=5", "width 64 is not a multiple of heads 5"),
     ],
 )
 def test_sizes_that_do_not_divide_are_refused(override, message, make_workload):

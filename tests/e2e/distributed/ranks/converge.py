@@ -72,7 +72,7 @@ def converged(name=None, group=None):
         seed=0,
     )
     convergence = TimeToTarget(
-        training_run=course,
+        course=course,
         workload=workload,
         data=data,
         training=configuration.training,

@@ -90,7 +90,7 @@ def outputs_of(case, group, world):
     pipe = made(case, group)
     checked = pipe.prepare(lambda event: None)
     pipe.begin()
-    pipe.barrier()
+    pipe.meet()
     pipe.step()
     pipe.finish()
     outputs = pipe._run_on_one_rank()[0] if world.is_root else pipe._outputs

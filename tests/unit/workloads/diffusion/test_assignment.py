@@ -44,7 +44,7 @@ def test_every_step_is_taken_once(remainder: str, total: int) -> None:
 def test_remainder_is_refused_with_the_numbers_and_the_modes() -> None:
     """Steps that do not divide are not dropped silently."""
     said = (
-        r"denoising_steps: 9 steps do not divide among 4 ranks, 1 would be left out; allowed: a "
+        r"denoising_steps: 9 steps are not divisible by 4 ranks \(remainder 1\); allowed: a "
         r"multiple of 4, or diffusion\.remainder=first or last or spread"
     )
     with pytest.raises(Unsupported, match=said):
@@ -54,7 +54,7 @@ def test_remainder_is_refused_with_the_numbers_and_the_modes() -> None:
 @pytest.mark.parametrize("remainder", ["refuse", *REMAINDERS])
 def test_more_ranks_than_steps_are_refused(remainder: str) -> None:
     """No remainder gives a step to a rank for which there is none."""
-    with pytest.raises(Unsupported, match="3 steps leave some of 4 ranks without any"):
+    with pytest.raises(Unsupported, match="3 steps are too few for 4 ranks; allowed: at least 4"):
         steps_of(0, world_size=4, total=3, remainder=remainder)
 
 

@@ -131,7 +131,7 @@ def test_no_rank_begins_a_call_before_all_have_ended_the_one_before(
     def calls(pipeline: DenoisingPipeline) -> None:
         pipeline._barrier = meeting.wait
         for call in range(2):
-            pipeline.barrier()
+            pipeline.meet()
             order.append(("began", call))
             if call == 1:
                 ahead.set()
@@ -231,7 +231,7 @@ def test_flops_of_a_rank_are_those_of_its_steps(make_pipeline: Make, unet: Any) 
 def test_workload_without_steps_is_unsupported() -> None:
     """A classifier cannot be asked to denoise."""
     mlp = catalog.load("workloads", "mlp")
-    with pytest.raises(Unsupported, match=r"model.name=mlp: has no denoising steps"):
+    with pytest.raises(Unsupported, match=r"model.name=mlp has no denoising steps"):
         build_pipeline(
             None,
             mlp(mlp.Section(name="mlp")),

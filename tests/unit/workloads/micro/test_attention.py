@@ -34,7 +34,7 @@ def test_another_implementation_than_asked_for_is_unsupported() -> None:
         with sdpa_kernel(SDPBackend.MATH):
             return _attention()
 
-    with pytest.raises(Unsupported, match="attention by flash: torch took math instead"):
+    with pytest.raises(Unsupported, match="attention by flash: torch used math instead"):
         run_attention("flash", math)
 
 

@@ -59,7 +59,7 @@ def test_a_cache_needs_weights_it_can_take(monkeypatch):
     """Transformer Engine keeps its own, so both at once are refused."""
     kind = room.KINDS["te-grouped"]
     monkeypatch.setattr(kind, "unsupported", classmethod(lambda *_: None))
-    with pytest.raises(Unsupported, match=r"not with moe\.expert_kind=te-grouped"):
+    with pytest.raises(Unsupported, match=r"not supported by moe\.expert_kind=te-grouped"):
         construction(expert_kind="te-grouped", pinned_cache=1)
 
 

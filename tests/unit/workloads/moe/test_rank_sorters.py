@@ -69,12 +69,14 @@ def test_an_unknown_sorter_is_refused_with_the_nearest():
 def test_an_order_that_forgets_an_expert_is_refused():
     """A sorter that names an expert twice is told so."""
     rank_sorters.register("broken", lambda _: lambda loads, ranks: (0, 0, 1, 2))
-    with pytest.raises(UsageProblem, match=r"'broken' gave \(0, 0, 1, 2\); allowed: each of 4"):
+    with pytest.raises(
+        UsageProblem, match=r"'broken' returned \(0, 0, 1, 2\); allowed: a permutation of 4"
+    ):
         construction(rank_sorter="broken").placement()
 
 
 def test_built_in_names_are_kept():
     """A project cannot make by-load mean something else."""
-    with pytest.raises(UsageProblem, match="'by-load' is built in"):
+    with pytest.raises(UsageProblem, match="'by-load' is a built-in name"):
         rank_sorters.register("by-load", lambda _: rank_sorters.in_order)
     assert rank_sorters.build_sorter("none", ParallelGroups())((5.0, 1.0), 1) == range(2)
