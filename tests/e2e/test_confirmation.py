@@ -81,7 +81,7 @@ def test_a_gate_fails_only_for_what_two_more_launches_repeat(tmp_path: Path) -> 
     assert reasons["test_always[ws1]"][0] == "regressed"
     assert reasons["test_always[ws1]"][1].startswith("confirmed by 2 more launches (0.0015")
     assert reasons["test_dies[ws1]"][0] == "regressed"
-    said = "launched again, it gave no number: failed (AssertionError: no second time)"
+    said = "relaunched, but without a result: failed (AssertionError: no second time)"
     assert said in reasons["test_dies[ws1]"][1]
     summary = json.loads((made / "summary.json").read_text())
     assert len(summary["benchmarks"]) == 3

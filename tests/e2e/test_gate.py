@@ -271,7 +271,7 @@ def test_a_gate_whose_baseline_is_of_another_machine_fails(gated: Gated) -> None
     assert run.code == 1, run.out + run.err
     assert f"FAILED {GATE_OF_PLAIN}" in run.out
     assert "Another processor" in run.out
-    assert "1 incomparable: fail (nothing else could be compared" in run.out
+    assert "1 incomparable: fail (nothing was comparable" in run.out
     assert "gate: failed: 1 benchmark" in run.out
 
 
@@ -293,7 +293,7 @@ def test_a_name_is_judged_by_its_history(gated: Gated) -> None:
     run = gated.run("-k", "plain", "--baseline=young", "--gate")
 
     assert run.code == 0, run.out + run.err
-    assert "gate: not able to judge (needs 7 more runs of the baseline)" in run.out
+    assert "gate: cannot judge yet (the baseline needs 7 more runs)" in run.out
 
     run = gated.run("-k", "plain", "--baseline=young", *flags)
 

@@ -120,7 +120,7 @@ def test_run_that_met_every_trouble_is_completed(project: Project, killed: Resum
     code, said, ran = killed.resume("--benchmark-json=saved.json")
     assert (code, ran) == (0, "abbccdd"), said
     assert "3 deselected" in said
-    assert "4 already measured, " in said
+    assert "4 measured" in said
 
     resumed = [event for event in killed.events if event["event"] == "run_resumed"]
     assert [event["kept"] for event in resumed] == [1, 2, 1, 3]
@@ -149,10 +149,10 @@ def test_other_conditions_change_nothing(project: Project, killed: Resumed) -> N
     code, said, ran = killed.resume("--measure.gc=true", project=inline)
 
     assert (code, ran) == (4, "ab"), said
-    assert f"ERROR: --resume={killed.directory.name}: this is not what the run was" in said
+    assert f"ERROR: --resume={killed.directory.name}: the conditions differ from those of the resumed run" in said
     assert "measure.gc: false in the run, true now (test_it.py::test_a[ws1], " in said
     assert 'cpu.model: "abacus" in the run, ' in said
-    assert "code: helper.py (changed), lazy.py (changed); put it back as it was, or " in said
+    assert "code: helper.py (changed), lazy.py (changed); restore it, or " in said
     assert killed.contents == before
 
 
@@ -163,7 +163,7 @@ def test_damaged_files_are_one_line_each(project: Project, killed: Resumed, tmp_
     deep, journal = b"[" * 200_000, (killed.directory / "metrics.jsonl").read_bytes()
     for name, content, reason in (
         ("config_resolved.yaml", deep, "is nested too deeply"),
-        ("metrics.jsonl", journal + b"[" * 150 + b"]" * 150 + b"\n", "not a journal's line"),
+        ("metrics.jsonl", journal + b"[" * 150 + b"]" * 150 + b"\n", "invalid journal line"),
         ("run.log", b"", "it is a symbolic link, which is not followed"),
     ):
         path = killed.directory / name

@@ -30,7 +30,7 @@ def test_every_session_says_what_changed_against_the_last_one(project: Project) 
     first = project.run("-k", "first", env=WIDE)
 
     assert first.code == 0, first.out + first.err
-    assert "baseline: last (the last comparable run of this machine; threshold" in first.out
+    assert "baseline: last (the last comparable run on this machine; threshold" in first.out
     assert "no earlier run: this is the first one" in first.out
     assert "no baseline" not in first.out
 

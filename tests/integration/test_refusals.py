@@ -68,20 +68,20 @@ BENCHMARKS = """
 """
 
 ENDINGS = {
-    "fp16": ("unsupported", "adamw on fp16 parameters .* choose precision amp or bf16-true"),
+    "fp16": ("unsupported", "adamw with fp16 parameters .* use precision amp or bf16-true"),
     "sharded_batch_norm": (
         "unsupported",
-        "distributed.fsdp_param_dtype=bf16: 1 normalises over the batch, .*; leave the key out",
+        "distributed.fsdp_param_dtype=bf16: 1 is a batch norm, .*; remove the key",
     ),
     "missing_package": (
         "unsupported",
-        r"vit comes from transformers, .* pip install 'pytest-gpubench\[suite\]'",
+        r"vit requires transformers, .* pip install 'pytest-gpubench\[suite\]'",
     ),
     "layout": (
         "unsupported",
-        "safetensors holds contiguous tensors only, .*; set model.channels_last=false",
+        "safetensors requires contiguous tensors, .*; set model.channels_last=false",
     ),
-    "download": ("failed", ".* data.path is not given, and nothing is downloaded; allowed: --data"),
+    "download": ("failed", ".* data.path is required, since nothing is downloaded; allowed: --data"),
     "the_rest": ("measured", ""),
 }
 
