@@ -23,11 +23,11 @@ _NOT_COMPARED: Final = (
     "experiment.notes",
     "profiling.",
     "gate.",
-    "measure.profile",  # the keys it sets are part
+    "measure.profile",  # the keys it sets are compared
     "measure.rounds_file",
     "measure.timeout_s",
-    "measure.check",  # untimed, like the keys that begin so
-    "training.loss_drop",  # judges the untimed training, and changes nothing in it
+    "measure.check",  # with check_steps and so on: not timed
+    "training.loss_drop",  # only judges the untimed training
     "training.checkpoint",
     "training.resume",
     "distributed.failure_grace_s",
@@ -40,11 +40,10 @@ _NOT_COMPARED: Final = (
 class Case:
     """One benchmark with its parameters, device and resolved configuration.
 
-    `fixed_rounds` are those it is to run, where ``measure.rounds_file`` or a baseline names it. An
-    `adopted` one was written for pytest-benchmark: it runs where and as an ordinary test does, and
-    is measured there.
-    One with `full_profile_only` is too slow on a CPU for a run of the whole suite, and one that is
-    not `is_offered` in its precision, or uses none where another is wanted, does not run at all.
+    `fixed_rounds` come from ``measure.rounds_file`` or a baseline. An `adopted` case was written
+    for pytest-benchmark, and runs and is measured as an ordinary test. One with `full_profile_only`
+    is too slow on a CPU for a run of the whole suite. One that is not `is_offered` in its
+    precision, or uses none where another is selected, does not run.
     """
 
     id: str
@@ -88,10 +87,8 @@ class Case:
             return Unsupported(
                 f"this benchmark does not support precision {self.precision}"
                 if self.uses_precision
-                else (
-                    "does not use precision: neither it nor its fixtures request `precision`; "
-                    "omit --precision, or include fp32"
-                )
+                else "does not use precision: neither it nor its fixtures request `precision`; "
+                "omit --precision, or include fp32"
             )
         ranks = self.world_size if world_size in {None, 1} else 1
         if reason := too_few_reason(self.device, ranks, shares_device=self.shares_device):
@@ -104,13 +101,10 @@ class Case:
         """Reason to deselect or skip a measurable benchmark in this run; empty if none."""
         if not self.mark.allows(self.world_size):
             return f"needs ranks={self.mark.ranks!r}, not {self.world_size}"
-        if self.full_profile_only and self._is_quick:
+        is_quick = self.device.type == "cpu" and self.configuration.measure.profile != "full"
+        if self.full_profile_only and is_quick:
             return "measured on a CPU only with --measure.profile=full"
         return ""
-
-    @property
-    def _is_quick(self) -> bool:
-        return self.device.type == "cpu" and self.configuration.measure.profile != "full"
 
     def unmeasured(self, outcome: Outcome, reason: str = "") -> Measurement:
         """Record without numbers, used unless the benchmark is measured."""
@@ -144,7 +138,7 @@ def devices_of(cases: Iterable[Case], requested: Iterable[str]) -> str:
 def comparable(configuration: Configuration[Any]) -> dict[str, Any]:
     """Non-default keys that can affect a measurement, by dot key.
 
-    Defaults are left out so that a new key with a default orphans no baseline.
+    Defaults are omitted so that a key added later leaves earlier baselines comparable.
     """
     return comparable_part(flat(configuration.model_dump(mode="json", exclude_defaults=True)))
 

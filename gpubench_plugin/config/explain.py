@@ -222,14 +222,14 @@ def _with_source(merged: Merged, key: Key, message: str) -> str:
 
 
 def _schema_key(location: Key, schema: Schema) -> Key:
-    """`place` without pydantic's additions: union members and list indices."""
+    """`location` without pydantic's additions: union members and list indices."""
     while location and annotation_at(schema, location) is None:
         location = location[:-1]
     return location
 
 
-def _unknown_key_message(place: Key, schema: Schema) -> str:
-    *parents, name = place
+def _unknown_key_message(location: Key, schema: Schema) -> str:
+    *parents, name = location
     annotation = annotation_at(schema, tuple(parents)) if parents else schema
     section = section_of(annotation) or schema
     siblings = [(*parents, other) for other in section.model_fields]

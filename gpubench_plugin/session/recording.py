@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config import Case
     from gpubench_plugin.records import Comparison, Json, Measurement, Run, RunStatus
+    from gpubench_plugin.reports import Glyphs, Line
 
 
 _STATUS: Final[dict[int, RunStatus]] = {
@@ -56,25 +57,24 @@ def status_of(exitstatus: int, deselected: Iterable[Measurement]) -> RunStatus:
 class Recording:
     """Records the selected benchmarks of one session.
 
-    A gate sets `finishing`, which has the verdicts recorded before the run is closed and tells
-    whether the session must not end well because of them, and `failed_verdicts`, which counts the
-    tests that failed because of a verdict: they say nothing of how the run went.
+    A gate sets `close_gate`, which records the verdicts before the run is closed and tells whether
+    the session must fail, and `failed_verdicts`, the number of tests that failed by their verdict
+    alone: these do not make the run a failed one.
     """
 
-    finishing: Callable[[], bool] | None = None
-    failed_verdicts: Callable[[], int] | None = None
-
     def __init__(self, config: pytest.Config, cases: Sequence[Case]):
+        self.close_gate: Callable[[], bool] = lambda: False
+        self.failed_verdicts: Callable[[], int] = lambda: 0
         self._config = config
         self._settings = context_of(config).settings
         self._cases = {case.id: case for case in cases}
-        self._own = {case.id: case for case in cases if not case.adopted}
-        self._told: dict[str, list[Json]] = {}
+        self._own_cases = {case.id: case for case in cases if not case.adopted}
+        self._payloads: dict[str, list[Json]] = {}
         self._measurements: dict[str, Measurement] = {}
         self._configurations: dict[str, Mapping[str, Any]] = {}
         self._families = Families()
-        self._problem: ResultsError | None = None
-        self._unindexed: str | None = None
+        self._write_error: ResultsError | None = None
+        self._index_warning: str | None = None
         self._output_closed = False
         self._status = status_line()
 
@@ -85,16 +85,13 @@ class Recording:
             UsageProblem: the results, or ``--benchmark-json``, could not be written.
         """
         self._run = open_run(self._config, self._settings, self._cases)
+        self._directory = self._run.recorder.directory
         self._unselected = self._run.earlier_measurements.keys() - self._cases.keys()
-        self._measurements = {
-            i: self._run.earlier_measurements[i] for i in self._unselected | self._run.carried_over
-        }
-        for measurement in list(self._measurements.values()):
-            self._measurements |= self._families.add(measurement)
-        directory = self._run.recorder.directory
+        for node_id in self._unselected | self._run.carried_over:
+            self._measurements |= self._families.add(self._run.earlier_measurements[node_id])
         update_context(
             self._config,
-            run=directory,
+            run=self._directory,
             resumed=self._run.carried_over,
             progress=self._show_progress,
         )
@@ -102,57 +99,59 @@ class Recording:
     @property
     def path(self) -> Path:
         """The run directory."""
-        return self._run.recorder.directory.path
+        return self._directory.path
 
     @property
     def measurements(self) -> dict[str, Measurement]:
         """Measurements so far by node id, in run order, without samples."""
-        return {measurement.id: measurement for measurement in self._in_order()}
+        order = self._run.earlier_measurements or self._cases
+        return {i: self._measurements[i] for i in order if i in self._measurements}
 
     def run(self) -> Run:
         """The measurements so far as a run for comparisons."""
-        return self.run_of(self._in_order())
+        return self.run_of(self.measurements.values())
 
     def run_of(self, measurements: Iterable[Measurement]) -> Run:
         """`measurements` as a run for comparisons."""
         from gpubench_plugin.results import run_of
 
-        recorder = self._run.recorder
-        run_id = recorder.directory.run_id
-        facts = recorder.environment
-        return run_of(run_id, measurements, facts, started=recorder.start_time, run_id=run_id)
+        recorder, run_id = self._run.recorder, self._directory.run_id
+        started = recorder.start_time
+        return run_of(run_id, measurements, recorder.environment, started=started, run_id=run_id)
 
     def keep_verdicts(self, comparison: Comparison) -> None:
         """Write the verdicts to journal and run directory; a failure ends the session."""
         try:
             self._run.recorder.keep_verdicts(comparison)
-        except ResultsError as problem:
-            self._problem = problem
+        except ResultsError as error:
+            self._write_error = error
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Header: benchmarks, devices and run directory."""
-        cases = list(self._own.values())
-        adopted = len(self._cases) - len(cases)
-        lines = [f"gpubench: adopted from pytest-benchmark: {adopted}"] if adopted else []
+        cases = list(self._own_cases.values())
+        adopted_count = len(self._cases) - len(cases)
+        lines = [f"gpubench: adopted from pytest-benchmark: {adopted_count}"] * bool(adopted_count)
         lines += terminal.header_lines(
             device=devices_of(cases, self._settings.devices),
             precision=tuple(dict.fromkeys(c.precision for c in cases if c.uses_precision)),
             world_sizes=tuple(dict.fromkeys(case.world_size for case in cases)),
             preset=", ".join(dict.fromkeys(c.configuration.experiment.preset for c in cases)),
-            run_directory=self._shown_directory(),
-            width=_width(self._config),
+            run_directory=self._display_directory(),
+            width=self._config.get_terminal_writer().fullwidth,
         )
         if self._settings.resume:
-            kept = self._run.carried_over
-            to_go = len(self._cases.keys() - kept)
-            lines.append(f"resumed: {len(kept)} already measured, {to_go} remaining")
+            measured, remaining = (
+                self._run.carried_over,
+                self._cases.keys() - self._run.carried_over,
+            )
+            lines.append(f"resumed: {len(measured)} already measured, {len(remaining)} remaining")
             lines += self._run.notes
         return lines
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Show in the terminal that a benchmark is warming up."""
-        if nodeid in self._own:
+        if nodeid in self._own_cases:
             self._status.show("checking and warming up")
 
     def show(self, text: str) -> None:
@@ -160,8 +159,8 @@ class Recording:
         self._status.show(text)
 
     def _show_progress(self, rounds: int, half_width: float) -> None:
-        known = f", ±{half_width:.2%}" if half_width < math.inf else ""
-        self._status.show(f"{counted(rounds, 'round')}{known}")
+        interval_text = f", ±{half_width:.2%}" if half_width < math.inf else ""
+        self._status.show(f"{counted(rounds, 'round')}{interval_text}")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
@@ -170,9 +169,9 @@ class Recording:
         case = self._cases.get(report.nodeid)
         if case is None:
             return (yield)
-        if report.when == "setup":  # of a rerun, too
-            self._told[case.id] = []
-        self._told.setdefault(case.id, []).append(report_payload.with_outcome(report))
+        if report.when == "setup":  # drops the reports of an earlier try (pytest-rerunfailures)
+            self._payloads[case.id] = []
+        self._payloads.setdefault(case.id, []).append(report_payload.with_outcome(report))
         if report.when == "teardown":
             self._record(case)
         try:
@@ -182,56 +181,56 @@ class Recording:
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Record a benchmark whose reports, made by another plugin, lack a teardown."""
-        told = self._told.get(nodeid, [])
-        if _has_outcome(told) or (told and nodeid not in self._measurements):
+        payloads = self._payloads.get(nodeid, [])
+        if _has_outcome(payloads) or (payloads and nodeid not in self._measurements):
             self._record(self._cases[nodeid])
 
     def _record(self, case: Case) -> None:
-        told = self._told.pop(case.id)
-        measurement = report_payload.measurement_of(case, told)
-        family = self._families.add(self._kept(measurement))
+        payloads = self._payloads.pop(case.id)
+        measurement = report_payload.measurement_of(case, payloads)
+        family = self._families.add(self._reduced(measurement))
         self._measurements |= family
-        if self._problem is not None:
+        if self._write_error is not None:
             return
         measurement = replace(measurement, metrics=family[measurement.id].metrics)
         try:
-            for part in told:
-                for event in part.get("events", ()):
+            for payload in payloads:
+                for event in payload.get("events", ()):
                     self._run.recorder.event(measurement.id, event)
             self._run.recorder.record(measurement)
-        except ResultsError as problem:
-            self._problem = problem
+        except ResultsError as error:
+            self._write_error = error
 
-    def _kept(self, measurement: Measurement) -> Measurement:
+    def _reduced(self, measurement: Measurement) -> Measurement:
         """Reduce for memory: share equal configurations, drop samples."""
-        whole = json.dumps(measurement.configuration, default=repr)
-        shared = self._configurations.setdefault(whole, measurement.configuration)
-        return replace(measurement.without_samples(), configuration=shared)
+        key = json.dumps(measurement.configuration, default=repr)
+        shared_configuration = self._configurations.setdefault(key, measurement.configuration)
+        return replace(measurement.without_samples(), configuration=shared_configuration)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         """Stop once results cannot be written any more."""
-        handled = yield
-        if self._problem is not None:
-            item.session.shouldfail = f"cannot write results: {self._problem}"
-        return handled
+        result = yield
+        if self._write_error is not None:
+            item.session.shouldfail = f"cannot write results: {self._write_error}"
+        return result
 
     def pytest_benchmark_update_json(self, output_json: Json) -> None:
         """Add metrics and run id to pytest-benchmark's JSON output.
 
-        The devices are not part of its ``machine_info``: that is compared before it is known
-        whether a session has benchmarks of ours.
+        Adopted tests stay as they are. The devices are not part of its ``machine_info``, which
+        pytest-benchmark compares before a session is known to have benchmarks of ours.
         """
-        ours = self._measurements.keys() - (self._cases.keys() - self._own.keys())
-        if not ours:  # those that are adopted stay as they are
+        own_ids = self._measurements.keys() - (self._cases.keys() - self._own_cases.keys())
+        if not own_ids:
             return
-        pytest_benchmark.add_metrics(output_json, {i: self._measurements[i] for i in ours})
+        pytest_benchmark.add_metrics(output_json, {i: self._measurements[i] for i in own_ids})
         recorder = self._run.recorder
         output_json["gpubench"] = {
             "schema_version": pytest_benchmark.SECTION.newest,
-            "run_id": recorder.directory.path.name,
+            "run_id": self.path.name,
             "started": recorder.start_time,
-            "devices": device_models(self._own.values()),
+            "devices": device_models(self._own_cases.values()),
             "environment": recorder.environment,
         }
 
@@ -246,15 +245,15 @@ class Recording:
     ) -> Generator[None, object, object]:
         """Write all results before other plugins' hooks, and survive errors in those.
 
-        pytest-benchmark saves its files here, and an error of that would cost the whole report.
+        pytest-benchmark saves its files here; an error in that would cost the whole report.
         """
-        # Who has interrupted the session means the same by a second signal.
+        # A second Ctrl-C during an interrupted session asks for nothing new.
         with signals_ignored() if exitstatus == pytest.ExitCode.INTERRUPTED else signals_deferred():
             self._finish(session, exitstatus)
-        self._unindexed = None if self._problem is not None else self._index()
+        self._index_warning = None if self._write_error is not None else self._index()
         try:
             return (yield)
-        except pytest.exit.Exception:  # somebody asked for it, with Ctrl-C say: no error
+        except pytest.exit.Exception:  # requested, for example by Ctrl-C: no error
             raise
         except Exception as error:
             session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
@@ -263,43 +262,42 @@ class Recording:
                 self._config.hook.pytest_terminal_summary(
                     terminalreporter=reporter, exitstatus=session.exitstatus, config=self._config
                 )
-                told = f"{type(error).__name__}: {error_text(error)}"
-                reporter.write_line(f"ERROR: error at the end of the session: {told}", red=True)
+                details = f"{type(error).__name__}: {error_text(error)}"
+                reporter.write_line(f"ERROR: error at the end of the session: {details}", red=True)
             return None
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the summary, including benchmarks that never ran, which fail the run."""
         if exitstatus == pytest.ExitCode.OK and self._cases.keys() - self._measurements.keys():
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
-        failed_tests = 0 if self.failed_verdicts is None else self.failed_verdicts()
-        only_verdicts = exitstatus == pytest.ExitCode.TESTS_FAILED and (
-            0 < failed_tests == session.testsfailed
+        only_verdicts = 0 < self.failed_verdicts() == session.testsfailed
+        run_exitstatus = exitstatus
+        if self._output_closed:
+            run_exitstatus = pytest.ExitCode.INTERRUPTED
+        elif only_verdicts and exitstatus == pytest.ExitCode.TESTS_FAILED:
+            run_exitstatus = pytest.ExitCode.OK
+        status = status_of(run_exitstatus, [self._measurements[i] for i in self._unselected])
+        ended = (
+            session.shouldfail or session.shouldstop or "the session ended before this benchmark"
         )
-        measuring = pytest.ExitCode.OK if only_verdicts else exitstatus
-        measuring = pytest.ExitCode.INTERRUPTED if self._output_closed else measuring
-        status = status_of(measuring, [self._measurements[i] for i in self._unselected])
+        stopped = "stdout was closed" if self._output_closed else "interrupted"
+        reason = stopped if status == "interrupted" else str(ended)
         for case in self._cases.values():
-            if _has_outcome(self._told.get(case.id, ())):
-                self._record(case)  # it was interrupted after that
+            if _has_outcome(self._payloads.get(case.id, ())):
+                self._record(case)  # interrupted between its outcome and its teardown
             elif case.id not in self._measurements:
-                stopped = "stdout was closed" if self._output_closed else "interrupted"
-                ended = (
-                    session.shouldfail
-                    or session.shouldstop
-                    or "the session ended before this benchmark"
-                )
-                reason = stopped if status == "interrupted" else str(ended)
                 self._measurements[case.id] = self._run.earlier_measurements.get(
                     case.id, case.unmeasured("not_measured", reason)
                 )
-        if self.finishing is not None and self.finishing():
+        if self.close_gate():
             session.exitstatus = exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
-        if self._problem is None:
+        if self._write_error is None:
             try:
-                self._run.recorder.finish(status, self._in_order(), self._benchmark_json())
-            except ResultsError as problem:
-                self._problem = problem
-        if self._problem is not None:
+                measurements = list(self.measurements.values())
+                self._run.recorder.finish(status, measurements, self._benchmark_json())
+            except ResultsError as error:
+                self._write_error = error
+        if self._write_error is not None:
             self._run.recorder.close()
             session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
 
@@ -307,47 +305,44 @@ class Recording:
         """Index the run in the registry; return a message if that is delayed."""
         from gpubench_plugin.results.registry import store_or_spool
 
-        directory = self._run.recorder.directory
-        return store_or_spool(self._settings.registry, directory.path.parent.parent, directory)
+        return store_or_spool(self._settings.registry, self.path.parent.parent, self._directory)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the result table before pytest-benchmark's."""
         terminalreporter.section("gpubench", sep="=")
-        glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
-        seen, width = self._in_order(), _width(self._config)
-        lines = terminal.summary_lines(seen, width, glyphs) + scaling_lines(seen, width, glyphs)
-        for line in lines:
-            for text, markup in line:
-                terminalreporter.write(text, **markup)
-            terminalreporter.write("\n")
-        if self._problem is not None:
-            terminalreporter.write_line(f"cannot write results: {self._problem}", red=True)
-        terminalreporter.write_line(f"recorded in {self._shown_directory()}")
-        if self._unindexed is not None:
-            terminalreporter.write_line(printable(self._unindexed), yellow=True)
-
-    def _in_order(self) -> list[Measurement]:
-        order = self._run.earlier_measurements or self._cases
-        return [self._measurements[i] for i in order if i in self._measurements]
+        measurements = list(self.measurements.values())
+        write_lines(terminalreporter, partial(terminal.summary_lines, measurements))
+        write_lines(terminalreporter, partial(scaling_lines, measurements))
+        if self._write_error is not None:
+            terminalreporter.write_line(f"cannot write results: {self._write_error}", red=True)
+        terminalreporter.write_line(f"recorded in {self._display_directory()}")
+        if self._index_warning is not None:
+            terminalreporter.write_line(printable(self._index_warning), yellow=True)
 
     def _benchmark_json(self) -> Json | None:
-        carriers = context_of(self._config).carried
-        carried = [carriers[m.id] for m in self._in_order() if m.id in carriers]
-        if not carried:
+        results_by_id = context_of(self._config).carried
+        results = [results_by_id[i] for i in self.measurements if i in results_by_id]
+        if not results:
             return None
-        return pytest_benchmark.benchmark_json(self._config, carried, self._measurements)
+        return pytest_benchmark.benchmark_json(self._config, results, self._measurements)
 
-    def _shown_directory(self) -> str:
-        here = self._config.invocation_params.dir
-        path = self._run.recorder.directory.path
-        return os.path.relpath(path, here) if path.is_relative_to(here) else str(path)
+    def _display_directory(self) -> str:
+        cwd = self._config.invocation_params.dir
+        return str(self.path.relative_to(cwd) if self.path.is_relative_to(cwd) else self.path)
 
 
 def _has_outcome(payloads: Sequence[Json]) -> bool:
     """Whether the payloads of a benchmark's phases include its outcome."""
-    return any("outcome" in part or "measurement" in part for part in payloads)
+    return any("outcome" in payload or "measurement" in payload for payload in payloads)
 
 
-def _width(config: pytest.Config) -> int:
-    return int(config.get_terminal_writer().fullwidth)
+def write_lines(
+    reporter: pytest.TerminalReporter, lines: Callable[[int, Glyphs], Iterable[Line]]
+) -> None:
+    """Print the `lines` made for the terminal's width and symbols."""
+    width = reporter.config.get_terminal_writer().fullwidth
+    for line in lines(width, glyphs_for(getattr(sys.stdout, "encoding", None))):
+        for text, markup in line:
+            reporter.write(text, **markup)
+        reporter.write("\n")

@@ -37,9 +37,9 @@ _CODE_UNKNOWN: Final = "the run recorded no file hashes: its code was compared b
 class OpenRun:
     """A run open for writing.
 
-    Of a run that goes on, `earlier_measurements` holds the latest record of each of its benchmarks
-    without its samples, in the order of the run, and `carried_over` those that need not run again.
-    `notes` are for the user.
+    Of a resumed run, `earlier_measurements` are the latest records of its benchmarks without
+    samples, in the order of the run, and `carried_over` those that need not run again. `notes` are
+    lines for the header.
     """
 
     recorder: Recorder
@@ -49,15 +49,15 @@ class OpenRun:
 
 
 def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
-    """Open the run that the benchmarks `cases` are recorded in.
+    """Open the run that records the benchmarks `cases`.
 
     Raises:
-        UsageProblem: the results, or ``--benchmark-json``, could not be written, or the run that
-            was asked for cannot go on here.
+        UsageProblem: the results, or ``--benchmark-json``, could not be written, or the run cannot
+            be resumed here.
     """
     _require_writable_json(config)
     run = (_resumed if settings.resume else _new)(config, settings, cases)
-    # For whoever started this session and asked where the run is, and for nobody below it.
+    # Removed from the environment, so that a session started by a test does not write it, too.
     if file := os.environ.pop(RUN_FILE, ""):
         Path(file).write_text(str(run.recorder.directory.path), encoding="utf-8")
     return run
@@ -99,20 +99,15 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
             if result is not None:
                 results[node_id] = result
         recorder = Recorder.resume(run, command=_command(config), carried_over=len(carried_over))
-    except GpubenchError as resume_error:
-        raise UsageProblem(f"--resume={settings.resume}: {resume_error}") from resume_error
-    except json_files.MALFORMED as error:
-        message = f"the run is malformed: {error!r:.200}"
+    except (GpubenchError, *json_files.MALFORMED) as error:
+        is_known = isinstance(error, GpubenchError)
+        message = str(error) if is_known else f"the run is malformed: {error!r:.200}"
         raise UsageProblem(f"--resume={settings.resume}: {message}") from error
-    notes = (_CODE_UNKNOWN,) if run.code is None else ()
-    earlier_measurements = {
-        i: measurement.without_samples() for i, measurement in run.measurements.items()
-    }
     return OpenRun(
         recorder=recorder,
-        earlier_measurements=earlier_measurements,
+        earlier_measurements={i: m.without_samples() for i, m in run.measurements.items()},
         carried_over=carried_over,
-        notes=notes,
+        notes=(_CODE_UNKNOWN,) if run.code is None else (),
     )
 
 
@@ -124,15 +119,14 @@ def _environment(config: pytest.Config, cases: Mapping[str, Case]) -> Json:
     from gpubench_plugin.environment import collect
     from gpubench_plugin.measure import MEASURING_METHOD
 
-    plugin_facts = config.hook.pytest_gpubench_environment(config=config)
     device = next(iter(cases.values())).device
     facts: dict[str, Any] = {
         "gpubench": {"measuring_method": MEASURING_METHOD},
         "device": {"name": device.torch_name, "model": device.model},
         "devices": {case.device.torch_name: case.device.model for case in cases.values()},
     }
-    for extra in plugin_facts:
-        facts.update(extra)
+    for extra_facts in config.hook.pytest_gpubench_environment(config=config):
+        facts.update(extra_facts)
     return collect(config.rootpath, extra_facts=facts)
 
 
@@ -143,8 +137,11 @@ def _location_options(config: pytest.Config, settings: Settings) -> dict[str, st
         "experiment": settings.experiment,
         "tag": settings.tag,
     }
-    given_options = (name for name in options if config.getoption(option_dest(name)) is not None)
-    return {f"--{name}": options[name] for name in given_options}
+    return {
+        f"--{name}": value
+        for name, value in options.items()
+        if config.getoption(option_dest(name)) is not None
+    }
 
 
 def _require_writable_json(config: pytest.Config) -> None:
@@ -153,13 +150,12 @@ def _require_writable_json(config: pytest.Config) -> None:
     if path_text is None:
         return
     file = Path(path_text).absolute()
-    if file.is_dir():
-        raise UsageProblem(f"--benchmark-json={path_text}: this is a folder; give a file name")
-    if file.exists() and not os.access(file, os.W_OK):
-        raise UsageProblem(f"--benchmark-json={path_text}: the file is not writable")
-    if not file.parent.is_dir():
-        raise UsageProblem(f"--benchmark-json={path_text}: the folder {file.parent} does not exist")
-    if not os.access(file.parent, os.W_OK):
-        raise UsageProblem(
-            f"--benchmark-json={path_text}: the folder {file.parent} is not writable"
-        )
+    reasons = {
+        "this is a folder; give a file name": file.is_dir(),
+        "the file is not writable": file.exists() and not os.access(file, os.W_OK),
+        f"the folder {file.parent} does not exist": not file.parent.is_dir(),
+        f"the folder {file.parent} is not writable": not os.access(file.parent, os.W_OK),
+    }
+    for reason, is_true in reasons.items():
+        if is_true:
+            raise UsageProblem(f"--benchmark-json={path_text}: {reason}")

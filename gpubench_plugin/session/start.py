@@ -28,9 +28,8 @@ from gpubench_plugin.launchers import (
     update_context,
 )
 from gpubench_plugin.results.registry import absolute_url
-from gpubench_plugin.session import xdist
+from gpubench_plugin.session import gate, xdist
 from gpubench_plugin.session.adoption import AdoptionPlugin
-from gpubench_plugin.session.gate import UnjudgedGate, measuring_disabled_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,16 +40,15 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers import DeferredStream, RunContext, RunsBenchmarks
     from gpubench_plugin.launchers.gang import GangRank
     from gpubench_plugin.records import Measurement
-    from gpubench_plugin.session.gate import Confirmation, GatePlugin
     from gpubench_plugin.session.recording import Recording
 
 
 def start_session(
     session: pytest.Session, items: Sequence[pytest.Item], output: DeferredStream | None
 ) -> None:
-    """Resolve the case of every benchmark among `items`; register what records and runs them.
+    """Resolve the case of every benchmark among `items`; register the plugins of the session.
 
-    `output` holds back what a rank other than zero prints.
+    `output` holds back the output of a rank other than zero.
 
     Raises:
         UsageProblem: a mark, configuration, device or folder is wrong; nothing has been measured.
@@ -61,7 +59,7 @@ def start_session(
     check_marks(items)
     world = context_of(config).ranks.world
     gang_rank: GangRank | None = manager.get_plugin(LAUNCHER)
-    # An adopted test is run by every process as an ordinary one, and recorded by one of them.
+    # Every process runs an adopted test as an ordinary one, and one of them records it.
     records = gang_rank is None and world.is_root
     items = items if records else [i for i in items if not is_adopted(i, fixture_names(i))]
     _resolve_cases(config, items)
@@ -72,21 +70,19 @@ def start_session(
         records, items = False, items if type(launcher) is InProcess else ()
     if not (items or gang_rank):
         return
-    gate = _record(session, items, launcher) if records else None
+    gate_plugin = _record(session, items, launcher) if records else None
     launcher.start(session, items)
     if gang_rank is not None:  # again, as the last of all plugins
         manager.unregister(gang_rank)
     manager.register(launcher, LAUNCHER)
-    if gate is not None:  # now that nobody changes what runs any more
-        gate.add_items(session, items)
+    if gate_plugin is not None:  # last, since the launcher may deselect items
+        gate_plugin.add_items(session, items)
 
 
 def _choose_launcher(
     session: pytest.Session, benchmarks: Iterable[pytest.Item], output: DeferredStream | None
 ) -> RunsBenchmarks:
-    """The launcher of the `benchmarks`, to be started and registered; of no rank of a gang.
-
-    `output` holds back what a rank other than zero prints.
+    """Launcher of the `benchmarks`, not started yet; a gang's ranks have theirs.
 
     Raises:
         UsageProblem: a flag does not go with this way to run.
@@ -99,7 +95,7 @@ def _choose_launcher(
             from gpubench_plugin.launchers.torchrun import TorchrunRank
 
             return TorchrunRank(session, output)
-        if output is not None:  # nothing that the ranks run together
+        if output is not None:  # the ranks run nothing together
             output.release()
     elif cases and _needs_gang(context, cases):
         if has_debugger(session.config):
@@ -130,8 +126,8 @@ def _refuse_flags_of_gangs(context: RunContext) -> None:
         "--launches": settings.launches > 1,
         "--isolate": settings.isolate,
     }
-    for flag, given in flags.items():
-        if given:
+    for flag, is_given in flags.items():
+        if is_given:
             raise UsageProblem(
                 f"{flag}: pytest would start the ranks itself, but torchrun has already "
                 f"started {size} (WORLD_SIZE={size}); omit the option, or run pytest without "
@@ -141,8 +137,8 @@ def _refuse_flags_of_gangs(context: RunContext) -> None:
 
 def _resolve_cases(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
     context = context_of(config)
-    here = config.invocation_params.dir  # a benchmark may change the folder
-    registry = absolute_url(context.settings.registry, cwd=here)
+    cwd = config.invocation_params.dir  # a benchmark may change the working directory
+    registry = absolute_url(context.settings.registry, cwd=cwd)
     update_context(config, settings=replace(context.settings, registry=registry))
     local_rank = context.ranks.world.local_rank
     cases = CaseFactory(context.settings, config.rootpath, local_rank=local_rank)
@@ -152,51 +148,43 @@ def _resolve_cases(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
 
 def _record(
     session: pytest.Session, items: Sequence[pytest.Item], launcher: RunsBenchmarks
-) -> GatePlugin | None:
-    """Open the run, in the one process that writes; the gate that judges it, if there is one."""
-    from gpubench_plugin.session.gate import BaselineLookup
+) -> gate.GatePlugin | None:
+    """Open the run, in the one process that writes; return its gate, if any."""
     from gpubench_plugin.session.recording import Recording
 
     config, manager = session.config, session.config.pluginmanager
-    settings, here = context_of(config).settings, config.invocation_params.dir
-    lookup = BaselineLookup.look_up(settings, here) if settings.baseline else None
+    settings, cwd = context_of(config).settings, config.invocation_params.dir
+    lookup = gate.BaselineLookup.look_up(settings, cwd) if settings.baseline else None
     recording = Recording(config, [item.stash[STATE].case for item in items])
     recording.start()
     manager.register(recording, "gpubench-recording")
     if lookup is None:
         return None
-    if off := measuring_disabled_option(config):
+    if option := gate.measuring_disabled_option(config):
         if settings.gate:
-            manager.register(UnjudgedGate(f"nothing is judged with {off}"), "gpubench-gate")
+            cause = f"nothing is judged with {option}"
+            manager.register(gate.UnjudgedGate(cause), "gpubench-gate")
         return None
-    from gpubench_plugin.session.gate import (
-        GateJudgement,
-        GatePlugin,
-        RemovedBenchmarks,
-        fix_rounds,
-    )
-
-    notes = fix_rounds(items, lookup, recording.run())
+    notes = gate.fix_rounds(items, lookup, recording.run())
     lookup = replace(lookup, notes=(*lookup.notes, *notes))
     confirmation = _confirmation(config, recording, launcher)
-    judgement = GateJudgement(recording, lookup, RemovedBenchmarks(session), confirmation)
-    gate = GatePlugin(config, lookup, judgement, confirmation)
-    recording.finishing, recording.failed_verdicts = gate.close, gate.failed_verdicts
-    manager.register(gate, "gpubench-gate")
-    return gate
+    is_gone = gate.RemovedBenchmarks(session)
+    judgement = gate.GateJudgement(recording, lookup, is_gone, confirmation)
+    gate_plugin = gate.GatePlugin(config, lookup, judgement, confirmation)
+    recording.close_gate, recording.failed_verdicts = gate_plugin.close, gate_plugin.failed_verdicts
+    manager.register(gate_plugin, "gpubench-gate")
+    return gate_plugin
 
 
 def _confirmation(
     config: pytest.Config, recording: Recording, launcher: RunsBenchmarks
-) -> Confirmation:
-    """What launches a benchmark again that a history calls regressed."""
-    from gpubench_plugin.session.gate import Confirmation
-
+) -> gate.Confirmation:
+    """Confirmation of alarms; without a launch where no process can be started."""
     if context_of(config).ranks.started_world_size:
-        why = "pytest cannot restart ranks started by torchrun"
-        return Confirmation(recording, None, why_not=why)
+        cause = "pytest cannot restart ranks started by torchrun"
+        return gate.Confirmation(recording, None, why_not=cause)
     if has_debugger(config):
-        return Confirmation(recording, None, why_not="a debugger uses the terminal (--pdb)")
+        return gate.Confirmation(recording, None, why_not="a debugger uses the terminal (--pdb)")
 
     def launch(
         items: Sequence[pytest.Item], rounds: Mapping[str, FixedRounds]
@@ -205,10 +193,10 @@ def _confirmation(
 
         if isinstance(launcher, GangController):
             launcher.close()  # one gang measures at a time
-        folder = private_folder()  # what the ranks write is no part of the run
+        folder = private_folder()  # files of these ranks are not part of the run
         try:
             yield from GangController(config, folder.path).launch_again(items, rounds)
         finally:
             folder.remove()
 
-    return Confirmation(recording, launch)
+    return gate.Confirmation(recording, launch)

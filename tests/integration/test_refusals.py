@@ -81,7 +81,10 @@ ENDINGS = {
         "unsupported",
         "safetensors requires contiguous tensors, .*; set model.channels_last=false",
     ),
-    "download": ("failed", ".* data.path is required, since nothing is downloaded; allowed: --data"),
+    "download": (
+        "failed",
+        ".* data.path is required, since nothing is downloaded; allowed: --data",
+    ),
     "the_rest": ("measured", ""),
 }
 

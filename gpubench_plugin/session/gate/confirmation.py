@@ -28,8 +28,8 @@ class Confirmation:
     """Relaunches regressed benchmarks and judges the median of all launches.
 
     Args:
-        recording: knows what was measured; the further launches are no part of its run.
-        launch: measures benchmarks in fresh processes; None where nobody can, as `why_not` says.
+        recording: the session's; the further launches are not part of its run.
+        launch: measures in fresh processes; None if impossible, for the reason `why_not`.
     """
 
     def __init__(self, recording: Recording, launch: Launch | None, *, why_not: str = ""):
@@ -45,15 +45,12 @@ class Confirmation:
     def confirm(
         self, comparison: Comparison, reference: Reference, head: Run, options: MatchOptions
     ) -> Comparison:
-        """Verdicts after confirming or withdrawing the alarms.
-
-        `options` are those that the `comparison` of `reference` and `head` was made with.
-        """
+        """Verdicts after confirming or withdrawing the alarms of `comparison`."""
         if self._launch is None:
             return withdraw_alarms(comparison, not_relaunched_text(self._why_not))
-        names = alarms(comparison)
-        adopted = {name: _FOREIGN for name in names if name not in self._items}
-        items = [self._items[name] for name in names if name not in adopted]
+        ids = alarms(comparison)
+        adopted = {node_id: _ADOPTED for node_id in ids if node_id not in self._items}
+        items = [self._items[node_id] for node_id in ids if node_id not in adopted]
         try:
             runs, failures = self._relaunch(self._launch, items)
         except (GpubenchError, OSError) as error:
@@ -84,7 +81,7 @@ def not_relaunched_text(cause: str) -> str:
     return f"not relaunched: {cause}"
 
 
-_FOREIGN: Final = not_relaunched_text("pytest-benchmark can only measure it in this process")
+_ADOPTED: Final = not_relaunched_text("pytest-benchmark can only measure it in this process")
 
 
 def _failure(measurement: Measurement) -> str:

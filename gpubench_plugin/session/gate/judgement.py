@@ -45,8 +45,8 @@ class GateOutcome:
 class Policy:
     """Values of ``--gate-missing`` and ``--gate-inconclusive``: ``pass`` or ``fail``.
 
-    `all_incomparable`: a gate would be green for nothing, since everything that could have been
-    compared is incomparable; this fails, whatever the flags say.
+    With `all_incomparable`, whatever could have been compared is incomparable: that fails, whatever
+    the flags say, since a gate that compared nothing would pass.
     """
 
     missing: str = "pass"
@@ -56,8 +56,8 @@ class Policy:
     def fails(self, verdict: Verdict) -> bool:
         """Whether `verdict` makes the gate fail.
 
-        A benchmark that was not measured at all speaks for itself; a metric that was not, or that
-        its limit means nothing for, has a limit that nobody checked.
+        So does a limit that was not checked, because the metric was not measured or the limit does
+        not apply to it.
         """
         if verdict.kind == "incomparable" and self.all_incomparable:
             return True
@@ -77,8 +77,8 @@ class Policy:
                 yield f"{counts[kind]} {label}: fail ({_ALL_INCOMPARABLE})"
                 continue
             flag = "missing" if kind in MISSING else "inconclusive"
-            leniency = self.missing if kind in MISSING else self.inconclusive
-            yield f"{counts[kind]} {label}: {leniency} (--gate-{flag}={leniency})"
+            result = self.missing if kind in MISSING else self.inconclusive
+            yield f"{counts[kind]} {label}: {result} (--gate-{flag}={result})"
 
 
 _ALL_INCOMPARABLE: Final = (
@@ -111,10 +111,7 @@ def verdict_line(verdict: Verdict) -> str:
 
 
 def _properties(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, object]]:
-    """Properties for junit, prefixed by the metric; effects and intervals are fractions.
-
-    Of a step time the numbers that it is judged by have theirs.
-    """
+    """Properties for junit, prefixed by the metric; a step time has those of its parts."""
     for verdict in verdicts:
         for part in verdict.parts or (verdict,):
             prefix = f"{part.metric}." if part.metric else ""
@@ -151,11 +148,11 @@ class GateJudgement:
     def result(self) -> Comparison | Exception:
         """The verdicts, recorded immediately, or the error that prevented them."""
         if self._result is None:
-            self._result = self._judged(launches=False)
+            self._result = self._judge(can_relaunch=False)
         return self._result
 
-    def _judged(self, *, launches: bool) -> Comparison | Exception:
-        """Judge; alarms are relaunched only while `launches` are still possible."""
+    def _judge(self, *, can_relaunch: bool) -> Comparison | Exception:
+        """Judge the run; alarms are relaunched unless the session has ended."""
         settings = self._lookup.settings
         try:
             run = self._recording.run()
@@ -169,12 +166,12 @@ class GateJudgement:
             if settings.gate and alarms(comparison):
                 comparison = (
                     self._confirmation.confirm(comparison, reference, run, options)
-                    if launches
+                    if can_relaunch
                     else withdraw_alarms(comparison, not_relaunched_text("the session ended first"))
                 )
-        except pytest.exit.Exception:  # a signal, say, while a benchmark was launched again
+        except pytest.exit.Exception:  # for example a signal during a relaunch
             raise
-        except Exception as error:  # whatever it was: what is measured must still be written
+        except Exception as error:  # any error: the measurements must still be written
             return error
         self._recording.keep_verdicts(comparison)
         return comparison
@@ -183,6 +180,10 @@ class GateJudgement:
     def comparison(self) -> Comparison | None:
         """The verdicts, or None."""
         return self.result if isinstance(self.result, Comparison) else None
+
+    @property
+    def _verdicts(self) -> tuple[Verdict, ...]:
+        return () if self.comparison is None else self.comparison.verdicts
 
     @cached_property
     def policy(self) -> Policy:
@@ -197,15 +198,11 @@ class GateJudgement:
     @property
     def undecided_text(self) -> str:
         """Counts if no verdict was decided; empty otherwise."""
-        verdicts = () if self.comparison is None else self.comparison.verdicts
-        kinds = {verdict.kind for verdict in verdicts}
-        if kinds & (COMPARED - {"inconclusive"}):
+        counts = Counter(verdict.kind for verdict in self._verdicts)
+        if counts.keys() & (COMPARED - {"inconclusive"}):
             return ""
-        kind_counts = Counter(verdict.kind for verdict in verdicts)
-        counts = ", ".join(
-            f"{kind_counts[k]} {label}" for k, label in _UNDECIDED.items() if kind_counts[k]
-        )
-        return f"nothing was {'decided' if kinds & COMPARED else 'judged'}: {counts}"
+        text = ", ".join(f"{counts[k]} {label}" for k, label in _UNDECIDED.items() if counts[k])
+        return f"nothing was {'decided' if counts.keys() & COMPARED else 'judged'}: {text}"
 
     @property
     def error_text(self) -> str:
@@ -235,14 +232,12 @@ class GateJudgement:
     @property
     def failing_verdicts(self) -> tuple[Verdict, ...]:
         """Verdicts that make the gate fail."""
-        verdicts = () if self.comparison is None else self.comparison.verdicts
-        return tuple(filter(self.policy.fails, verdicts))
+        return tuple(filter(self.policy.fails, self._verdicts))
 
     @property
     def runs_needed(self) -> int:
         """Number of further earlier runs needed to judge all; 0 if any was judged."""
-        verdicts = () if self.comparison is None else self.comparison.verdicts
-        by_base = [v for v in verdicts if v.method not in {None, "absolute"}]
+        by_base = [v for v in self._verdicts if v.method not in {None, "absolute"}]
         missing_runs = [v.runs_needed for v in by_base if v.runs_needed]
         return max(missing_runs) if missing_runs and len(missing_runs) == len(by_base) else 0
 
@@ -254,7 +249,7 @@ class GateJudgement:
     def gate_outcome(self, node_id: str) -> GateOutcome:
         """Outcome of a benchmark's gate item; the first call judges."""
         if self._result is None:
-            self._result = self._judged(launches=True)
+            self._result = self._judge(can_relaunch=True)
         comparison = self.comparison
         measurement = self._recording.measurements.get(node_id)
         details = f"{measurement.outcome}: {measurement.reason}" if measurement else "not measured"
@@ -268,11 +263,10 @@ class GateJudgement:
 
 
 def judge(reference: Reference, head: Run, kind: Kind, options: MatchOptions) -> Comparison:
-    """The verdicts on `head`, by `kind` of judging.
+    """Verdicts on `head`, by `kind` of judging.
 
-    Of the benchmarks that only the reference has, those are ``removed`` that `is_gone` of the
-    `options` says. The others may only not have been selected today: a note names those of which
-    another case ran.
+    A benchmark that only the reference has is ``removed`` if `is_gone` of the `options` says so.
+    Otherwise it may have been deselected; a note names those of which another case ran.
     """
     from gpubench_plugin.compare import compare_history, compare_threshold
 
@@ -282,29 +276,25 @@ def judge(reference: Reference, head: Run, kind: Kind, options: MatchOptions) ->
     else:
         runs = reference.runs if kind == "history" else ()
         comparison = compare_history(runs, head, **options)
-    removed_ids = [
+    deselected = [
         verdict.id
         for verdict in comparison.verdicts
         if verdict.kind == "removed" and verdict.id not in head.results and not is_gone(verdict.id)
     ]
     notes = dict.fromkeys(
-        (*reference.notes, *comparison.notes, *_missing_cases_note(removed_ids, head))
+        (*reference.notes, *comparison.notes, *_missing_cases_note(deselected, head))
     )
     return replace(
         comparison,
         base=reference.label,
-        verdicts=tuple(verdict for verdict in comparison.verdicts if verdict.id not in removed_ids),
+        verdicts=tuple(verdict for verdict in comparison.verdicts if verdict.id not in deselected),
         notes=tuple(notes),
     )
 
 
 def _missing_cases_note(absent: Iterable[str], head: Run) -> Iterator[str]:
     """Note on baseline cases that are either deselected by options or removed."""
-    executed_functions = {_function(name) for name in head.results}
-    cases = [name for name in absent if _function(name) in executed_functions]
+    functions = {node_id.partition("[")[0] for node_id in head.results}
+    cases = [node_id for node_id in absent if node_id.partition("[")[0] in functions]
     if cases:
         yield f"test cases only in the baseline, although their tests ran: {listed(cases)}"
-
-
-def _function(node_id: str) -> str:
-    return node_id.partition("[")[0]

@@ -1,8 +1,7 @@
 """Early lookup of ``--baseline``, without importing database libraries.
 
-On a CPU a benchmark's peak of memory is that of this process: the libraries that speak with a
-database would be measured as well, so they are loaded once all has been measured. What must be
-asked of the registry before that is asked by a process of its own.
+On a CPU a benchmark's peak memory is that of this process, so database libraries are loaded only
+after measuring. What the registry must answer before that, a subprocess asks.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -30,17 +29,18 @@ if TYPE_CHECKING:
     from gpubench_plugin.results import RunDirectory
 
 
-_PATIENCE_S: Final = 30.0
-"""A server that is down is found so within 10 s; starting Python and its libraries takes 1 s."""
+_TIMEOUT_S: Final = 30.0
+"""Connecting to a server that is down times out after 10 s; Python and its imports take 1 s."""
 
 
-def typo_message(name: str, *, url: str, results_dir: Path) -> str:
-    """Error message if `name` is probably a typo (:meth:`.Baselines.slip`).
-
-    It is empty where it is none, and where nobody knows.
-    """
+def _typo_message(settings: Settings) -> str:
+    """Error message if the baseline's name is probably a typo; empty if not, or if unknown."""
     code = f"from {__name__} import subprocess_main; subprocess_main()"
-    question = {"name": name, "url": url, "results_dir": str(results_dir)}
+    question = {
+        "name": settings.baseline,
+        "url": settings.registry,
+        "results_dir": str(settings.results_dir),
+    }
     try:
         process = subprocess.run(
             [sys.executable, "-P", "-c", code],
@@ -49,12 +49,12 @@ def typo_message(name: str, *, url: str, results_dir: Path) -> str:
             stderr=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             check=True,
         )
         return str(json.loads(process.stdout)["slip"])
     except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
-        return ""  # it is asked again, when all is measured
+        return ""  # asked again after measuring
 
 
 def subprocess_main() -> None:
@@ -75,17 +75,17 @@ class BaselineLookup:
 
     Args:
         settings: the session's.
-        cwd: what a relative path is seen from.
-        early_reference: what it names; None where that is looked up when all is measured.
-        directories: the folders here of the runs that set the level, each with the only benchmark
-            that it counts for, or None; None where the baseline is none, or a file.
-        is_last: it is the last comparable run, which is looked up then as well.
+        cwd: directory that relative paths start from.
+        early_reference: the reference; None where it is looked up after measuring.
+        directories: local folders of the runs that set the level, each with the only benchmark it
+            counts for, or None for all; None if the baseline is missing, or a file.
+        is_last: the baseline is the last comparable run, also looked up after measuring.
         notes: lines for the header.
     """
 
     settings: Settings
     cwd: Path
-    early_reference: Reference | None
+    early_reference: Reference | None = None
     directories: tuple[tuple[RunDirectory, str | None], ...] | None = None
     is_last: bool = False
     notes: tuple[str, ...] = ()
@@ -95,37 +95,37 @@ class BaselineLookup:
         """Look up the baseline as far as that is cheap.
 
         Raises:
-            UsageProblem: there is no such run or file, it cannot be read, it is no history
-                although one was asked for, or the name is likely a slip for another baseline's; or
-                the last run is to gate by more than a threshold.
+            UsageProblem: there is no such run or file, it cannot be read, a single run is to gate
+                by more than a threshold, or the name is probably a typo.
         """
         text = settings.baseline
+        lookup = cls(settings=settings, cwd=cwd)
         if looks_like_run(text):
             run = _run(settings, cwd)
             folders = None if run.directory is None else ((run.directory, None),)
-            return cls(settings=settings, cwd=cwd, early_reference=run, directories=folders)
+            return replace(lookup, early_reference=run, directories=folders)
         try:
             baseline = Resolver("none", settings.results_dir, cwd).baselines().get(text)
         except ResultsError as error:
             raise UsageProblem(f"--baseline={text}: {error}") from error
         if baseline is not None:
-            level = directories_of(baseline, settings.results_dir)
-            return cls(settings=settings, cwd=cwd, early_reference=None, directories=level)
+            return replace(lookup, directories=directories_of(baseline, settings.results_dir))
         if text == LAST:
             if settings.gate not in {"", "threshold"}:
-                raise _gate_needs_history_error(settings.gate)
-            return cls(settings=settings, cwd=cwd, early_reference=None, is_last=True)
+                flag = "--gate" if settings.gate == "auto" else f"--gate={settings.gate}"
+                raise UsageProblem(
+                    f"{flag}: --baseline={LAST} is a single run, and two runs of the same code "
+                    "differ by a few percent, so noise cannot be ruled out; use a named baseline "
+                    "(see gpubench baseline set), gpubench ab, or --gate=threshold"
+                )
+            return replace(lookup, is_last=True)
         if is_expected(settings.registry, settings.results_dir):
-            if typo_hint := typo_message(
-                text, url=settings.registry, results_dir=settings.results_dir
-            ):
-                raise UsageProblem(f"--baseline={text}: {typo_hint}")
+            if message := _typo_message(settings):
+                raise UsageProblem(f"--baseline={text}: {message}")
             note = f"no local baseline {text!r}; the registry is queried after measuring"
-            return cls(settings=settings, cwd=cwd, early_reference=None, notes=(note,))
-        early_reference = _reference(settings, cwd)
-        return cls(
-            settings=settings, cwd=cwd, early_reference=early_reference, notes=early_reference.notes
-        )
+            return replace(lookup, notes=(note,))
+        reference = _reference(settings, cwd)
+        return replace(lookup, early_reference=reference, notes=reference.notes)
 
     @property
     def kind(self) -> Kind:
@@ -141,23 +141,13 @@ class BaselineLookup:
         """The reference of `head`.
 
         Raises:
-            UsageProblem: it is not there any more, or the name is likely a slip for another one's.
-            ResultsError: it cannot be read any more, or none of its pinned runs can: no gate is
-                green because of that.
+            UsageProblem: it no longer exists, or the name is probably a typo.
+            ResultsError: it or all of its pinned runs can no longer be read; no gate passes then.
         """
-        resolved = self.early_reference or _reference(self.settings, self.cwd, head)
-        if error_text := _unreadable_pins_error(resolved, head.run_id):
-            raise ResultsError(f"--baseline={self.settings.baseline}: {error_text}")
-        return resolved
-
-
-def _gate_needs_history_error(gate: str) -> UsageProblem:
-    flag = "--gate" if gate == "auto" else f"--gate={gate}"
-    return UsageProblem(
-        f"{flag}: --baseline={LAST} is a single run, and two runs of the same code differ by "
-        "a few percent, so noise cannot be ruled out; use a named baseline (see gpubench "
-        "baseline set), gpubench ab, or --gate=threshold"
-    )
+        reference = self.early_reference or _reference(self.settings, self.cwd, head)
+        if message := _unreadable_pins_error(reference, head.run_id):
+            raise ResultsError(f"--baseline={self.settings.baseline}: {message}")
+        return reference
 
 
 def _run(settings: Settings, cwd: Path) -> Reference:
@@ -170,39 +160,34 @@ def _run(settings: Settings, cwd: Path) -> Reference:
         )
     try:
         with Resolver(settings.registry, settings.results_dir, cwd) as resolver:
-            single = resolver.single(text)
+            reference = resolver.single(text)
     except (UsageProblem, RegistryError, ResultsError) as error:
         raise UsageProblem(f"--baseline={text}: {error}") from error
     resumed = settings.resume and find_run(settings.results_dir, settings.resume, cwd=cwd).run_id
-    if resumed and single.run.run_id == resumed:
+    if resumed and reference.run.run_id == resumed:
         raise UsageProblem(f"--baseline={text}: this is the run being resumed (--resume)")
-    return single
+    return reference
 
 
-def _unreadable_pins_error(resolved: Reference, own_id: str) -> str:
+def _unreadable_pins_error(reference: Reference, own_id: str) -> str:
     """Error if none of its pinned runs can be read; empty otherwise.
 
-    Later runs are no level: nobody has vouched for them, and the oldest may be a slow one.
+    Later runs set no level: nobody has accepted them, and the oldest may be a slow one.
     """
-    unread = [run_id for run_id in resolved.pinned if run_id != own_id]
-    read_ids = {run.run_id for run in resolved.runs}
-    vouched_for = any(r.pinned for run in resolved.runs for r in run.results.values())
-    if vouched_for or not unread or not read_ids.isdisjoint(unread):
+    pinned = [run_id for run_id in reference.pinned if run_id != own_id]
+    has_pinned = any(r.pinned for run in reference.runs for r in run.results.values())
+    if has_pinned or not pinned or any(run.run_id in pinned for run in reference.runs):
         return ""
-    none_text = (
-        "its pinned run cannot"
-        if len(unread) == 1
-        else f"none of its {len(unread)} pinned runs can"
-    )
-    advice = f"set it again with gpubench baseline set {resolved.label} RUN"
-    return f"{none_text} be read; {advice} ({'; '.join(resolved.notes)})"
+    several = f"none of its {len(pinned)} pinned runs can"
+    subject = several if len(pinned) > 1 else "its pinned run cannot"
+    advice = f"set it again with gpubench baseline set {reference.label} RUN"
+    return f"{subject} be read; {advice} ({'; '.join(reference.notes)})"
 
 
 def _reference(settings: Settings, cwd: Path, head: Run | None = None) -> Reference:
     with Resolver(settings.registry, settings.results_dir, cwd) as resolver:
-        resolved = resolver.reference(
-            settings.baseline, benchmarks=head.results if head is not None else (), head=head
-        )
-    if resolved.typo_hint:
-        raise UsageProblem(f"--baseline={settings.baseline}: {resolved.typo_hint}")
-    return resolved
+        benchmarks = head.results if head is not None else ()
+        reference = resolver.reference(settings.baseline, benchmarks=benchmarks, head=head)
+    if reference.typo_hint:
+        raise UsageProblem(f"--baseline={settings.baseline}: {reference.typo_hint}")
+    return reference

@@ -1,17 +1,14 @@
-"""Gate plugin: adds gate items, and reports the verdicts.
-
-Gate items are ordinary tests, one per benchmark, that fail where the benchmark got worse.
-"""
+"""Gate plugin: adds a gate item per benchmark, which fails if it regressed; reports verdicts."""
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pytest
 
-from gpubench_plugin.reports import glyphs_for
-from gpubench_plugin.session.gate import report as github
+from gpubench_plugin.session.gate import report as gate_report
+from gpubench_plugin.session.recording import write_lines
 
 if TYPE_CHECKING:
     import os
@@ -23,15 +20,14 @@ if TYPE_CHECKING:
 
 
 MARKER: Final = "::gate"
-"""What the id of a gate item has between the test's name and its parameters."""
+"""Stands between the test's name and its parameters in the id of a gate item."""
 
 
 class GateItem(pytest.Item):
-    """Judges one benchmark after all were measured.
+    """Judges one benchmark after all were measured, by `outcome_of` its node id.
 
-    It has no fixtures and no marks, and stands directly below the session: nothing of a module or a
-    package is set up again for it. `outcome_of` tells how that of the benchmark with a node id
-    ends.
+    It has no fixtures and no marks, and its parent is the session, so that no module or package is
+    set up again for it.
     """
 
     def __init__(
@@ -99,8 +95,7 @@ _STEPWISE: Final = "cache/stepwise"
 def remember_benchmarks(config: pytest.Config) -> None:
     """Replace gate items by their benchmarks in pytest's cache, if enabled.
 
-    So ``--lf`` measures the benchmark of a failed gate again. A gate item alone could not be run:
-    it judges what was measured in the same session.
+    A gate item judges what its session measured, so ``--lf`` must run the benchmark.
     """
     cache = getattr(config, "cache", None)
     if cache is None:
@@ -108,9 +103,9 @@ def remember_benchmarks(config: pytest.Config) -> None:
     failed_ids = cache.get(_LAST_FAILED, {})
     if any(map(is_gate, failed_ids)):
         cache.set(_LAST_FAILED, {_measured(nodeid): value for nodeid, value in failed_ids.items()})
-    step = cache.get(_STEPWISE, None)
-    if isinstance(step, dict) and is_gate(step.get("last_failed") or ""):
-        cache.set(_STEPWISE, {**step, "last_failed": _measured(step["last_failed"])})
+    stepwise = cache.get(_STEPWISE, None)
+    if isinstance(stepwise, dict) and is_gate(stepwise.get("last_failed") or ""):
+        cache.set(_STEPWISE, {**stepwise, "last_failed": _measured(stepwise["last_failed"])})
 
 
 def _measured(nodeid: str) -> str:
@@ -136,10 +131,7 @@ class GatePlugin:
         self._failed_ids: set[str] = set()
 
     def add_items(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
-        """Append a gate item per benchmark to the session.
-
-        Last of all, also of what other plugins have reordered: by then all have been measured.
-        """
+        """Append a gate item per benchmark, to run after all of them."""
         for item in benchmarks:
             file, line, _ = item.location
             self._locations[item.nodeid] = file, (line or 0) + 1
@@ -158,7 +150,7 @@ class GatePlugin:
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Header line about the baseline and the gate."""
-        return github.header(self._lookup)
+        return gate_report.header(self._lookup)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -184,16 +176,10 @@ class GatePlugin:
     ) -> None:
         """Print the verdicts below the result table."""
         interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
-        glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
-        width = int(self._config.get_terminal_writer().fullwidth)
         terminalreporter.section("gate" if self._is_gate else "comparison", sep="=")
-        for line in github.lines(
-            self._judgement, self._lookup, width, glyphs, interrupted=interrupted
-        ):
-            for text, markup in line:
-                terminalreporter.write(text, **markup)
-            terminalreporter.write("\n")
-        for message in github.report_to_github(self._judgement, self._locations, self._config):
+        lines = partial(gate_report.lines, self._judgement, self._lookup, interrupted=interrupted)
+        write_lines(terminalreporter, lines)
+        for message in gate_report.report_to_github(self._judgement, self._locations, self._config):
             terminalreporter.write_line(message)
 
 

@@ -13,20 +13,18 @@ import pytest
 class RemovedBenchmarks:
     """Decides from files and collection of `session` whether a benchmark was removed.
 
-    A benchmark is gone where its file is, whatever was selected. In a file that was collected as a
-    whole, with or without a test left to run, it is gone where its function is; a case of a
-    function that is there may only have been left out by a flag. Of a file that is there and was
-    not collected nothing is known, nor of one of which an argument of the command line names a
-    single test.
+    A benchmark is removed if its file is, whatever was selected, or if a file collected as a whole
+    no longer has its function; one case of a function may only have been deselected. Nothing is
+    known of a file that was not collected, or of which the command line names single tests.
     """
 
     def __init__(self, session: pytest.Session):
         config = session.config
         cwd = config.invocation_params.dir
         self._root = config.rootpath
-        named = (text.partition("::")[0] for text in config.args if "::" in text)
-        self._explicit_files = {(cwd / name).resolve() for name in named}
-        # Then a module that failed half way stays among all modules.
+        names = (text.partition("::")[0] for text in config.args if "::" in text)
+        self._explicit_files = {(cwd / name).resolve() for name in names}
+        # With importlib, pytest leaves a module whose import failed in sys.modules.
         by_importlib = config.getoption("importmode") == "importlib"
         self._modules: dict[Path, object] = {} if by_importlib else dict(_imported())
         for item in session.items:
@@ -59,7 +57,7 @@ class RemovedBenchmarks:
 def _imported() -> Iterator[tuple[Path, object]]:
     """All modules loaded from files, which include collected ones without tests."""
     for module in list(sys.modules.values()):
-        # Not by getattr: modules that load themselves when they are asked would do so.
+        # Not getattr, which would load lazy modules.
         file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
         if isinstance(file, str) and file.endswith(".py"):
             yield Path(file), module

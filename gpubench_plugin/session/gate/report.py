@@ -1,8 +1,4 @@
-"""Gate reports: terminal lines, GitHub job summary, and annotations.
-
-The lines are spans with the markup of pytest's writer. GitHub's reports are made where the session
-runs in one of its jobs.
-"""
+"""Gate reports: terminal lines, and in a GitHub job its summary and annotations."""
 
 from __future__ import annotations
 
@@ -27,31 +23,31 @@ if TYPE_CHECKING:
 
 
 def report_to_github(
-    judgement: GateJudgement, places: Mapping[str, tuple[str, int]], config: pytest.Config
+    judgement: GateJudgement, locations: Mapping[str, tuple[str, int]], config: pytest.Config
 ) -> Iterator[str]:
     """Append to the job summary; yield lines to print: annotations and errors.
 
-    `places` has file, from the rootdir, and line of each benchmark by node id.
+    `locations` are file, relative to the rootdir, and line of each benchmark by node id.
     """
     comparison = judgement.comparison
     if comparison is None:
         return
     arguments = [str(argument) for argument in config.invocation_params.args]
-    annotations, problem = page.publish(
+    annotations, error = page.publish(
         comparison,
-        dict(_relative_locations(places, config.rootpath)),
+        dict(_relative_locations(locations, config.rootpath)),
         reproduce=["pytest", *redacted_command(arguments)],
         accept=judgement.accept_command,
     )
-    yield from filter(None, (problem, *annotations))
+    yield from filter(None, (error, *annotations))
 
 
 def _relative_locations(
-    places: Mapping[str, tuple[str, int]], root: Path
+    locations: Mapping[str, tuple[str, int]], root: Path
 ) -> Iterator[tuple[str, tuple[str, int]]]:
     """Locations relative to the runner's workspace."""
     workspace = Path(os.environ.get("GITHUB_WORKSPACE") or root).resolve()
-    for node_id, (file, line) in places.items():
+    for node_id, (file, line) in locations.items():
         path = (root / file).resolve()
         is_inside = path.is_relative_to(workspace)
         yield node_id, (path.relative_to(workspace).as_posix() if is_inside else file, line)
@@ -84,36 +80,31 @@ def lines(
     *,
     interrupted: bool,
 ) -> Iterator[Line]:
-    """Changed verdicts, counts, and the gate's result.
-
-    Of a session that was `interrupted` it makes nothing.
-    """
+    """Changed verdicts, counts, and the gate's result, undecided if the session was interrupted."""
     is_gate = bool(lookup.settings.gate)
     comparison = judgement.comparison
     if comparison is None:
         yield ((f"judging failed: {printable(judgement.error_text)}", BAD),)
     else:
         visible = comparison
-        if lookup.kind == "last":  # a note says enough of a first run
-            kept = (v for v in comparison.verdicts if v.metric or v.kind != "no_baseline")
-            visible = replace(comparison, verdicts=tuple(kept))
+        if lookup.kind == "last":  # a note already covers a first run
+            verdicts = [v for v in comparison.verdicts if v.metric or v.kind != "no_baseline"]
+            visible = replace(comparison, verdicts=tuple(verdicts))
         yield from verdict_lines(visible, width, glyphs, only_changed=True)
         for note in judgement.policy.undecided_notes(comparison.verdicts) if is_gate else ():
             yield ((note, BAD if ": fail (" in note else DOUBTFUL),)
     if not is_gate:
         return
     if interrupted:
-        note = (
-            f"the session was interrupted; run with --resume={judgement.run_id} to measure the rest"
-        )
-        yield ((f"gate: not decided: {note}", DOUBTFUL),)
+        advice = f"run with --resume={judgement.run_id} to measure the rest"
+        yield ((f"gate: not decided: the session was interrupted; {advice}", DOUBTFUL),)
         return
     if judgement.nothing_measured:
         yield ((NOTHING_MEASURED, BAD),)
     if judgement.fails:
         failing_count = len({verdict.id for verdict in judgement.failing_verdicts})
-        which = f": {counted(failing_count, 'benchmark')}" if failing_count else ""
-        yield ((f"gate: failed{which}", BAD),)
+        count_text = f": {counted(failing_count, 'benchmark')}" if failing_count else ""
+        yield ((f"gate: failed{count_text}", BAD),)
     elif runs := judgement.runs_needed:
         runs_text = counted(runs, "more run")
         yield ((f"gate: cannot judge yet (the baseline needs {runs_text})", DOUBTFUL),)

@@ -1,7 +1,4 @@
-"""Reuse of a baseline's number of rounds.
-
-A minimum falls with more rounds: what is compared must rest on the same number of them.
-"""
+"""Reuse of a baseline's number of rounds: a minimum falls with more of them."""
 
 from __future__ import annotations
 
@@ -24,24 +21,21 @@ if TYPE_CHECKING:
     from gpubench_plugin.session.gate.lookup import BaselineLookup
 
 
-_CHOOSING: Final = frozenset(
+_STOPPING_KEYS: Final = frozenset(
     f"measure.{key}"
     for key in (
         *("by", "steps", "time_s", "round_s", "rounds_file", "ci_half_width", "confidence"),
         *("min_rounds", "max_rounds", "min_time_s", "max_time_s", "keep_durations"),
     )
 )
-"""Keys that say how long is measured: who gives one on the command line wants that, not this."""
+"""Keys that say how long to measure: one on the command line overrides the baseline's rounds."""
 
 
 def fix_rounds(items: Iterable[pytest.Item], lookup: BaselineLookup, head: Run) -> Iterator[str]:
     """Fix the rounds of `items` to those of the baseline's runs, where known.
 
-    Those of a machine other than that of `head` are not: a slower one would take them too long, and
-    its own runs took others.
-
-    Returns:
-        What to say of it: how many are, or why none is.
+    Runs of a machine other than that of `head` are left out: on a slower one their rounds would
+    take too long. Yields a note: of how many benchmarks, or why of none.
     """
     if lookup.directories is None:
         return
@@ -52,12 +46,15 @@ def fix_rounds(items: Iterable[pytest.Item], lookup: BaselineLookup, head: Run) 
         if settings.allow_incomparable or _is_of_machine(directory, head)
     ]
     if not directories:
-        yield f"not using the baseline's rounds: {_NOT_HERE}"
+        yield (
+            "not using the baseline's rounds: none of its runs has a local directory from this "
+            "machine"
+        )
         return
-    rule_overrides = [text for text in settings.overrides if text.partition("=")[0] in _CHOOSING]
-    if rule_overrides:
-        yield f"not using the baseline's rounds because --{rule_overrides[0]} is given"
-        return
+    for override in settings.overrides:
+        if override.partition("=")[0] in _STOPPING_KEYS:
+            yield f"not using the baseline's rounds because --{override} is given"
+            return
     rounds = _rounds(directories)
     states = [item.stash[STATE] for item in items]
     fixable = [
@@ -71,27 +68,21 @@ def fix_rounds(items: Iterable[pytest.Item], lookup: BaselineLookup, head: Run) 
         yield f"using the baseline's rounds for {len(fixable)} of {len(states)} benchmarks"
 
 
-_NOT_HERE: Final = "none of its runs has a local directory from this machine"
-
-
 def _is_of_machine(directory: RunDirectory, head: Run) -> bool:
     try:
         return not machine_differences(StoredRun(directory).run(), head, ())
-    except GpubenchError:  # said where its numbers are read
+    except GpubenchError:  # reported when its numbers are read
         return False
 
 
 def _rounds(directories: Iterable[tuple[RunDirectory, str | None]]) -> dict[str, FixedRounds]:
-    """Fixed rounds by node id: the accepted run's, else the median of the pinned runs.
-
-    The pinned ones may have taken different numbers; most of them can be compared with the middle.
-    """
+    """Fixed rounds by node id: the accepted run's, else the median of the pinned runs'."""
     pinned_rounds: dict[str, list[FixedRounds]] = {}
     accepted_rounds: dict[str, FixedRounds] = {}
     for directory, benchmark_id in directories:
         try:
             rounds_by_id = StoredRun(directory).rounds()
-        except GpubenchError:  # said where its numbers are read
+        except GpubenchError:  # reported when its numbers are read
             continue
         if benchmark_id in rounds_by_id:
             accepted_rounds[benchmark_id] = rounds_by_id[benchmark_id]

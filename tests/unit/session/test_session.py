@@ -90,7 +90,7 @@ def test_gate_that_fails_as_a_whole_fails_the_session(
 ) -> None:
     """Although every test has passed; another end is not made a failed test."""
     session = started(monkeypatch, Files())
-    session.finishing = lambda: fails
+    session.close_gate = lambda: fails
     assert ended(session, before).exitstatus == after
 
 
@@ -138,7 +138,9 @@ def test_signal_does_not_disturb_what_is_being_written(
 def test_ctrl_c_while_the_table_is_shown_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session ends in order, with the code of an interruption; everything is written."""
     session = started(monkeypatch, Files())
-    finish = session.pytest_sessionfinish(SimpleNamespace(testsfailed=0), 0)
+    finish = session.pytest_sessionfinish(
+        SimpleNamespace(testsfailed=0, shouldfail="", shouldstop=""), 0
+    )
     next(finish)
     with pytest.raises(pytest.exit.Exception, match="interrupted by SIGINT"):
         finish.throw(pytest.exit.Exception("interrupted by SIGINT", 2))
