@@ -35,7 +35,7 @@ from gpubench_plugin.errors import GpubenchError
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 from tests.support.sessions import ringing
 
-PATIENCE_S: Final = 20.0
+TIMEOUT_S: Final = 20.0
 """Four times the longest of 10,000 calls: 4.8 s, beside three busy processes on two cores."""
 
 HUGE_BYTES: Final = 20 << 30
@@ -608,12 +608,12 @@ def _called(reader: Reader, scene: Scene) -> tuple[int, str]:
     out, err = io.StringIO(), io.StringIO()
     code, escape = -1, ""
     try:
-        with ringing(PATIENCE_S, _raise_hang), redirect_stdout(out), redirect_stderr(err):
+        with ringing(TIMEOUT_S, _raise_hang), redirect_stdout(out), redirect_stderr(err):
             code = reader.read(scene)
     except GpubenchError as error:
         return 4, "" if str(error) else "an error without a word"
     except HangError:
-        escape = f"did not end within {PATIENCE_S:g} s"
+        escape = f"did not end within {TIMEOUT_S:g} s"
     except (Exception, SystemExit):  # the very thing that is looked for
         escape = traceback.format_exc()
     else:

@@ -1,8 +1,8 @@
 """Adapter to pytest-benchmark's private API, versions 5.x.
 
-Its ``benchmark`` fixture carries our samples: measured elsewhere, they replace those of a no-op,
-and everything pytest-benchmark does with samples (tables, JSON, comparison, histograms) follows.
-Known of it here and nowhere else: ``BenchmarkFixture.disabled``, ``has_error``, ``cprofile``,
+Its ``benchmark`` fixture runs a no-op whose samples are replaced by ours, so that its tables, JSON,
+comparisons and histograms work. Only this module uses ``BenchmarkFixture.disabled``, ``has_error``,
+``cprofile``,
 ``extra_info``, ``stats``, ``_mode``, ``_timer``, ``_raw`` and ``_raw_pedantic``;
 ``Metadata.stats``, ``iterations``, ``options`` and ``params``; ``Stats`` with all of its fields;
 ``Config._benchmarksession`` with its ``save``, ``autosave``, ``json`` and ``quiet``.
@@ -33,13 +33,12 @@ if TYPE_CHECKING:
     Timer = Callable[[], float]
 
 SECTION: Final = stored.Format(what="gpubench section", newest=1)
-"""What stands under ``gpubench`` in the files."""
+"""The ``gpubench`` part of its files."""
 
 DATA_LIMIT: Final = 1000
-"""Durations carried per benchmark: 8 KB of memory, 20 KB of each file. The statistics are of all of
-them, and the run's journal keeps all."""
-_OF_A_SKETCH: Final = 10_000
-"""Values that stand for those of a sketch."""
+"""Durations per benchmark: 8 KB of memory, 20 KB per file. Statistics and journal have all."""
+_SKETCH_VALUES: Final = 10_000
+"""Values that represent a sketch: quantiles to a ten-thousandth; not measured."""
 
 _ELSEWHERE: Final = frozenset(
     {
@@ -47,7 +46,7 @@ _ELSEWHERE: Final = frozenset(
         *("configuration", "correctness", "ranks", "slowest_rank"),
     }
 )
-"""Fields of the summary that a file leaves out, or has in pytest-benchmark's own words."""
+"""Fields of the summary that a file omits or has under pytest-benchmark's names."""
 
 _EXACT: Final[Mapping[str, str]] = {
     "min": "step_time_min_s",
@@ -55,7 +54,7 @@ _EXACT: Final[Mapping[str, str]] = {
     "mean": "step_time_mean_s",
     "median": "step_time_s",
 }
-"""pytest-benchmark's statistics that are metrics of ours: both have the same numbers."""
+"""Our metrics by the names of pytest-benchmark's statistics, with the same values."""
 
 
 def measuring_disabled(benchmark: BenchmarkFixture) -> bool:
@@ -75,7 +74,7 @@ def run_once(
     try:
         return benchmark.pedantic(step)
     finally:
-        if teardown is not None:  # a disabled `pedantic` would leave it out
+        if teardown is not None:  # a disabled `pedantic` skips it
             teardown()
 
 
@@ -84,15 +83,14 @@ def store_result(
 ) -> None:
     """Store `measurement` as the result of the test that requested `benchmark`.
 
-    What pytest-benchmark calls a round of so many iterations is a duration of ours: seconds per
-    call of so many calls that were timed together. Minimum, maximum, mean and median are the
-    metrics of those names, the standard deviation is that of all durations. Of more than
-    `data_limit` durations that many are carried, with the same extremes and the same distribution.
+    pytest-benchmark's round of n iterations is our duration: seconds per call of n calls timed
+    together. Minimum, maximum, mean and median are our metrics; the standard deviation is over all
+    durations, of which at most `data_limit` are stored (see :func:`subsample`).
 
     Raises:
-        MeasurementError: there are no samples, or one of the numbers is not finite.
+        MeasurementError: there are no samples, or a number is not finite.
     """
-    samples = _checked(measurement)
+    samples = _valid_samples(measurement)
     stats, iterations = _stats(measurement, samples, data_limit)
     benchmark.cprofile = False  # it would profile the no-op
     benchmark.pedantic(_carry)
@@ -117,10 +115,7 @@ def store_result(
 def store_foreign_result(
     config: pytest.Config, item: pytest.Item, measurement: Measurement
 ) -> Metadata | None:
-    """Add `measurement`, taken in another process, as the result of `item`.
-
-    Nothing where measuring is disabled or skipped here.
-    """
+    """Add `measurement` of another process for `item`, unless measuring is disabled."""
     from pytest_benchmark.fixture import BenchmarkFixture
 
     session: Any = config._benchmarksession  # type: ignore[attr-defined] # pytest-benchmark's
@@ -140,10 +135,7 @@ def store_foreign_result(
 
 
 def store_earlier_result(config: pytest.Config, measurement: Measurement) -> Metadata | None:
-    """Add `measurement` of an earlier session without running its test.
-
-    Nothing where measuring is disabled or skipped here.
-    """
+    """Add `measurement` of an earlier session likewise, without running its test."""
     item: Any = SimpleNamespace(
         name=measurement.name,
         nodeid=measurement.id,
@@ -165,7 +157,7 @@ class OwnMeasurement:
 
 
 def is_fixture(value: object) -> bool:
-    """Whether it is pytest-benchmark's fixture ``benchmark``."""
+    """Whether `value` is pytest-benchmark's fixture ``benchmark``."""
     from pytest_benchmark.fixture import BenchmarkFixture
 
     return isinstance(value, BenchmarkFixture)
@@ -178,7 +170,7 @@ def wrap_measuring(
 ) -> None:
     """Wrap `benchmark` so that it measures inside the context from `make_context`.
 
-    `on_result` is then called with what a call of the function returned, and with the function.
+    `on_result` then gets the function's result and the function.
     """
     for name in ("_raw", "_raw_pedantic"):
         setattr(benchmark, name, _wrapped(getattr(benchmark, name), make_context, on_result))
@@ -190,7 +182,7 @@ def change_timer(benchmark: BenchmarkFixture, change: Callable[[Timer], Timer]) 
 
 
 def own_measurement(benchmark: BenchmarkFixture) -> OwnMeasurement | str:
-    """The measurement of `benchmark`, or why there is none."""
+    """Measurement of `benchmark`, or why there is none."""
     metadata: Metadata | None = benchmark.stats
     if measuring_disabled(benchmark):
         return "measuring is disabled (--benchmark-disable)"
@@ -212,26 +204,23 @@ def _wrapped(
     on_result: Callable[[object, Callable[..., object]], object],
 ) -> Callable[..., Any]:
     @wraps(measure)
-    def watched(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> Any:
         with make_context():
             result = measure(function, *args, **kwargs)
         on_result(result, function)
         return result
 
-    return watched
+    return wrapper
 
 
 def mark_failed(benchmark: BenchmarkFixture) -> None:
     """Exclude a failed test from the saved results."""
     benchmark.has_error = True
-    benchmark._mode = benchmark._mode or "gpubench"  # else it warns that nothing was measured
+    benchmark._mode = benchmark._mode or "gpubench"  # else it warns about an unused fixture
 
 
 def disable_output(config: pytest.Config) -> None:
-    """Disable saving and reporting on ranks other than zero.
-
-    To be called after ``pytest_configure``, in which pytest-benchmark makes its session.
-    """
+    """Disable saving and reporting on ranks other than zero, after ``pytest_configure``."""
     session: Any = config._benchmarksession  # type: ignore[attr-defined] # pytest-benchmark's
     session.save = session.autosave = session.json = None
     session.compare_fail = None
@@ -242,19 +231,18 @@ def disable_output(config: pytest.Config) -> None:
 def add_metrics(output_json: Json, measurements: Mapping[str, Measurement]) -> None:
     """Add our metrics to the ``stats`` of pytest-benchmark's JSON, by node id.
 
-    A comparison takes nothing but ``stats`` from its baseline. pytest-benchmark's own statistics
-    keep their names. Under ``gpubench`` stands what our own comparison needs beside them.
+    Its comparisons read only ``stats``; ours also read ``gpubench``.
     """
     for benchmark in output_json["benchmarks"]:
         measurement = measurements.get(benchmark["fullname"])
         if measurement is not None:
             own_values = {name: metric.value for name, metric in measurement.metrics.items()}
             benchmark["stats"] = {**own_values, **benchmark["stats"]}
-            benchmark["gpubench"] = _for_comparison(measurement)
+            benchmark["gpubench"] = _comparison_data(measurement)
 
 
-def _for_comparison(measurement: Measurement) -> Json:
-    """What ``summary.json`` says of it, as far as it is compared and stands nowhere else."""
+def _comparison_data(measurement: Measurement) -> Json:
+    """Fields of ``summary.json`` needed for comparisons that the file has nowhere else."""
     from gpubench_plugin.results.summary import fields_of
 
     compared = {name: v for name, v in fields_of(measurement).items() if name not in _ELSEWHERE}
@@ -269,8 +257,7 @@ def benchmark_json(
 ) -> Json:
     """Contents of ``--benchmark-json``, restricted to the `metadata` benchmarks.
 
-    `metadata` holds the ``stats`` of their ``benchmark`` fixtures. Other plugins take part through
-    pytest-benchmark's hooks, as in a file it writes itself.
+    `metadata` holds the ``stats`` of their fixtures. pytest-benchmark's hooks are called as usual.
     """
     hook = config.hook
     machine = hook.pytest_benchmark_generate_machine_info(config=config)
@@ -296,17 +283,14 @@ def _carry() -> None:
 
 @cache
 def _compact_stats() -> Callable[..., Any]:
-    """Memory-saving statistics class: 8 bytes per duration, not 32, until the session ends.
-
-    Made where it is needed: importing pytest-benchmark costs a session that does not use it.
-    """
+    """Statistics class with 8 bytes per duration, not 32; imports pytest-benchmark lazily."""
     from pytest_benchmark.stats import Stats
 
     class CompactStats(Stats):  # type: ignore[misc] # pytest-benchmark has no types
         def __init__(self, durations: Sequence[float], exact: Mapping[str, float] = {}):
             self._durations = array("d", durations)
-            # What is computed once is kept under its name. The quartiles count on as many values as
-            # there are rounds, so they come before the number of those that were timed.
+            # `Stats` caches its properties under their names. The quartiles require as many values
+            # as rounds, so they are computed before the true number of rounds is set.
             self.__dict__.update(q1=self.q1, q3=self.q3, **exact)
 
         @property
@@ -343,21 +327,21 @@ def _stats(measurement: Measurement, samples: Samples, limit: int) -> tuple[Any,
 
 
 def _durations(samples: Samples) -> Sequence[float]:
-    """All durations, or a representative subset of a sketch including its extremes.
+    """All durations, or values representing a sketch, extremes included.
 
-    A sketch without quantiles has the medians of the rounds between its extremes.
+    A sketch without quantiles is represented by the medians of its rounds.
     """
     sketch = samples.sketch
     if sketch is None:
         return samples.durations_s
-    between = sketch.representative_values(_OF_A_SKETCH - 2) if sketch.kll else samples.durations_s
-    return [sketch.least, *between, sketch.most]
+    inner = sketch.representative_values(_SKETCH_VALUES - 2) if sketch.kll else samples.durations_s
+    return [sketch.least, *inner, sketch.most]
 
 
 def _deviation(values: Sequence[float]) -> float:
     """Sample standard deviation; zero for a single value, as in pytest-benchmark.
 
-    Not by :func:`statistics.stdev`, which takes a second for a million values.
+    :func:`statistics.stdev` takes a second for a million values.
     """
     if len(values) < 2:
         return 0.0
@@ -365,7 +349,7 @@ def _deviation(values: Sequence[float]) -> float:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def _checked(measurement: Measurement) -> Samples:
+def _valid_samples(measurement: Measurement) -> Samples:
     samples = measurement.samples
     if samples is None or not samples.durations_s:
         raise MeasurementError(f"{measurement.id}: there are no samples to save")

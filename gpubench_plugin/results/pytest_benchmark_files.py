@@ -1,8 +1,7 @@
 """Reader of pytest-benchmark files, versions 3.2.3 to 5.3.1.
 
-Ours say under ``gpubench`` what ``summary.json`` would say: then the run equals the one read from
-its directory. Of others the times are known, the clock, pytest-benchmark's options that change
-numbers, and a part of the machine.
+Our files have the data of ``summary.json`` under ``gpubench``, so the run equals the one read from
+its directory. Others have times, clock, pytest-benchmark's options and part of the machine facts.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from gpubench_plugin.results.pytest_benchmark import SECTION as OURS
 from gpubench_plugin.results.reader import result_of_summary
 
 TIMER: Final = "perf_counter"
-"""pytest-benchmark's own clock, wall time of the host: that of files that name none."""
+"""pytest-benchmark's default clock, wall time of the host."""
 
 SECTION: Final = "pytest_benchmark"
-"""What the dot keys begin with."""
+"""Prefix of the dot keys."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "disable_gc": False,
@@ -41,7 +40,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "iterations": 1,
     "warmup_rounds": 0,
 }
-"""``rounds`` has none: only pedantic tests state them, and so say that they are pedantic."""
+"""Default options. ``rounds`` has no default: only pedantic tests have it."""
 
 
 def timer_of(options: Mapping[str, Any]) -> str:
@@ -55,8 +54,8 @@ def relevant_options(
 ) -> dict[str, Any]:
     """`options` that affect the numbers, including defaults but not empty values.
 
-    Options of ours, which stand in the same place for benchmarks of ours, are none of them. A
-    `in_pedantic_mode` test states its rounds itself: rules that end measuring do not bear on it.
+    Empty for our own options, which files of ours have in their place. With `in_pedantic_mode` the
+    number of rounds is fixed, so stopping rules are irrelevant.
     """
     if not isinstance(options.get("disable_gc"), bool):
         return {}
@@ -70,7 +69,7 @@ def relevant_options(
 
 
 def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Non-default ones of those options, by dot key."""
+    """Non-default options among :func:`relevant_options`, by dot key."""
     non_default = {
         n: value for n, value in options.items() if n not in _DEFAULTS or value != _DEFAULTS[n]
     }
@@ -78,12 +77,12 @@ def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def by_dot_key(options: Mapping[str, Any]) -> dict[str, Any]:
-    """All of those options, by dot key."""
+    """Options by dot key."""
     return {f"{SECTION}.{name}": value for name, value in options.items()}
 
 
 def is_pedantic(settings: Mapping[str, Any]) -> bool:
-    """Whether the settings are those of a pedantic test."""
+    """Whether `settings` are those of a pedantic test."""
     return f"{SECTION}.rounds" in settings
 
 
@@ -111,7 +110,7 @@ _TIMES: Final = {
     "mean": "step_time_mean_s",
     "max": "step_time_max_s",
 }
-"""pytest-benchmark's statistics, in seconds per call, by our names; the first two are needed."""
+"""Our metrics by pytest-benchmark's statistics; the first two are required."""
 
 
 def written_by_pytest_benchmark(document: object) -> bool:
@@ -127,11 +126,11 @@ def written_by_pytest_benchmark(document: object) -> bool:
 def parse_run(document: Mapping[str, Any], label: str, path: Path) -> Run:
     """Convert `document`, read from `path`, to a run.
 
-    A benchmark whose numbers cannot be true, NaN or zero for example, is ``failed`` with the
-    reason; the others are as they are. So is one that the file has twice.
+    A benchmark with impossible numbers, NaN or zero for example, or contained twice, is ``failed``
+    with the reason.
 
     Raises:
-        UsageProblem: an entry is no benchmark, or the file is newer than this version knows.
+        UsageProblem: an entry is not a benchmark, or the file is of a newer version.
     """
     own_part = _mapping(document.get("gpubench"))
     if own_part:
@@ -205,12 +204,9 @@ def _result(name: str, entry: Mapping[str, Any]) -> Result:
 def _own_result(name: str, own_part: Mapping[str, Any], options: Mapping[str, Any]) -> Result:
     """Result of one of our benchmarks, with full comparison data.
 
-    Of an adopted one pytest-benchmark's `options` tell what its defaults were. A number that was
-    not finite was written as null, and is left out.
-
-    Raises:
-        AttributeError, BrokenFile, KeyError, OverflowError, TypeError, ValueError: it is of another
-            shape.
+    pytest-benchmark's `options` have the defaults of an adopted one. Null, a non-finite number, is
+    omitted. Raises AttributeError, BrokenFile, KeyError, OverflowError, TypeError or ValueError if
+    malformed.
     """
     from gpubench_plugin.results.summary import SummaryBenchmark
 
@@ -279,7 +275,7 @@ def _environment(document: Mapping[str, Any]) -> dict[str, Any]:
             "version": machine_info.get("python_version"),
             "implementation": machine_info.get("python_implementation"),
         },
-        # Versions before 3.2.3 of py-cpuinfo 6 said ``brand``.
+        # py-cpuinfo before 6 has ``brand``.
         "cpu": {
             "model": cpu.get("brand_raw") or cpu.get("brand"),
             "logical_cores": cpu.get("count"),
@@ -315,8 +311,8 @@ def _is_number(value: object) -> bool:
 
 
 def _finite(value: Any) -> bool:
-    """Whether it is a finite number; what is true or false is none."""
+    """Whether `value` is a finite number and not a boolean."""
     try:
         return _is_number(value) and math.isfinite(value)
-    except OverflowError:  # a whole number of hundreds of digits
+    except OverflowError:  # an integer beyond the largest float
         return False

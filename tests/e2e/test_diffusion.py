@@ -74,7 +74,10 @@ ENDINGS = {
         "diffusion.denoising_steps: 1 steps leave some of 2 ranks without any",
     ),
     "history": ("unsupported", "diffusion.scheduler=unipc: it keeps the network's outputs"),
-    "shared_cpu": ("unsupported", "distributed.share_device: is for cuda and xpu; on cpu"),
+    "shared_cpu": (
+        "unsupported",
+        "distributed.share_device applies to cuda and xpu only; remove it on cpu",
+    ),
     "ddp": ("unsupported", "distributed.parallelism=ddp: every rank"),
     "without_diffusers": ("unsupported", "diffusion.scheduler=ddim comes from diffusers"),
     "mismatched": (

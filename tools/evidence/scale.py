@@ -122,7 +122,7 @@ def best(ask: Callable[[], int]) -> tuple[float, int]:
 def fill(registry: Registry, first: int, end: int) -> None:
     """Store made-up runs with these numbers, many in one transaction."""
     template = reading(0)
-    with registry.database.maintenance() as connection:
+    with registry.database.writing(without_timeout=True) as connection:
         ingest.store(connection, template.run.run_id, template)
         run = dict(connection.execute(RUNS.select().limit(1)).mappings().one())
         rows = [dict(r) for r in connection.execute(RESULTS.select().limit(BENCHMARKS)).mappings()]

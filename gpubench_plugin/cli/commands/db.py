@@ -80,18 +80,18 @@ def _check(places: Locations) -> int:
     with Registry.open(places.registry, places.results_dir, create=False) as registry:
         report = check(registry)
     _say(report.notes)
-    _say(f"error: {line}" for line in report.problems)
-    _say(["consistent with the runs"] if not report.problems else [])
-    return ExitCode.INFRASTRUCTURE if report.problems else ExitCode.OK
+    _say(f"error: {line}" for line in report.errors)
+    _say(["consistent with the runs"] if not report.errors else [])
+    return ExitCode.INFRASTRUCTURE if report.errors else ExitCode.OK
 
 
 def _summary(report: Report) -> int:
     counts = [f"{report.stored} stored", f"{report.unchanged} already present"]
-    if report.written:
-        counts.append(f"{report.written} still being written")
+    if report.in_progress:
+        counts.append(f"{report.in_progress} still being written")
     _say([", ".join(counts), *report.notes])
-    _say(f"not stored: {problem}" for problem in report.problems)
-    return ExitCode.INFRASTRUCTURE if report.problems else ExitCode.OK
+    _say(f"not stored: {problem}" for problem in report.errors)
+    return ExitCode.INFRASTRUCTURE if report.errors else ExitCode.OK
 
 
 def _say(lines: Iterable[str]) -> None:

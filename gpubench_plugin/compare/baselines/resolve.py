@@ -204,7 +204,7 @@ class Resolver(ExitStack):
         if not text or _is_path(text):
             raise problem
         try:
-            runs = self.registry.runs(beginning=text) if self.registry is not None else []
+            runs = self.registry.runs(prefix=text) if self.registry is not None else []
         except RegistryError as error:
             raise RegistryError(f"{problem}; the registry could not be searched: {error}") from None
         exact = next((run for run in runs if run.run_id == text), None)

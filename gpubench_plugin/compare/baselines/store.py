@@ -90,7 +90,7 @@ def merge_files(connection: Connection, results_dir: Path, report: Report) -> No
         try:
             _merge_file(connection, files, name)
         except GpubenchError as error:
-            report.problems.append(str(error))
+            report.errors.append(str(error))
 
 
 def _merge_file(connection: Connection, files: BaselineFiles, name: str) -> None:

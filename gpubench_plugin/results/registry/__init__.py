@@ -1,6 +1,6 @@
 """Registry: an index of run directories in SQLite or PostgreSQL.
 
-The run directories are the truth; all that is stored here can be rebuilt from them.
+It can be rebuilt from them at any time.
 """
 
 from typing import TYPE_CHECKING

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 def check(registry: Registry) -> Report:
     """Check everything without modifying anything.
 
-    Returns:
-        The problems want something done; the notes are worth knowing.
-
     Raises:
         RegistryError: it cannot be read now, or is damaged.
     """
@@ -36,15 +33,18 @@ def check(registry: Registry) -> Report:
         with database.reading() as connection:
             report.notes.append(f"schema {schema.version_in(connection, database.location)}")
             report.notes.append(_counts_text(connection))
-            report.problems += _damage(connection)
+            report.errors += _damage(connection)
             rows = connection.execute(select(RUNS.c.run_id, RUNS.c.state))
             states = {row.run_id: row.state for row in rows}
         _compare(report, states, results_dir)
-        elsewhere = states.keys() - {directory.run_id for directory in runs_in(results_dir)}
-        _add_elsewhere(report, elsewhere, results_dir, shared=database.location.file is None)
-        if waiting := spool.pending(database.location, results_dir):
-            ids = [marker.directory.run_id for marker in waiting]
-            report.problems.append(f"{_runs(ids)} in the spool; 'gpubench db ingest' stores them")
+    remote_ids = states.keys() - {directory.run_id for directory in runs_in(results_dir)}
+    if remote_ids and database.location.file is None:  # a server, shared with other machines
+        report.notes.append(f"{_runs(remote_ids)} stored from other folders than {results_dir}")
+    elif remote_ids:
+        report.errors.append(f"{_runs(remote_ids)} stored, but not in {results_dir}")
+    if spooled := spool.pending(database.location, results_dir):
+        ids = [marker.directory.run_id for marker in spooled]
+        report.errors.append(f"{_runs(ids)} in the spool; 'gpubench db ingest' stores them")
     return report
 
 
@@ -54,29 +54,20 @@ def _compare(report: Report, states: Mapping[str, str], results_dir: Path) -> No
         try:
             state = state_of(directory)
         except ResultsError as error:
-            report.problems.append(str(error))
+            report.errors.append(str(error))
             continue
         if directory.run_id not in states:
             missing_ids.append(directory.run_id)
         elif states[directory.run_id] != state:
             changed_ids.append(directory.run_id)
     if missing_ids:
-        report.problems.append(f"{_runs(missing_ids)} not stored; 'gpubench db ingest' stores them")
+        report.errors.append(f"{_runs(missing_ids)} not stored; 'gpubench db ingest' stores them")
     if changed_ids:
-        report.problems.append(
+        report.errors.append(
             f"{_runs(changed_ids)} changed since stored; 'gpubench db ingest' stores them"
         )
-    if report.written:
-        report.notes.append(f"{report.written} still being written")
-
-
-def _add_elsewhere(
-    report: Report, run_ids: Collection[str], results_dir: Path, *, shared: bool
-) -> None:
-    if run_ids and shared:
-        report.notes.append(f"{_runs(run_ids)} stored from other folders than {results_dir}")
-    elif run_ids:
-        report.problems.append(f"{_runs(run_ids)} stored, but not in {results_dir}")
+    if report.in_progress:
+        report.notes.append(f"{report.in_progress} still being written")
 
 
 def _damage(connection: Connection) -> Iterator[str]:

@@ -1,7 +1,4 @@
-"""Registry database connection: transactions, locks, timeouts, readable errors.
-
-Errors are in words that a user can act on.
-"""
+"""Registry database connection: transactions, locks, timeouts, readable errors."""
 
 from __future__ import annotations
 
@@ -25,38 +22,20 @@ from gpubench_plugin.errors import RegistryError, UsageProblem
 from gpubench_plugin.results.registry.locations import FILE, Location
 
 _POLL_S: Final = 0.02
+"""Between prompt locking and idle polls: flock(2) has no timeout. Not measured."""
 _TAKEN: Final = frozenset({errno.EAGAIN, errno.EACCES})
 
 
 class FileLock:
     """Lock file beside an SQLite file, created on demand and never removed.
 
-    It is shared while the database is open, and held alone while that is made anew. The kernel lets
-    go with the process, however that ends. Where the file cannot be made, on a read-only disk, or
-    the file system has no locks, there is none.
+    Shared while the database is open, exclusive while it is rebuilt, released with the process. On
+    a read-only disk or a file system without locks there is none.
     """
 
     def __init__(self, path: Path):
         self._path = path
         self._lock: KernelLock | None = None
-
-    def acquire_shared(self, timeout_s: float, location: Location) -> None:
-        """Acquire a shared lock.
-
-        Raises:
-            RegistryError: somebody holds it alone for longer than `timeout_s`.
-        """
-        self._hold(timeout_s, location, shared=True)
-
-    def acquire(self, timeout_s: float, location: Location) -> None:
-        """Acquire an exclusive lock; upgrading from shared is not atomic.
-
-        Raises:
-            RegistryError: others hold it for longer than `timeout_s`.
-        """
-        if self._lock is not None:  # two that share it would wait for each other
-            self._lock.release()
-        self._hold(timeout_s, location, shared=False)
 
     def close(self) -> None:
         """Release the lock; idempotent."""
@@ -64,12 +43,20 @@ class FileLock:
             self._lock.close()
             self._lock = None
 
-    def _hold(self, timeout_s: float, location: Location, *, shared: bool) -> None:
-        if self._lock is None:
+    def acquire(self, timeout_s: float, location: Location, *, shared: bool = False) -> None:
+        """Acquire an exclusive or `shared` lock; upgrading is not atomic.
+
+        Raises:
+            RegistryError: another process holds it for longer than `timeout_s`.
+        """
+        if self._lock is not None:
+            if not shared:  # two that upgrade would wait for each other
+                self._lock.release()
+        else:
             try:
                 self._lock = KernelLock(self._path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK)
             except OSError:
-                return  # the database itself will say what is wrong
+                return  # opening the database reports the reason
         end = time.monotonic() + timeout_s
         while True:
             try:
@@ -113,17 +100,14 @@ _HINTS: Final = {
 
 @contextmanager
 def readable_errors(location: Location) -> Iterator[None]:
-    """Convert database errors to :class:`RegistryError` without the password.
-
-    So is what is raised where a value is of another type or form than it was stored in.
-    """
+    """Convert database errors, and those of malformed values, to :class:`RegistryError`."""
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
     try:
         yield
     except DBAPIError as error:
         raise RegistryError(_error_text(location, str(error.orig))) from None
-    except (SQLAlchemyError, sqlite3.Error, OSError) as error:  # what went past SQLAlchemy, too
+    except (SQLAlchemyError, sqlite3.Error, OSError) as error:  # also those that bypass SQLAlchemy
         raise RegistryError(_error_text(location, str(error))) from None
     except MALFORMED as error:
         message = _error_text(location, f"{type(error).__name__}: {error}")
@@ -139,10 +123,10 @@ def _error_text(location: Location, text: str) -> str:
 
 
 _CONNECT_S: Final = 10
-"""A server that does not answer for so long is down."""
+"""A server that does not answer for so long is considered down; not measured."""
 
-_UNSEEN: Final = logging.NullHandler()
-"""What psycopg raises it logs as well, which Python prints as it is where nobody listens."""
+_DISCARD: Final = logging.NullHandler()
+"""psycopg also logs what it raises, which Python prints if there is no handler."""
 
 
 class Database:
@@ -151,7 +135,7 @@ class Database:
     def __init__(self, location: Location, engine: Engine, lock: FileLock | None, timeout_s: float):
         self.location = location
         self.engine = engine
-        self.patience_s = timeout_s
+        self.timeout_s = timeout_s
         self._lock = lock
 
     @classmethod
@@ -160,8 +144,8 @@ class Database:
 
         Raises:
             UsageProblem: the URL cannot be read.
-            RegistryError: it is a file that is not there and not to be made, or somebody rebuilds
-                it, or the driver is not installed.
+            RegistryError: the file is missing and not to be created, or is being rebuilt, or the
+                driver is not installed.
         """
         if location.file is None:
             return cls(location, _postgresql(location, timeout_s), None, timeout_s)
@@ -177,7 +161,7 @@ class Database:
                 "it from the runs"
             )
         lock = FileLock(location.file.with_name(f"{location.file.name}.lock"))
-        lock.acquire_shared(timeout_s, location)
+        lock.acquire(timeout_s, location, shared=True)
         return cls(location, _sqlite(location, timeout_s), lock, timeout_s)
 
     @classmethod
@@ -189,17 +173,19 @@ class Database:
         """:func:`readable_errors` for this database."""
         return readable_errors(self.location)
 
-    def reading(self) -> AbstractContextManager[Connection]:
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
         """A connection with a consistent snapshot."""
-        return self.engine.connect()
+        with self.readable_errors(), self.engine.connect() as connection:
+            yield connection
 
-    def writing(self) -> AbstractContextManager[Connection]:
+    @contextmanager
+    def writing(self, *, without_timeout: bool = False) -> Iterator[Connection]:
         """A write transaction; on SQLite exclusive."""
-        return self._transaction(gpubench_writes=True)
-
-    def maintenance(self) -> AbstractContextManager[Connection]:
-        """A write transaction without statement timeouts; on SQLite exclusive."""
-        return self._transaction(gpubench_writes=True, gpubench_long=True)
+        with self.readable_errors(), self.engine.connect() as connection:
+            connection.execution_options(gpubench_writes=True, gpubench_long=without_timeout)
+            with connection.begin():
+                yield connection
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -208,18 +194,11 @@ class Database:
             yield
             return
         self.engine.dispose()
-        self._lock.acquire(self.patience_s, self.location)
+        self._lock.acquire(self.timeout_s, self.location)
         try:
             yield
         finally:
-            self._lock.acquire_shared(self.patience_s, self.location)
-
-    @contextmanager
-    def _transaction(self, **options: bool) -> Iterator[Connection]:
-        with self.engine.connect() as raw_connection:
-            connection = raw_connection.execution_options(**options)
-            with connection.begin():
-                yield connection
+            self._lock.acquire(self.timeout_s, self.location, shared=True)
 
     def close(self) -> None:
         """Close the database; idempotent."""
@@ -229,7 +208,7 @@ class Database:
 
 
 def _engine(url: str | URL, **options: Any) -> Engine:
-    # Reading JSON is most of what a query costs; this reader is several times faster than Python's.
+    # Parsing JSON takes most of a query; pydantic's parser is several times as fast as Python's.
     return create_engine(url, json_deserializer=from_json, **options)
 
 
@@ -238,12 +217,13 @@ def _sqlite(location: Location, timeout_s: float) -> Engine:
 
     @event.listens_for(engine, "connect")
     def on_connect(connection: Any, _: object) -> None:
-        # Python's driver begins transactions late and without a lock; here BEGIN is ours.
+        # Python's driver begins transactions late and without a lock; SQLAlchemy's pysqlite dialect
+        # documents this workaround.
         connection.isolation_level = None
 
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
-        # A transaction that reads first and then writes fails at once, however long it may wait.
+        # SQLite refuses to upgrade a read transaction while another writes, whatever the timeout.
         writes = connection.get_execution_options().get("gpubench_writes")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -257,13 +237,13 @@ def _sqlite_engine(location: Location, timeout_s: float) -> Engine:
     if is_writable or not location.file.exists() or wal.exists():
         url = URL.create("sqlite", database=str(location.file))
         return _engine(url, connect_args={"timeout": timeout_s})
-    # Even readers share a file in its folder; this says that nobody writes.
+    # Readers of a WAL database write to its folder too, unless it is declared immutable.
     name = f"file:{quote(str(location.file))}?immutable=1"
     return _engine("sqlite://", creator=lambda: sqlite3.connect(name, uri=True), poolclass=NullPool)
 
 
 def _postgresql(location: Location, timeout_s: float) -> Engine:
-    logging.getLogger("psycopg").addHandler(_UNSEEN)
+    logging.getLogger("psycopg").addHandler(_DISCARD)
     try:
         url = make_url(location.url)
     except ArgumentError:
@@ -280,7 +260,7 @@ def _postgresql(location: Location, timeout_s: float) -> Engine:
 
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
-        # For this transaction only: a connection pool between may give the next one to others.
+        # For this transaction only: a pooler in between may reuse the connection for others.
         wait = max(1, round(timeout_s * 1000))
         limit = 0 if connection.get_execution_options().get("gpubench_long") else 2 * wait
         connection.exec_driver_sql(
@@ -297,7 +277,7 @@ def _keepalive_args(timeout_s: float, url: URL) -> dict[str, Any]:
         "tcp_user_timeout": max(1, round(timeout_s * 1000)),
         "application_name": f"gpubench {os.getpid()}",
     }
-    # Prepared statements do not survive a pool that changes servers between transactions.
+    # Prepared statements do not survive a pooler that switches servers between transactions.
     return {k: v for k, v in connect_args.items() if k not in url.query} | {
         "prepare_threshold": None
     }

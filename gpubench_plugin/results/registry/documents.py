@@ -1,6 +1,6 @@
-"""Documents of the registry: small texts that machines share, baselines for example.
+"""Documents of the registry: small texts shared between machines, such as baselines.
 
-A writer merges its text with the stored one and overwrites none.
+Writers merge their text with the stored one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpubench_plugin.results.registry.tables import DOCUMENTS
 from gpubench_plugin.results.registry.texts import clean, indexed
 
 ATTEMPTS: Final = 100
-"""Each that fails means that another writer succeeded: so many would have to write at once."""
+"""An attempt fails only if another writer succeeded, so this many would have to write at once."""
 
 
 def merge(
@@ -30,11 +30,11 @@ def merge(
 ) -> str | None:
     """Replace a document by the result of `merged`; return the old text.
 
-    `merged` gets the text that is stored, None for none, and returns the new one and when that was
-    changed (UTC, ISO 8601). It is called again if another writer replaced the text meanwhile.
+    `merged` maps the stored text, or None, to the new one and its time (UTC, ISO 8601). It is
+    called again if another writer replaced the text meanwhile.
 
     Raises:
-        RegistryError: others replaced it again and again.
+        RegistryError: this failed :data:`ATTEMPTS` times.
     """
     for _ in range(ATTEMPTS):
         with reading() as connection:
@@ -62,7 +62,7 @@ def _swap(
 
 
 def text_of(connection: Connection, kind: str, name: str) -> str | None:
-    """The text of the document; None where there is none."""
+    """Text of a document, or None."""
     return connection.execute(select(DOCUMENTS.c.text).where(_is(kind, name))).scalar()
 
 
@@ -74,19 +74,19 @@ def texts(connection: Connection, kind: str) -> dict[str, str]:
 
 
 def remove(connection: Connection, kind: str, name: str) -> None:
-    """Delete the document, if there is one."""
+    """Delete a document, if it exists."""
     connection.execute(delete(DOCUMENTS).where(_is(kind, name)))
 
 
 def every(connection: Connection) -> list[tuple[str, str, str, str]]:
-    """Every document: kind, name, text and the time of its last change."""
+    """All documents: kind, name, text and time of the last change."""
     columns = (DOCUMENTS.c.kind, DOCUMENTS.c.name, DOCUMENTS.c.text, DOCUMENTS.c.changed)
     rows = (tuple(map(stored_text, row)) for row in connection.execute(select(*columns)))
     return [(kind, name, text, changed) for kind, name, text, changed in rows]
 
 
 def restore(connection: Connection, documents: list[tuple[str, str, str, str]]) -> None:
-    """Store `documents`, as :func:`every` gave them, where there is none."""
+    """Insert the result of :func:`every` into an empty table."""
     rows = [dict(zip(DOCUMENTS.c.keys(), document, strict=True)) for document in documents]
     if rows:
         connection.execute(insert(DOCUMENTS), rows)

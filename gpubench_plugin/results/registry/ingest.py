@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 
 _AND: Final = "+"
-"""Between what the files' digest is and the tags'."""
+"""Separator of the files' digest and the tags' digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunContents:
-    """A run directory's contents as stored: run, tags, verdicts and file digest.
+    """Contents of a run directory to store; `state` is the digest of its files.
 
-    `state`, the digest, is equal where the files are; `regressed` holds node ids.
+    `regressed` has node ids.
     """
 
     run: Run
@@ -56,11 +56,7 @@ class RunContents:
 
 
 def read(directory: RunDirectory) -> RunContents:
-    """Read the run in `directory`.
-
-    Raises:
-        ResultsError: it cannot be read.
-    """
+    """Read the run in `directory`; raises ResultsError."""
     state, stored = state_of(directory), StoredRun(directory)
     try:
         run = stored.run()
@@ -76,17 +72,11 @@ def read(directory: RunDirectory) -> RunContents:
 
 
 def state_of(directory: RunDirectory) -> str:
-    """Digest of the run's describing files; a missing file counts as empty.
-
-    Raises:
-        ResultsError: one of them cannot be read.
-    """
-    has_summary = directory.summary.exists()
-    describing_files = (
-        (directory.summary,) if has_summary else (directory.journal, directory.system)
-    )
+    """Digest of the run's describing files, missing ones as empty; raises ResultsError."""
+    unfinished = (directory.journal, directory.system)
+    files_to_hash = (directory.summary,) if directory.summary.exists() else unfinished
     digest = sha256()
-    for file in (directory.verdicts, *describing_files):
+    for file in (directory.verdicts, *files_to_hash):
         data = _bytes(file)
         digest.update(f"{file.name} {len(data)}\n".encode())
         digest.update(data)
@@ -94,7 +84,7 @@ def state_of(directory: RunDirectory) -> str:
 
 
 def with_tags(state: str, tags: Iterable[str]) -> str:
-    """The `state` of a run with other `tags`."""
+    """Replace the tags in the `state` of a run."""
     digest = sha256("\0".join(sorted(set(tags))).encode("utf-8", "backslashreplace"))
     return f"{state.partition(_AND)[0]}{_AND}{digest.hexdigest()[:24]}"
 
@@ -107,7 +97,7 @@ def _bytes(file: Path) -> bytes:
 
 
 TAGS_KIND: Final = "tags"
-"""What the tags of a run, by its id, are called among the documents."""
+"""Kind of the documents with the tags of a run, by run id."""
 
 
 def ingest(database: Database, directory: RunDirectory) -> bool:
@@ -123,7 +113,7 @@ def ingest(database: Database, directory: RunDirectory) -> bool:
     with database.writing() as connection:
         lock(connection, directory.run_id)
         if state_of(directory) != contents.state:
-            contents = read(directory)  # it was changed, and maybe stored, while we waited
+            contents = read(directory)  # changed, maybe stored, while waiting for the lock
         return store(connection, directory.run_id, contents)
 
 
@@ -176,17 +166,13 @@ def forget(connection: Connection, run_id: str) -> None:
 
 
 def tag(connection: Connection, directory: RunDirectory) -> tuple[str, ...] | None:
-    """Merge the tags of `directory` with those stored; return the result.
-
-    Returns:
-        The tags it has then; None where it is not stored.
-    """
+    """Merge the tags of `directory` with those stored; return them, None for an unknown run."""
     lock(connection, directory.run_id)
     query = select(RUNS.c.key, RUNS.c.state).where(RUNS.c.run_id == indexed(directory.run_id))
     row = connection.execute(query.with_for_update()).first()  # a rebuild gives it another key
     if row is None:
         return None
-    changes = tag_changes(directory)  # under the lock: who comes last has read the last ones
+    changes = tag_changes(directory)  # read under the lock: the last writer has all changes
     state = with_tags(row.state, current_tags(changes))
     connection.execute(update(RUNS).where(RUNS.c.key == row.key).values(state=state))
     return _store_tags(connection, row.key, directory.run_id, changes)
@@ -194,7 +180,7 @@ def tag(connection: Connection, directory: RunDirectory) -> tuple[str, ...] | No
 
 def add_missing(connection: Connection, table: Table, rows: Iterable[Json]) -> None:
     """Insert `rows` whose digest is not stored yet."""
-    # In an order that all keep: two who add the same in another order wait for each other.
+    # Sorted, since writers that insert in different orders can deadlock.
     sorted_rows = sorted(rows, key=lambda row: str(row["digest"]))
     if not sorted_rows:
         return
@@ -269,10 +255,7 @@ def _result_values(
 
 
 def _is_comparable(run: Run) -> bool:
-    """Whether later runs may be judged against it: complete, with clean code.
-
-    Outside git nobody knows whether the code was changed: such runs count.
-    """
+    """Whether later runs may be judged against it: complete, and clean unless outside git."""
     return run.status == "complete" and run.dirty is not True
 
 
@@ -280,7 +263,7 @@ def to_microseconds(started: str) -> int:
     """An ISO 8601 time as microseconds since 1970; 0 if empty."""
     try:
         return round(datetime.fromisoformat(started).timestamp() * 1_000_000)
-    except (ArithmeticError, OSError, ValueError):  # no time, or one before the year 1
+    except (ArithmeticError, OSError, ValueError):  # invalid, or before the year 1
         return 0
 
 

@@ -12,21 +12,21 @@ from gpubench_plugin.environment import HIDDEN, redact
 from gpubench_plugin.errors import RegistryError, UsageProblem, nearest
 
 NONE: Final = "none"
-"""What is given instead of a URL where no registry is wanted."""
+"""Value instead of a URL that disables the registry."""
 
 FILE: Final = "registry.sqlite"
-"""The default registry's name in the folder of the runs."""
+"""File name of the default registry in the results directory."""
 
-PATIENCE_S: Final = 30.0
-"""How long to wait for a database that others are writing, or that does not answer."""
+TIMEOUT_S: Final = 30.0
+"""Timeout of a locked or unresponsive database: long enough for other writers; not measured."""
 
 _SCHEMES: Final = {
     "sqlite": "sqlite",
     "postgresql": "postgresql",
     "postgresql+psycopg": "postgresql",
 }
-_WHERE: Final = frozenset({"host", "hostaddr", "port", "dbname"})
-"""Parameters of a URL that say which server and database it is."""
+_IDENTIFYING: Final = frozenset({"host", "hostaddr", "port", "dbname"})
+"""URL parameters that identify server and database."""
 
 _ALLOWED: Final = "sqlite:///registry.sqlite, postgresql+psycopg://user@host/database, or none"
 
@@ -52,7 +52,7 @@ class Location:
     def key(self) -> str:
         """Hash of the database's identity, independent of the password."""
         parts = urlsplit(self.url)
-        parameters = [(k, v) for k, v in parse_qsl(parts.query) if k in _WHERE]
+        parameters = [(k, v) for k, v in parse_qsl(parts.query) if k in _IDENTIFYING]
         identity = f"{parts.hostname}:{parts.port}{parts.path} {sorted(parameters)}"
         return sha256(str(self.file or identity).encode()).hexdigest()[:12]
 
@@ -66,10 +66,10 @@ class Location:
 def location(url: str, results_dir: Path, *, cwd: Path | None = None) -> Location:
     """Parse `url`; empty means the SQLite file in `results_dir`.
 
-    A relative file is seen from `cwd`, the working folder if that is None.
+    A file is relative to `cwd`, by default the working directory.
 
     Raises:
-        UsageProblem: it is no URL of a database that can be used; the message names what can.
+        UsageProblem: the URL is invalid or unsupported.
         RegistryError: it is ``none``.
     """
     if url == NONE:
@@ -85,11 +85,7 @@ def location(url: str, results_dir: Path, *, cwd: Path | None = None) -> Locatio
 
 
 def absolute_url(url: str, *, cwd: Path) -> str:
-    """Validate `url` and make its paths absolute.
-
-    Raises:
-        UsageProblem: as :func:`location`.
-    """
+    """Validate `url` and make its path absolute; raises UsageProblem."""
     if url in {"", NONE}:
         return url
     parsed = location(url, cwd, cwd=cwd)
@@ -115,7 +111,7 @@ def _postgresql(url: str, remainder: str) -> Location:
     try:
         parts = urlsplit(f"postgresql://{remainder}")
         port, password = parts.port, parts.password or ""
-    except ValueError:  # whose message may hold a part of the password
+    except ValueError:  # its message may contain part of the password
         raise _unusable(url, "invalid host or port") from None
     if port == 0 or not parts.path.strip("/"):
         raise _unusable(url, "no database name" if port != 0 else "port 0 is invalid")

@@ -31,10 +31,9 @@ def is_expected(url: str, results_dir: Path) -> bool:
 
 @contextmanager
 def connect(url: str, results_dir: Path) -> Iterator[Connection]:
-    """Open the registry at `url` for a ``with`` block; never raises if it fails.
+    """Open the registry at `url` for a ``with`` block; never raises.
 
-    The default file, where nobody has written it yet, is not made: then there is no registry and
-    nothing to say.
+    A missing default file is not created: then there is no registry and no note.
     """
     if not is_expected(url, results_dir):
         yield Connection(registry=None)

@@ -19,7 +19,7 @@ from gpubench_plugin.errors import RegistryError, ResultsError
 from gpubench_plugin.results.registry import documents, ingest, schema
 from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.ingest import read
-from gpubench_plugin.results.registry.locations import FILE, PATIENCE_S, location
+from gpubench_plugin.results.registry.locations import FILE, TIMEOUT_S, location
 from gpubench_plugin.results.registry.rows import stored_text
 from gpubench_plugin.results.registry.spool import Report, finished_runs
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     Merge = Callable[[Connection, Path, Report], None]
 
 _DOCUMENTS = "0002"
-"""The version from which on there are documents."""
+"""First schema version with documents."""
 _SQLITE = b"SQLite format 3\0"
-"""What such a file begins with (https://www.sqlite.org/fileformat.html, 1.3)."""
-_NOT_NOW = ("locked", "unable to open")
-"""What SQLite says of a file that may be sound."""
+"""Header of an SQLite file (https://www.sqlite.org/fileformat.html, 1.3)."""
+_TEMPORARY = ("locked", "unable to open")
+"""Errors of SQLite for an undamaged file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,23 +58,21 @@ def rebuild(
     *,
     merge_baselines: Merge,
     drop_missing: bool = False,
-    patience_s: float = PATIENCE_S,
+    timeout_s: float = TIMEOUT_S,
 ) -> Report:
     """Rebuild the registry at `url` from the runs, tags and baselines below `results_dir`.
 
-    `merge_baselines` merges the files of baselines below that folder into what is stored.
-
-    A file is built beside the old one and put in its place; a server does it in one transaction.
-    Documents of other machines stay. Others who would write meanwhile wait, and then spool. A
-    damaged file is kept beside the new one.
+    `merge_baselines` merges the baseline files into the stored ones. Documents of other machines
+    stay. A file is built beside the old one and replaces it; a server does it in one transaction.
+    Other writers wait, then spool. A damaged file is kept as a backup.
 
     Raises:
-        UsageProblem: the URL names no database that can be used.
-        RegistryError: runs are stored whose directories are not here, and `drop_missing` is not
-            set; or the database cannot be used now. It is as it was.
+        UsageProblem: the URL is invalid or unsupported.
+        RegistryError: the database, which is unchanged, cannot be used now, or has runs whose
+            directories are missing and `drop_missing` is not set.
     """
     target = location(url, results_dir)
-    with closing(Database.open(target, create=True, timeout_s=patience_s)) as database:
+    with closing(Database.open(target, create=True, timeout_s=timeout_s)) as database:
         if target.file is None:
             return _in_place(database, results_dir, merge_baselines, drop_missing)
         with database.exclusive():
@@ -85,7 +83,7 @@ def _in_place(
     database: Database, results_dir: Path, merge_baselines: Merge, drop_missing: bool
 ) -> Report:
     schema.require_current(database, create=True)
-    with database.readable_errors(), database.maintenance() as connection:
+    with database.writing(without_timeout=True) as connection:
         connection.execute(statement("LOCK TABLE runs IN EXCLUSIVE MODE"))
         _refuse_missing(_read_previous(connection), results_dir, drop_missing, database.location)
         for table in (RESULTS, TAGS, RUNS, FACTS, BENCHMARKS):
@@ -100,18 +98,27 @@ def _new_file(
     merge_baselines: Merge,
     drop_missing: bool,
 ) -> Report:
-    previous = _before_in_file(database)
+    previous = _previous_in_file(database)
     _refuse_missing(previous, results_dir, drop_missing, database.location)
     for leftover in _leftovers(file):
         leftover.unlink(missing_ok=True)
     new = file.with_name(f"{file.name}.{secrets.token_hex(4)}.new")
     with database.readable_errors():
         try:
-            report = _filled_file(new, previous, results_dir, merge_baselines, database)
+            new_location = replace(database.location, file=new)
+            with closing(
+                Database.open_private(new_location, timeout_s=database.timeout_s)
+            ) as built:
+                schema.migrate(built)
+                with built.writing(without_timeout=True) as connection:
+                    documents.restore(connection, previous.documents)
+                    report = _fill(connection, results_dir, merge_baselines)
+            with new.open("rb") as new_file:
+                os.fsync(new_file.fileno())
             database.engine.dispose()
             if previous.damage:
                 report.notes += _back_up_damaged(file, previous.damage)
-            # What a writer left beside the old file would be taken for a part of the new one.
+            # SQLite would apply a log of the old file to the new one.
             for name in (f"{file.name}-wal", f"{file.name}-shm"):
                 file.with_name(name).unlink(missing_ok=True)
             new.replace(file)
@@ -150,31 +157,13 @@ def _leftovers(file: Path) -> list[Path]:
     ]
 
 
-def _filled_file(
-    new: Path,
-    previous: _PreviousContents,
-    results_dir: Path,
-    merge_baselines: Merge,
-    database: Database,
-) -> Report:
-    new_location = replace(database.location, file=new)
-    with closing(Database.open_private(new_location, timeout_s=database.patience_s)) as built:
-        schema.migrate(built)
-        with built.maintenance() as connection:
-            documents.restore(connection, previous.documents)
-            report = _fill(connection, results_dir, merge_baselines)
-    with new.open("rb") as file:
-        os.fsync(file.fileno())
-    return report
-
-
 def _fill(connection: Connection, results_dir: Path, merge_baselines: Merge) -> Report:
     report = Report()
     for directory in finished_runs(results_dir, report):
         try:
             report.stored += ingest.store(connection, directory.run_id, read(directory))
         except ResultsError as error:
-            report.problems.append(str(error))
+            report.errors.append(str(error))
     merge_baselines(connection, results_dir, report)
     return report
 
@@ -186,21 +175,18 @@ def _read_previous(connection: Connection, *, documented: bool = True) -> _Previ
     )
 
 
-def _before_in_file(database: Database) -> _PreviousContents:
-    """Previous contents of the file; empty if damaged, the reason for a rebuild."""
+def _previous_in_file(database: Database) -> _PreviousContents:
+    """Previous contents of the file; empty if damaged."""
     try:
-        with database.reading() as connection:
+        with database.engine.connect() as connection:
             version = schema.version_in(connection, database.location)
             if version in schema.VERSIONS:
                 previous = _read_previous(connection, documented=version >= _DOCUMENTS)
                 integrity = connection.execute(statement("PRAGMA integrity_check(1)")).scalar()
-                return (
-                    previous
-                    if integrity == "ok"
-                    else replace(previous, damage=_short(str(integrity)))
-                )
+                damage = "" if integrity == "ok" else _short(str(integrity))
+                return replace(previous, damage=damage)
     except DatabaseError as error:
-        if any(sign in str(error.orig) for sign in _NOT_NOW):
+        if any(sign in str(error.orig) for sign in _TEMPORARY):
             with database.readable_errors():
                 raise
         return _damaged(database.location, str(error.orig))
@@ -214,11 +200,7 @@ def _before_in_file(database: Database) -> _PreviousContents:
 
 
 def _damaged(url: Location, damage: str) -> _PreviousContents:
-    """Empty contents of a damaged registry file; refuses files of another kind.
-
-    Raises:
-        RegistryError: it is another file, which was named by mistake.
-    """
+    """Empty contents of a damaged registry file; raises RegistryError for another kind of file."""
     assert url.file is not None
     with url.file.open("rb") as file:
         head = file.read(len(_SQLITE))

@@ -1,13 +1,13 @@
-"""The registry: its queries and what is stored in it.
+"""Registry: queries and updates.
 
-Whatever goes wrong with the database is a :class:`RegistryError`: it is down, locked, read-only,
-full, damaged or of another schema. The run directories are not touched by any of it. A query for a
-benchmark's results reads one index and no more.
+A database that is down, locked, read-only, full, damaged or of another schema is a
+:class:`RegistryError`; run directories are never changed. A query for a benchmark's results reads
+one index only.
 """
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
@@ -19,7 +19,7 @@ from gpubench_plugin.results import run_directory
 from gpubench_plugin.results.reader import RunOverview
 from gpubench_plugin.results.registry import documents, ingest, schema
 from gpubench_plugin.results.registry.database import Database
-from gpubench_plugin.results.registry.locations import PATIENCE_S, location
+from gpubench_plugin.results.registry.locations import TIMEOUT_S, location
 from gpubench_plugin.results.registry.rows import (
     Metrics,
     apart,
@@ -35,7 +35,7 @@ from gpubench_plugin.results.registry.tables import RESULTS, RUNS, TAGS
 from gpubench_plugin.results.registry.texts import clean, digest, indexed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from gpubench_plugin.results.run_directory import RunDirectory
@@ -51,16 +51,16 @@ class Registry:
 
     @classmethod
     def open(
-        cls, url: str, results_dir: Path, *, create: bool = True, timeout_s: float = PATIENCE_S
+        cls, url: str, results_dir: Path, *, create: bool = True, timeout_s: float = TIMEOUT_S
     ) -> Registry:
         """Open the registry at `url`; empty means ``registry.sqlite`` in `results_dir`.
 
-        Where there is none it is made, if `create` is set. One of an older schema is not changed:
-        ``gpubench db upgrade`` does that.
+        A missing one is created if `create` is set; one of an older schema is refused until
+        ``gpubench db upgrade``.
 
         Raises:
-            UsageProblem: the URL names no database that can be used.
-            RegistryError: the database cannot be used now, and why.
+            UsageProblem: the URL is invalid or unsupported.
+            RegistryError: the database cannot be used now.
         """
         database = Database.open(location(url, results_dir), create=create, timeout_s=timeout_s)
         try:
@@ -75,7 +75,7 @@ class Registry:
 
         Raises:
             RegistryError: the database cannot be used now; so for all methods.
-            ResultsError: the run cannot be read, or another one with its id is stored.
+            ResultsError: the run cannot be read, or a different run with its id is stored.
         """
         with self.database.readable_errors():
             return ingest.ingest(self.database, directory)
@@ -83,20 +83,17 @@ class Registry:
     def runs(
         self,
         *,
-        beginning: str = "",
+        prefix: str = "",
         experiment: str | None = None,
         branch: str | None = None,
         tag: str | None = None,
         limit: int | None = None,
     ) -> list[RunOverview]:
-        """The latest runs, the latest first, whose ids have that `beginning`.
-
-        They are those of one experiment, branch or tag if given.
-        """
+        """Latest runs, newest first, by id prefix, experiment, branch or tag."""
         query = select(RUNS).order_by(RUNS.c.started_us.desc(), RUNS.c.key.desc()).limit(limit)
-        if beginning:
-            start = func.substr(RUNS.c.run_id, 1, len(beginning))  # SQLite's LIKE ignores case
-            query = query.where(start == clean(beginning))
+        if prefix:
+            start = func.substr(RUNS.c.run_id, 1, len(prefix))  # SQLite's LIKE ignores case
+            query = query.where(start == clean(prefix))
         if experiment is not None:
             query = query.where(RUNS.c.experiment == clean(experiment))
         if branch is not None:
@@ -104,7 +101,7 @@ class Registry:
         if tag is not None:
             tagged = select(TAGS.c.run).where(TAGS.c.tag == indexed(tag))
             query = query.where(RUNS.c.key.in_(tagged))
-        with self._reading() as connection:
+        with self.database.reading() as connection:
             rows = connection.execute(query).all()
             tags = _tags(connection, [row.key for row in rows])
             return [overview(row, tags.get(row.key, ())) for row in rows]
@@ -118,16 +115,14 @@ class Registry:
         limit: int,
         fingerprints: Mapping[str, str] | None = None,
     ) -> list[Run]:
-        """Runs comparable with `benchmarks`, oldest first, restricted to them.
+        """Complete, clean runs without regressions that measured `benchmarks`, oldest first.
 
-        They are complete, clean and not regressed, and each benchmark in them was measured. Of
-        each benchmark there are up to `limit` runs: the first ones from the run `since` on,
-        itself included, or the latest where `since` is None. A `branch` of None means any. Where
-        `fingerprints` has one for a benchmark (:func:`~.fingerprints.fingerprint_of` of machine,
-        settings and clock), only runs with it count.
+        Up to `limit` runs per benchmark: the first ones from the run `since` on, inclusive, else
+        the latest. A `branch` of None means any. `fingerprints` (see
+        :func:`~.fingerprints.fingerprint_of`) restrict the runs of a benchmark.
         """
         fingerprints = fingerprints or {}
-        with self._reading() as connection:
+        with self.database.reading() as connection:
             since_us = None if since is None else _started_us(connection, since)
             rows: list[Row[Any]] = []
             for name in dict.fromkeys(benchmarks):
@@ -149,32 +144,28 @@ class Registry:
     def points(
         self, benchmark: str, metric: str, *, branch: str | None = None, limit: int = 1000
     ) -> list[tuple[Run, str]]:
-        """The latest `limit` results of a benchmark with a metric, over all runs.
+        """Latest `limit` results of a benchmark with a metric, oldest first.
 
         Returns:
-            Each run, the oldest first, with its fingerprint of machine, settings and clock. Of its
-            facts there are time, commit and branch, of its only result the clock, the numbers and
-            the work.
+            Runs with their fingerprints. A run has time, commit and branch only, and its single
+            result clock, numbers and work.
         """
         if '"' in metric:
-            return []  # no metric is called so, and a path into JSON cannot name it
+            return []  # not a metric name, and not quotable in a JSON path
         query = values(metric, branch=branch is not None)
         parameters = {
             "benchmark": digest(benchmark),
             "branch": branch and indexed(branch),
             "limit": limit,
         }
-        with self._reading() as connection:
+        with self.database.reading() as connection:
             rows = connection.execute(query, parameters).all()
-            known = facts(connection, {d for row in rows for d in (row.units, row.settings)})
-            return [(_point(row, benchmark, known), row.fingerprint) for row in reversed(rows)]
+            stored = facts(connection, {d for row in rows for d in (row.units, row.settings)})
+            return [(_point(row, benchmark, stored), row.fingerprint) for row in reversed(rows)]
 
     def run(self, run_id: str) -> Run | None:
-        """The run with that exact id and all its benchmarks, or None.
-
-        Its folder is named where it is below the folder of results.
-        """
-        with self._reading() as connection:
+        """Run with that exact id and all its benchmarks, or None; its path if it is local."""
+        with self.database.reading() as connection:
             row = connection.execute(select(RUNS).where(RUNS.c.run_id == indexed(run_id))).first()
             if row is None:
                 return None
@@ -186,7 +177,7 @@ class Registry:
 
     def states(self, run_ids: Collection[str]) -> dict[str, str]:
         """File digests of the stored runs among `run_ids`."""
-        with self._reading() as connection:
+        with self.database.reading() as connection:
             rows = by_key(connection, RUNS, "run_id", map(indexed, run_ids))
             return {run_id: row.state for run_id, row in rows.items()}
 
@@ -196,37 +187,30 @@ class Registry:
         Raises:
             ResultsError: they cannot be read; so for :meth:`tag`.
         """
-        with self._reading() as connection:
+        with self.database.reading() as connection:
             text = documents.text_of(connection, ingest.TAGS_KIND, run_id)
         return ingest.stored_tags(text, run_id)
 
     def tag(self, directory: RunDirectory) -> tuple[str, ...] | None:
-        """Merge the tags of `directory` with those stored; return the result.
-
-        Returns:
-            The tags it has then; None where it is not stored.
-        """
-        with self._writing() as connection:
+        """Merge the tags of `directory` with those stored; return them, None for an unknown run."""
+        with self.database.writing() as connection:
             return ingest.tag(connection, directory)
 
     def forget(self, run_id: str) -> None:
         """Delete the run from the registry, but not its directory."""
-        with self._writing() as connection:
+        with self.database.writing() as connection:
             ingest.forget(connection, run_id)
             documents.remove(connection, ingest.TAGS_KIND, run_id)
 
     def merge_document(
         self, kind: str, name: str, merged: Callable[[str | None], tuple[str, str]]
     ) -> str | None:
-        """Replace a document by the result of `merged`; return the old text.
-
-        See :func:`.documents.merge`: of writers at the same time none overwrites the other's.
-        """
-        return documents.merge(self._reading, self._writing, kind, name, merged)
+        """Replace a document by the result of `merged`; see :func:`.documents.merge`."""
+        return documents.merge(self.database.reading, self.database.writing, kind, name, merged)
 
     def documents(self, kind: str) -> dict[str, str]:
         """Documents of a kind, by name."""
-        with self._reading() as connection:
+        with self.database.reading() as connection:
             return documents.texts(connection, kind)
 
     def close(self) -> None:
@@ -239,28 +223,16 @@ class Registry:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with self.database.readable_errors(), self.database.reading() as connection:
-            yield connection
 
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        with self.database.readable_errors(), self.database.writing() as connection:
-            yield connection
-
-
-def upgrade(url: str, results_dir: Path, *, timeout_s: float = PATIENCE_S) -> bool:
+def upgrade(url: str, results_dir: Path, *, timeout_s: float = TIMEOUT_S) -> bool:
     """Migrate the registry at `url`; return whether anything was done.
 
     Raises:
-        UsageProblem: the URL names no database that can be used.
-        RegistryError: the tables are newer than this version knows, or somebody else's, or the
-            database cannot be used now.
+        UsageProblem: the URL is invalid or unsupported.
+        RegistryError: the tables are foreign or of a newer version, or the database cannot be used.
     """
-    with closing(
-        Database.open(location(url, results_dir), create=True, timeout_s=timeout_s)
-    ) as database:
+    target = location(url, results_dir)
+    with closing(Database.open(target, create=True, timeout_s=timeout_s)) as database:
         return schema.migrate(database)
 
 
@@ -297,15 +269,15 @@ def values(metric: str, *, branch: bool) -> Select[Any]:
     return query.order_by(RESULTS.c.started_us.desc()).limit(bindparam("limit", type_=Integer))
 
 
-def _point(row: Row[Any], benchmark: str, known: Mapping[str, Any]) -> Run:
-    """The run of a row of :func:`values`, as far as that tells; of its result likewise."""
+def _point(row: Row[Any], benchmark: str, facts: Mapping[str, Any]) -> Run:
+    """Partial run of a row of :func:`values`."""
     result = Result(
         id=benchmark,
         outcome=row.outcome,
         timer=row.timer,
-        metrics=Metrics(row.metrics, known[row.units]),
+        metrics=Metrics(row.metrics, facts[row.units]),
         launches=tuple(map(mapping, row.launches or [row.metrics])),
-        **apart(mapping(known[row.settings]))[1],
+        **apart(mapping(facts[row.settings]))[1],
     )
     return Run(
         label=row.run_id,
@@ -320,15 +292,15 @@ def _point(row: Row[Any], benchmark: str, known: Mapping[str, Any]) -> Run:
 def _started_us(connection: Connection, run_id: str) -> int:
     """Start of a run in microseconds, as stored, else from its id."""
     query = select(RUNS.c.started_us).where(RUNS.c.run_id == indexed(run_id))
-    stored = connection.execute(query).scalar()
-    if stored is not None:
-        return int(stored)
-    moment = run_directory.start_time(run_id)
-    return 0 if moment is None else round(moment.timestamp() * 1_000_000)
+    stored_us = connection.execute(query).scalar()
+    if stored_us is not None:
+        return int(stored_us)
+    start_time = run_directory.start_time(run_id)
+    return 0 if start_time is None else round(start_time.timestamp() * 1_000_000)
 
 
 def _tags(connection: Connection, keys: list[int]) -> dict[int, list[str]]:
-    """The tags of the runs with these keys, and maybe of others, by key."""
+    """Tags of the runs with these keys, possibly with others, by key."""
     query = select(TAGS).order_by(TAGS.c.tag)
     if keys:
         query = query.where(TAGS.c.run.between(min(keys), max(keys)))

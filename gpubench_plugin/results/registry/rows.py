@@ -1,4 +1,4 @@
-"""Rows of the registry's database as records: whole runs and overviews of them."""
+"""Rows of the registry as records: runs and overviews."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 _BETTER = ("higher", "lower", "none")
-_AT_ONCE = 500
-"""Keys in one query: SQLite takes 32,766 parameters, and a short text is parsed faster."""
+_BATCH = 500
+"""Keys per query: SQLite allows 32,766 parameters, but shorter queries parse faster."""
 
 
 def to_runs(connection: Connection, results: Sequence[Row[Any]]) -> list[Run]:
@@ -38,8 +38,8 @@ def to_runs(connection: Connection, results: Sequence[Row[Any]]) -> list[Run]:
 
 
 def overview(row: Row[Any], tags: Iterable[str]) -> RunOverview:
-    """The run of a row of ``runs``, which has these `tags`; its folder is not looked for."""
-    others = row.benchmarks - row.measured
+    """Overview of a ``runs`` row with these `tags`, without a path."""
+    unmeasured = row.benchmarks - row.measured
     return RunOverview(
         run_id=stored_text(row.run_id),
         experiment=stored_text(row.experiment),
@@ -49,7 +49,7 @@ def overview(row: Row[Any], tags: Iterable[str]) -> RunOverview:
         commit=row.commit and stored_text(row.commit),
         branch=row.branch and stored_text(row.branch),
         dirty=row.dirty,
-        outcomes={"measured": row.measured, **({"not measured": others} if others else {})},
+        outcomes={"measured": row.measured, **({"not measured": unmeasured} if unmeasured else {})},
         regressed=row.regressed,
         tags=tuple(map(stored_text, tags)),
     )
@@ -62,7 +62,7 @@ def run_without_results(connection: Connection, row: Row[Any]) -> Run:
 
 def facts(connection: Connection, digests: Collection[str]) -> dict[str, Any]:
     """Facts with these digests, possibly with others from the cache."""
-    # They never change, so a connection remembers those it was asked for.
+    # They never change, so each connection caches them.
     cache: dict[str, Any] = connection.info.setdefault("gpubench_facts", {})
     missing = [digest for digest in digests if digest not in cache]
     loaded_rows = by_key(connection, FACTS, "digest", missing)
@@ -71,8 +71,8 @@ def facts(connection: Connection, digests: Collection[str]) -> dict[str, Any]:
 
 
 def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any]) -> Run:
-    # Facts that are compared today were only told when a run of an earlier version was stored.
-    known = {**mapping(facts[row.environment]), **mapping(facts[row.machine])}
+    # Facts compared today may have been informative when an earlier version stored the run.
+    all_facts = {**mapping(facts[row.environment]), **mapping(facts[row.machine])}
     return Run(
         label=stored_text(row.run_id),
         run_id=row.run_id,
@@ -81,8 +81,8 @@ def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any])
         commit=row.commit,
         branch=row.branch,
         dirty=row.dirty,
-        machine=machine_facts(known),
-        environment=informative_facts(known),
+        machine=machine_facts(all_facts),
+        environment=informative_facts(all_facts),
         results=results,
     )
 
@@ -105,26 +105,22 @@ def _result(row: Row[Any], node_id: str, facts: Mapping[str, Any]) -> Result:
 
 
 _WORK = "work."
-"""What amounts of work begin with, which are stored beside the settings: no key of those does."""
-
+"""Key prefix of amounts of work, stored beside the settings, whose keys never have it."""
 
 _FIELD = "record."
-"""What the other fields of a result begin with, stored beside the settings where no default."""
+"""Key prefix of other non-default fields of a result, stored beside the settings."""
 _IN_COLUMNS = frozenset(
     {
         *("id", "outcome", "reason", "timer", "metrics", "launches", "settings", "limits", "flags"),
         *("work", "configuration", "pinned", "foreign"),
     }
 )
-"""Fields of a result that have a column, or are not stored."""
+"""Fields of a result with a column of their own, or not stored."""
 _OTHERS = tuple(field.name for field in fields(Result) if field.name not in _IN_COLUMNS)
 
 
 def beside_settings(result: Result) -> dict[str, Any]:
-    """The settings of a `result`, its amounts of work and its other fields as stored, in one.
-
-    That somebody recorded that there are no amounts is stored too.
-    """
+    """Merge settings, amounts of work (empty and unrecorded differ) and other fields to store."""
     default = Result(id=result.id, outcome=result.outcome)
     others = [name for name in _OTHERS if getattr(result, name) != getattr(default, name)]
     dumped = stored.dump(result) if others else {}
@@ -137,7 +133,7 @@ def beside_settings(result: Result) -> dict[str, Any]:
 
 
 def apart(together: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings, and the other fields of a result that :func:`beside_settings` put to them."""
+    """Split the output of :func:`beside_settings` into settings and other fields of a result."""
     settings = {k: v for k, v in together.items() if not k.startswith((_WORK, _FIELD))}
     if len(settings) == len(together):
         return settings, {}
@@ -154,7 +150,7 @@ def apart(together: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 class Metrics(Mapping[str, Metric]):
     """Lazily parsed metrics, since queries return many but few are used.
 
-    One that is looked at and is not as it was stored is a RegistryError.
+    Access to a malformed one raises RegistryError.
     """
 
     def __init__(self, values: Mapping[str, float], units: Mapping[str, tuple[str, Better]]):
@@ -201,12 +197,12 @@ def mapping(value: object) -> dict[str, Any]:
 def by_key(
     connection: Connection, table: Any, column: str, keys: Iterable[Any]
 ) -> dict[Any, Row[Any]]:
-    """Rows of `table` by `column`, for the given `keys`."""
+    """Rows of `table` by `column`, restricted to `keys`."""
     from sqlalchemy import select
 
     sorted_keys = sorted(keys)
     rows_by_key = {}
-    for start in range(0, len(sorted_keys), _AT_ONCE):
-        query = select(table).where(table.c[column].in_(sorted_keys[start : start + _AT_ONCE]))
+    for start in range(0, len(sorted_keys), _BATCH):
+        query = select(table).where(table.c[column].in_(sorted_keys[start : start + _BATCH]))
         rows_by_key.update({getattr(row, column): row for row in connection.execute(query)})
     return rows_by_key

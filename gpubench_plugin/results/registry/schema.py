@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.registry.locations import Location
 
 VERSIONS: Final = ("0001", "0002")
-"""The migrations, in order; a test compares them with the files. Known without Alembic, whose
-import costs as long as many queries."""
+"""Migrations in order; a test compares them with the files. Importing Alembic to list them takes as
+long as many queries."""
 
 VERSION_TABLE: Final = "gpubench_schema"
 
 _EMPTY: Final = ""
 _MIGRATION: Final = 0x67707562656E6368
-"""The advisory lock of PostgreSQL under which the tables are changed ("gpubench" in ASCII)."""
+"""PostgreSQL advisory lock of migrations ("gpubench" in ASCII)."""
 
 
 def require_current(database: Database, *, create: bool) -> None:
     """Check that the tables have the current version; create them if missing.
 
     Raises:
-        RegistryError: they are older, newer or somebody else's, or the database does not answer.
+        RegistryError: they are older, newer or foreign, or the database does not answer.
     """
     version = version_of(database)
     if version == _EMPTY and create:
@@ -41,12 +41,8 @@ def require_current(database: Database, *, create: bool) -> None:
 
 
 def version_of(database: Database) -> str:
-    """Schema version; empty without tables.
-
-    Raises:
-        RegistryError: the tables are somebody else's, or the database does not answer.
-    """
-    with database.readable_errors(), database.reading() as connection:
+    """Schema version; empty without tables. Raises RegistryError."""
+    with database.reading() as connection:
         try:
             return _version(connection)
         except DBAPIError:  # there is no such table, or worse
@@ -58,13 +54,12 @@ def migrate(database: Database) -> bool:
     """Migrate under a lock; return whether anything was done.
 
     Raises:
-        RegistryError: the tables are newer than this version knows, or somebody else's, or the
-            database does not answer.
+        RegistryError: the tables are foreign or of a newer version, or the database cannot be used.
     """
     with database.readable_errors(), database.exclusive():
         if database.location.file is not None:
             _prepare_file(database)
-        with database.maintenance() as connection:
+        with database.writing(without_timeout=True) as connection:
             if database.location.file is None:
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION})
             version = version_in(connection, database.location)
@@ -107,11 +102,7 @@ def _version(connection: Connection) -> str:
 
 
 def version_in(connection: Connection, location: Location) -> str:
-    """Schema version; empty without tables.
-
-    Raises:
-        RegistryError: the tables are somebody else's.
-    """
+    """Schema version; empty without tables. Raises RegistryError for foreign tables."""
     tables = inspect(connection).get_table_names()
     if VERSION_TABLE in tables:
         return _version(connection)

@@ -1,8 +1,7 @@
 """Spool of runs waiting to be stored: one marker each in ``<results>/.spool/``.
 
-The marker is written before the database is asked and removed when it has answered, so a run that
-was cut off in between, or met a database that was down, is stored at the next opportunity. All runs
-below a folder are stored by :func:`ingest_all`.
+A marker is written before a run is stored and removed afterwards, so a run is stored at the next
+opportunity after a crash or a database failure. :func:`ingest_all` stores all runs of a folder.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import GpubenchError, ResultsError
 from gpubench_plugin.results.reader import is_being_written
-from gpubench_plugin.results.registry.locations import NONE, PATIENCE_S, Location, location
+from gpubench_plugin.results.registry.locations import NONE, TIMEOUT_S, Location, location
 from gpubench_plugin.results.run_directory import RunDirectory, runs_in
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ FOLDER: Final = ".spool"
 SCHEMA_VERSION: Final = 1
 
 _BACKLOG_S: Final = 10.0
-"""The end of a session stores what waited before it for no longer than this; the rest waits on."""
+"""Limit for storing the backlog at the end of a session; not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +45,12 @@ class Marker:
 
 
 def store_or_spool(
-    url: str, results_dir: Path, directory: RunDirectory, *, timeout_s: float = PATIENCE_S
+    url: str, results_dir: Path, directory: RunDirectory, *, timeout_s: float = TIMEOUT_S
 ) -> str | None:
     """Store the run in `directory` and the backlog; never raises.
 
     Returns:
-        None where it was stored, or nothing is to be stored (`url` is ``none``); else one line for
-        the user: why not, and that the run waits.
+        None if stored or disabled (`url` is ``none``), else one line for the user with the reason.
     """
     if url == NONE:
         return None
@@ -69,7 +67,7 @@ def store_or_spool(
             marker.remove()
             remove_stale_markers(target, results_dir)
             _store_backlog(registry, pending(target, results_dir))
-    except Exception as error:  # whatever it is, the benchmarks are measured and written down
+    except Exception as error:  # whatever it is, the results are already recorded
         message = str(error) if isinstance(error, GpubenchError) else target.redact(repr(error))
         if not marker.file.exists():
             return None
@@ -104,7 +102,7 @@ def _store_backlog(registry: Registry, markers: Iterable[Marker]) -> None:
     for marker in markers:
         if time.monotonic() > end:
             return
-        with suppress(ResultsError):  # 'gpubench db check' names a run that cannot be read
+        with suppress(ResultsError):  # 'gpubench db check' lists unreadable runs
             registry.ingest(marker.directory)
             marker.remove()
 
@@ -132,7 +130,7 @@ def _markers(url: Location, results_dir: Path) -> list[Marker]:
 
 
 def _parse_marker(file: Path, results_dir: Path) -> RunDirectory | None:
-    """The run named by a marker; None if the file is no marker."""
+    """Run named by a marker; None if the file is not a marker."""
     try:
         marker = json_files.load(file, limit=json_files.LIMIT_OF_LABELS_BYTES)
         experiment, run_id = marker["run"].split("/")
@@ -147,16 +145,12 @@ def _one_line(text: str) -> str:
 
 @dataclass(kw_only=True)
 class Report:
-    """What was done or found: runs `stored` or `unchanged`, and `problems` to solve.
-
-    `written` counts those that a session is writing just now: they are stored when it ends. `notes`
-    are further lines for the user.
-    """
+    """Numbers of runs stored, unchanged or still in progress, errors to fix, and notes."""
 
     stored: int = 0
     unchanged: int = 0
-    written: int = 0
-    problems: list[str] = field(default_factory=list)
+    in_progress: int = 0
+    errors: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -177,7 +171,7 @@ def ingest_all(registry: Registry, url: str, results_dir: Path) -> Report:
             is_current = states.get(directory.run_id) == state_of(directory)
             was_stored = not is_current and registry.ingest(directory)
         except ResultsError as error:
-            report.problems.append(str(error))
+            report.errors.append(str(error))
             continue
         report.stored += was_stored
         report.unchanged += not was_stored
@@ -186,9 +180,9 @@ def ingest_all(registry: Registry, url: str, results_dir: Path) -> Report:
 
 
 def finished_runs(results_dir: Path, report: Report) -> Iterator[RunDirectory]:
-    """The runs below `results_dir` that nobody is writing; the others are counted in `report`."""
+    """Runs below `results_dir` that are not in progress; others are counted in `report`."""
     for directory in runs_in(results_dir):
         if is_being_written(directory):
-            report.written += 1
+            report.in_progress += 1
         else:
             yield directory

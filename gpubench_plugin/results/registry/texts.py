@@ -8,7 +8,7 @@ from typing import Final
 from gpubench_plugin.environment import json_files
 
 _LONGEST: Final = 200
-"""Characters of a text in an index: PostgreSQL takes no entry above 2.7 kB."""
+"""Characters of an indexed text: PostgreSQL limits B-tree entries to about 2.7 kB."""
 
 
 def clean(text: str) -> str:

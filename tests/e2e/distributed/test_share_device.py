@@ -82,7 +82,7 @@ def test_ranks_of_a_cpu_need_not_be_told_to_share_it(case_of: Any) -> None:
     """Without need it is unsupported, with what to do; one rank shares with nobody."""
     refusal = case_of(Item(2, SHARED), device="cpu").skip_reason()
     assert isinstance(refusal, Unsupported)
-    assert str(refusal) == "distributed.share_device: is for cuda and xpu; on cpu leave it out"
+    assert str(refusal) == "distributed.share_device applies to cuda and xpu only; remove it on cpu"
     alone = case_of(Item(1, SHARED), device="cpu")
     assert (alone.shares_device, alone.skip_reason()) == (False, None)
 

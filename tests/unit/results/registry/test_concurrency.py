@@ -43,7 +43,7 @@ def test_eight_processes_make_the_database_at_once(backend: Any) -> None:
     """All succeed, and what they made is whole."""
     writers("create", backend, 8)
     with backend.open(create=False) as registry:
-        assert check(registry).problems == []
+        assert check(registry).errors == []
 
 
 def test_sixteen_processes_write_at_once(backend: Any, make_run: Any) -> None:
@@ -52,7 +52,7 @@ def test_sixteen_processes_write_at_once(backend: Any, make_run: Any) -> None:
     writers("write", backend, 16)
     with backend.open(create=False) as registry:
         stored = as_stored(registry)
-        assert check(registry).problems == []
+        assert check(registry).errors == []
     assert len(stored) == len(runs)
     for run in runs:
         assert stored[run.run_id].keys() == StoredRun(run).run().results.keys()
@@ -74,7 +74,7 @@ def test_four_processes_accept_and_tag_at_once(backend: Any, make_run: Any) -> N
         tags = tuple(f"new{number}" for number in range(4))
         assert [row.tags for row in registry.runs()] == [tags]
         assert tags_of(run) == tags
-        assert check(registry).problems == []
+        assert check(registry).errors == []
 
 
 @pytest.mark.exhaustive
@@ -86,12 +86,12 @@ def test_killed_processes_lose_and_double_nothing(backend: Any, make_run: Any) -
     told = set(writers("kill", backend, 50, 7).split())
     with backend.open() as registry:
         found = check(registry)
-        assert not [p for p in found.problems if "ingest" not in p]
+        assert not [p for p in found.errors if "ingest" not in p]
         stored = as_stored(registry)
         assert stored.keys() >= told | {runs[0].run_id}
         assert told, "no process got so far as to store anything"
         ingest_all(registry, backend.url, backend.results_dir)
-        assert check(registry).problems == []
+        assert check(registry).errors == []
         stored = as_stored(registry)
         tags = {row.run_id: row.tags for row in registry.runs()}
     assert len(stored) == len(runs)

@@ -24,13 +24,13 @@ def test_two_share_it_and_neither_has_it_alone(
     where = location("", tmp_path)
     first, second = locks
     with closing(first), closing(second):
-        first.acquire_shared(0, where)
-        second.acquire_shared(0, where)
+        first.acquire(0, where, shared=True)
+        second.acquire(0, where, shared=True)
         with pytest.raises(RegistryError, match="another process has it open"):
             first.acquire(0, where)
         second.close()
         first.acquire(0, where)
         with pytest.raises(RegistryError, match="another process has it open"):
-            second.acquire_shared(0, where)
-        first.acquire_shared(0, where)
-        second.acquire_shared(0, where)
+            second.acquire(0, where, shared=True)
+        first.acquire(0, where, shared=True)
+        second.acquire(0, where, shared=True)

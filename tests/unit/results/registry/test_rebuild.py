@@ -145,7 +145,7 @@ def test_rebuild_restores_all_that_files_tell(
         assert stored.names() == ("elsewhere", "main")
         assert {*stored.require("main").acceptances} == {"test_here", "test_there"}
         assert len(stored.require("main").changes) == 4
-        assert check(registry).problems == []
+        assert check(registry).errors == []
     names = {path.name for path in backend.results_dir.iterdir() if path.is_file()}
     assert names <= {"registry.sqlite", "registry.sqlite.lock"}
 
@@ -268,7 +268,7 @@ def test_rebuild_waits_for_those_who_have_it_open(
     make_run(1)
     with backend.open(), pytest.raises(RegistryError, match="another process has it open"):
         rebuilding.rebuild(
-            backend.url, backend.results_dir, merge_baselines=merge_files, patience_s=0.1
+            backend.url, backend.results_dir, merge_baselines=merge_files, timeout_s=0.1
         )
 
 

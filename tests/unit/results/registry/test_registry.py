@@ -72,7 +72,7 @@ def test_the_same_run_twice_changes_nothing(backend: Any, make_run: Any) -> None
         assert not registry.ingest(directory)
         assert len(registry.runs()) == 1
         assert len(registry.points(make_run.id("mlp"), "step_time_s")) == 1
-        assert check(registry).problems == []
+        assert check(registry).errors == []
 
 
 def test_run_that_changed_is_replaced_as_a_whole(backend: Any, make_run: Any) -> None:
@@ -90,7 +90,7 @@ def test_run_that_changed_is_replaced_as_a_whole(backend: Any, make_run: Any) ->
         make_run.judge(directory, "mlp")
         assert registry.ingest(directory)
         assert registry.runs()[0].regressed
-        assert check(registry).problems == []
+        assert check(registry).errors == []
 
 
 def test_another_run_with_the_same_id_is_refused(backend: Any, make_run: Any) -> None:

@@ -67,7 +67,7 @@ def test_broken_run_does_not_hold_up_others(results_dir: Path, make_run: Any) ->
     assert spool.store_or_spool("", results_dir, make_run(3)) is None
     with Registry.open("", results_dir) as registry:
         assert len(registry.runs()) == 2
-        assert any("spool" in problem for problem in check(registry).problems)
+        assert any("spool" in problem for problem in check(registry).errors)
     assert len(list((results_dir / ".spool").iterdir())) == 1
 
 

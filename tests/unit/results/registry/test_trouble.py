@@ -52,7 +52,7 @@ def test_older_schema_is_upgraded_when_asked(backend: Any, make_run: Any) -> Non
     """Opening changes nothing; after the upgrade, what was stored is there, and what waited."""
     where = location(backend.url, backend.results_dir)
     database = Database.open(where, create=True, timeout_s=9)
-    with closing(database), database.maintenance() as connection:
+    with closing(database), database.writing(without_timeout=True) as connection:
         schema.upgrade(connection, "0001")
     columns = (
         "run_id, experiment, started, started_us, machine, environment, benchmarks, measured, "
@@ -229,7 +229,7 @@ def test_full_disk_costs_no_run(disk: Path, results_dir: Path, make_run: Any, fi
     assert spool.store_or_spool(url, results_dir, make_run(2), timeout_s=1) is None
     with Registry.open(url, results_dir) as registry:
         assert len(registry.runs()) == 2
-        assert check(registry).problems == []
+        assert check(registry).errors == []
 
 
 def test_file_that_may_not_grow_costs_no_run(

@@ -235,7 +235,7 @@ def test_tags_given_at_once_are_all_stored(
         assert main(["runs", "tag", run.run_id, "third", *where]) == 0
         assert [row.tags for row in registry.runs()] == [("second", "third")]
         assert not registry.ingest(run)
-        assert check(registry).problems == []
+        assert check(registry).errors == []
 
 
 def test_tags_of_two_copies_of_a_run_are_merged(backend: Any, make_run: Any) -> None:
