@@ -94,5 +94,5 @@ def test_run_that_was_stopped_is_no_sample() -> None:
 
     assert objections(run, 0) == []
     assert objections(replace(run, results={"a": good, "b": bad}), 0) == [
-        "the process was suspended while measuring (1 benchmarks)"
+        "the process was suspended while measuring (1 benchmark)"
     ]
