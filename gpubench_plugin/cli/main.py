@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands import Command, ExitCode
+from gpubench_plugin.cli.commands._places import discard_output
 from gpubench_plugin.environment import find_passwords, redact
 from gpubench_plugin.errors import GpubenchError, NothingComparable, RegistryError, ResultsError
 from gpubench_plugin.reports import printable
 
-_EXIT: Final[dict[type[GpubenchError], ExitCode]] = {
+_EXIT_CODES: Final[dict[type[GpubenchError], ExitCode]] = {
     NothingComparable: ExitCode.NOTHING_COMPARABLE,
     RegistryError: ExitCode.INFRASTRUCTURE,
     ResultsError: ExitCode.INFRASTRUCTURE,
@@ -34,20 +35,20 @@ _EPILOG: Final = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code, see :class:`~.commands.base.ExitCode`.
 
-    No exception escapes but argparse's own end of the program.
+    The only exception is argparse's SystemExit.
     """
     _open_closed_streams()
     code: int = ExitCode.OK
     try:
         code = _run_command(arguments)
-        sys.stdout.flush()  # here, not where Python ends: a full disk must be said
+        sys.stdout.flush()  # here, not at the interpreter's exit, to report a full disk
     except BrokenPipeError:  # ``| head``: the verdict stays the exit code
-        _discard_output()
+        discard_output()
     except OSError as error:
-        _discard_output()
+        discard_output()
         _print_error(_os_error_text(error))
         return ExitCode.INFRASTRUCTURE
-    except Exception as error:  # an exit code of 1 would say that something got slower
+    except Exception as error:  # an uncaught one exits with 1, the code of a regression
         _print_error(_report_unexpected(error, sys.argv if arguments is None else arguments))
         return ExitCode.INFRASTRUCTURE
     return code
@@ -55,18 +56,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_command(arguments: Sequence[str] | None) -> int:
     try:
-        options = _options(arguments)
+        parser = _parser()
+        options, unknown = parser.parse_known_args(arguments)
+        if unknown:
+            hint = options.command.hint_for_unknown
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint and f'; {hint}'}")
         return int(options.command.run(options))
     except GpubenchError as error:
         _print_error(str(error))
-        return next((c for kind, c in _EXIT.items() if isinstance(error, kind)), ExitCode.USAGE)
+        codes = (code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
+        return next(codes, ExitCode.USAGE)
     except KeyboardInterrupt:
         _print_error("interrupted")
-        return 130  # as a shell says of SIGINT
+        return 130  # 128 + SIGINT, as of a shell
 
 
 def _print_error(message: str) -> None:
-    with suppress(OSError):  # nobody listens
+    with suppress(OSError):  # stderr is closed
         sys.stderr.write(f"gpubench: {_escape_controls(message)}\n")
 
 
@@ -76,7 +82,7 @@ def _os_error_text(error: OSError) -> str:
     if error.filename:
         return f"{os.fsdecode(error.filename)}: {reason}"
     try:
-        os.getcwd()  # noqa: PTH109 # Path.cwd() says the same of it
+        os.getcwd()  # noqa: PTH109 # no path is needed
     except OSError:
         return f"the current directory no longer exists ({reason}): change to an existing one"
     return f"cannot write the output: {reason}"
@@ -85,16 +91,16 @@ def _os_error_text(error: OSError) -> str:
 def _report_unexpected(error: Exception, arguments: Sequence[str]) -> str:
     """One line for an unexpected `error`; its redacted traceback goes to a private file."""
 
-    def clean_line(text: str) -> str:
+    def redacted(text: str) -> str:
         for password in find_passwords([*arguments, *os.environ.values()]):
             text = text.replace(password, "***")
         return redact(text)
 
-    summary = clean_line("".join(traceback.format_exception_only(error)).strip().partition("\n")[0])
+    summary = redacted("".join(traceback.format_exception_only(error)).strip().partition("\n")[0])
     try:
         descriptor, name = tempfile.mkstemp(prefix="gpubench-", suffix=".txt")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(clean_line("".join(traceback.format_exception(error))))
+            file.write(redacted("".join(traceback.format_exception(error))))
     except OSError as os_error:
         return f"unexpected {summary:.300}; its traceback could not be saved: {os_error.strerror}"
     return f"unexpected {summary:.300}; please report it with the traceback in {name}"
@@ -103,30 +109,14 @@ def _report_unexpected(error: Exception, arguments: Sequence[str]) -> str:
 def _open_closed_streams() -> None:
     """Replace closed standard streams (``>&-``) with the null device.
 
-    Else the next file that is opened would get its number, and whatever is written to it.
+    Else the next file opened would get the stream's descriptor, and all that is written to it.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # It stays open for as long as the process: nobody could close it.
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
-
-
-def _discard_output() -> None:
-    """Redirect stdout to the null device, so that the interpreter's final flush cannot fail."""
-    with suppress(OSError, ValueError):  # one that is no file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = _parser()
-    options, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        hint = options.command.hint_for_unknown
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint and f'; {hint}'}")
-    return options
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 # for good
 
 
 def _escape_controls(message: str) -> str:
@@ -136,9 +126,16 @@ def _escape_controls(message: str) -> str:
     return "\n".join(a + printable(line) for a, line in zip(indents, lines, strict=True))
 
 
+class _Parser(argparse.ArgumentParser):
+    """Argument parser without abbreviations; argparse makes those of subcommands of its class."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**settings, allow_abbrev=False)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="gpubench", description=__doc__, epilog=_EPILOG, allow_abbrev=False
+    parser = _Parser(
+        prog="gpubench", description="Compare, judge and manage benchmark runs.", epilog=_EPILOG
     )
     parser.add_argument(
         "--version", action="version", version=f"%(prog)s {version('pytest-gpubench')}"
@@ -146,9 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name in catalog.choices("commands"):
         command = cast("Command", catalog.load("commands", name)())
-        sub = commands.add_parser(
-            name, help=command.help, description=command.__doc__, allow_abbrev=False
-        )
+        sub = commands.add_parser(name, help=command.help, description=command.__doc__)
         sub.set_defaults(command=command)
         command.add_arguments(sub)
     return parser

@@ -134,12 +134,12 @@ def test_what_cannot_be_explained_is_one_message(
     comparison = write_comparison(results, 0, tmp_path)
     code, _, err = shell(run_id(0)[:12], "mlp")
     assert code == 2
-    assert f"2 runs and comparisons begin with {run_id(0)[:12]!r}: {comparison.name}" in err
+    assert f"2 runs and comparisons start with {run_id(0)[:12]!r}: {comparison.name}" in err
     assert "the latest comparisons: " + comparison.name in shell("2099", "mlp")[2]
     directory.config_resolved.write_text("{}")
     code, out, err = shell(run_id(0), "mlp")
     assert (code, out, err.count("\n")) == (4, "", 1)
-    assert f"config_resolved.yaml has no configuration of {MLP}" in err
+    assert f"config_resolved.yaml has no configuration for {MLP}" in err
     directory.verdicts.write_text("{")
     code, out, err = shell(run_id(0), "mlp")
     assert (code, out, err.count("\n")) == (4, "", 1)

@@ -1,4 +1,4 @@
-"""Arguments shared by most commands: results directory and registry."""
+"""Arguments and output shared by most commands."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 import os
 import shutil
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import RegistryError, UsageProblem, invalid_choice
@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpubench_plugin.compare.baselines import Baselines, Resolver
+
+RUN: Final[Mapping[str, Any]] = {"metavar": "RUN", "help": "run id or directory"}
+BENCHMARK: Final[Mapping[str, Any]] = {
+    "metavar": "BENCHMARK",
+    "help": "node id, or a substring of one",
+}
+ALLOW_INCOMPARABLE: Final[Mapping[str, Any]] = {
+    "action": "store_true",
+    "help": "compare even if machines or settings differ, and report the differences",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,36 +51,33 @@ class Locations:
         )
 
     def resolver(self) -> Resolver:
-        """What resolves the names of runs and baselines here."""
+        """Resolver of the names of runs and baselines."""
         from gpubench_plugin.compare.baselines import Resolver
 
         return Resolver(self.registry, self.results_dir, self.cwd)
 
     @contextmanager
     def baselines(self) -> Iterator[tuple[Baselines, Resolver]]:
-        """The baselines, and the resolver of names, with the registry if it can be reached.
+        """Open the baselines and the resolver of names, with the registry if it can be reached.
 
-        In the end their notes are told, of which one says that it cannot; also where the block
-        raises, but for a RegistryError, which says it itself.
+        On exit the notes of the baselines are printed, among them that the registry cannot be
+        reached; but not on a RegistryError, which says so itself.
         """
         with self.resolver() as resolver:
             baselines = resolver.baselines()
-            if baselines.registry_error:
-                baselines.notes.append(
-                    f"baselines are currently not shared: {baselines.registry_error}"
-                )
-            noted = True
+            if error := baselines.registry_error:
+                baselines.notes.append(f"baselines are currently not shared: {error}")
             try:
                 yield baselines, resolver
             except RegistryError:
-                noted = False
+                baselines.notes.clear()
                 raise
             finally:
-                warn(baselines.notes if noted else ())
+                warn(baselines.notes)
 
 
 def add_locations(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the arguments ``--results-dir`` and ``--registry``."""
+    """Add ``--results-dir`` and ``--registry``."""
     parser.add_argument(
         "--results-dir",
         default="results",
@@ -80,71 +87,73 @@ def add_locations(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--registry",
         metavar="URL",
-        help=(
-            "registry database URL, or none (default: GPUBENCH_REGISTRY, else registry.sqlite in "
-            "the results directory)"
-        ),
+        help="registry database URL, or none (default: GPUBENCH_REGISTRY, else registry.sqlite in "
+        "the results directory)",
     )
 
 
 def add_format(
     parser: argparse.ArgumentParser, formats: Collection[str], default: str = "table"
 ) -> None:
-    """Give `parser` the argument ``--format``; one not among `formats` raises UsageProblem."""
+    """Add ``--format``; a name not among `formats` raises UsageProblem."""
 
-    def known(text: str) -> str:
-        if text not in formats:
-            raise invalid_choice("--format", text, formats)
-        return text
+    def known_format(name: str) -> str:
+        if name not in formats:
+            raise invalid_choice("--format", name, formats)
+        return name
 
-    allowed = ", ".join(formats)
     parser.add_argument(
-        "--format", metavar="NAME", default=default, type=known, help=f"one of {allowed}"
+        "--format",
+        metavar="NAME",
+        default=default,
+        type=known_format,
+        help=f"output format: {', '.join(formats)} (default: {default})",
     )
 
 
-def add_last(parser: argparse.ArgumentParser, default: int, *, zero: str = "") -> None:
-    """Give `parser` the argument ``-n/--last``: how many runs; `zero` is what 0 of them means.
+def add_last(parser: argparse.ArgumentParser, default: int, *, zero_for_all: bool = False) -> None:
+    """Add ``-n/--last``, a number of runs.
 
     ``--limit``, which is a limit of a metric everywhere, raises UsageProblem.
     """
-    least = 0 if zero else 1
+    minimum = 0 if zero_for_all else 1
 
     def number(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and int(text) >= least):
-            raise UsageProblem(f"--last: {text} is not a whole number from {least}")
+        if not (text.isascii() and text.isdigit() and int(text) >= minimum):
+            kind = "non-negative" if zero_for_all else "positive"
+            raise UsageProblem(f"--last: {text} is not a {kind} integer")
         return int(text)
 
     def no_limit(text: str) -> None:
         raise UsageProblem(
-            f"--limit={text}: a limit of a metric is not for this command; how many runs it shows "
+            f"--limit={text}: this command takes no limit of a metric; the number of runs to show "
             f"is -n {text or 'N'} or --last={text or 'N'}"
         )
 
-    meaning = f"; 0: {zero}" * bool(zero)
+    all_text = ", 0 for all" * zero_for_all
     parser.add_argument(
         "-n",
         "--last",
         metavar="N",
         type=number,
         default=default,
-        help=f"so many of the latest runs ({default}){meaning}",
+        help=f"number of latest runs{all_text} (default: {default})",
     )
     parser.add_argument("--limit", nargs="?", const="", type=no_limit, help=argparse.SUPPRESS)
 
 
-def say_json(document: Mapping[str, Any]) -> None:
-    """Write a JSON document to the standard output."""
+def echo_json(document: Mapping[str, Any]) -> None:
+    """Write a JSON document to stdout."""
     echo([json_files.text({"schema_version": 1, **document}, indent=2)])
 
 
 def echo(lines: Iterable[str]) -> None:
-    """Write `lines` to the standard output as :func:`say_text` does."""
-    say_text("".join(f"{line}\n" for line in lines))
+    """Write `lines` to stdout, see :func:`echo_text`."""
+    echo_text("".join(f"{line}\n" for line in lines))
 
 
-def say_text(text: str) -> None:
-    """Write `text` to the standard output; a sign that it cannot show is written as an escape."""
+def echo_text(text: str) -> None:
+    """Write `text` to stdout; characters that its encoding lacks are written as escapes."""
     encoding = sys.stdout.encoding or "ascii"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
@@ -154,14 +163,21 @@ def warn(lines: Iterable[str]) -> None:
     sys.stderr.write("".join(f"gpubench: {printable(line)}\n" for line in lines))
 
 
+def discard_output() -> None:
+    """Redirect stdout to the null device, so that the interpreter's final flush cannot fail."""
+    with suppress(OSError, ValueError):  # stdout is closed, or not a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def output_width() -> int:
     """Output width: the terminal's, 80 without one."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
 
 
-def colored(environ: Mapping[str, str], *, terminal: bool) -> bool:
+def colored() -> bool:
     """Whether to use colours, following https://no-color.org."""
-    return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    environ = os.environ
+    return sys.stdout.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def glyphs() -> Glyphs:

@@ -21,26 +21,18 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.registry import Registry
 
 _UNBEGUN_DAYS: Final = 1.0
-"""From a run's folder to its journal it takes seconds, with thousands of benchmarks a minute."""
+"""Age from which a run's folder without a journal is a leftover: the journal follows within
+seconds, with thousands of benchmarks within a minute."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options that select runs and what to delete of them."""
-    parser.add_argument(
-        "--keep-last", type=int, metavar="N", help="keep the last N runs of each experiment"
-    )
-    parser.add_argument(
-        "--older-than", type=float, metavar="DAYS", help="keep runs modified in the last N days"
-    )
-    parser.add_argument(
-        "--samples", action="store_true", help="also delete per-rank samples and logs"
-    )
-    parser.add_argument(
-        "--runs",
-        action="store_true",
-        help="delete whole runs, except tagged runs and runs that a baseline uses",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
+    add = parser.add_argument
+    add("--keep-last", type=int, metavar="N", help="keep the last N runs of each experiment")
+    add("--older-than", type=float, metavar="DAYS", help="keep runs modified in the last DAYS days")
+    add("--samples", action="store_true", help="also delete per-rank samples and logs")
+    add("--runs", action="store_true", help="delete runs, but none tagged or used by a baseline")
+    add("--dry-run", action="store_true", help="only show what would be deleted")
 
 
 def prune(options: argparse.Namespace, paths: Locations) -> int:
@@ -48,7 +40,7 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
 
     Raises:
         UsageProblem: neither a number nor an age was given, or a negative one.
-        RegistryError, ResultsError: whole runs, and nobody knows which of them are pinned.
+        RegistryError, ResultsError: of whole runs it is unknown which are pinned.
     """
     from gpubench_plugin.results import leftovers, runs_in, select_old
 
@@ -66,7 +58,7 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
             )
         pruning = _Pruning(options=options, registry=resolver.reached.registry, protected=protected)
         for directory in candidates:
-            echo(pruning.lines(directory))
+            echo(pruning.prune_run(directory))
         days = max(_UNBEGUN_DAYS, options.older_than or 0)
         cutoff = now - timedelta(days=days) if options.runs else None
         for leftover in list(leftovers(paths.results_dir, unbegun_before=cutoff)):
@@ -77,9 +69,9 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
 
 
 def _protected_runs(baselines: Baselines, resolver: Resolver) -> dict[str, str]:
-    """Baseline names by id of each run they depend on.
+    """Baseline names by id of each run they depend on, pinned or not.
 
-    Without one of its samples a window would move on, and creep would no longer add up.
+    Without one of its samples a baseline's window would move, and creep would not add up.
     """
     samples = resolver.rested_on([baselines.require(name) for name in baselines.names()])
     return {**samples, **{run: ", ".join(names) for run, names in baselines.pinned().items()}}
@@ -109,7 +101,7 @@ class _Pruning:
     removed: int = 0
     removed_bytes: int = 0
 
-    def lines(self, directory: RunDirectory) -> Iterator[str]:
+    def prune_run(self, directory: RunDirectory) -> Iterator[str]:
         """Prune one run and yield report lines."""
         label = printable(f"{directory.experiment}/{directory.run_id}")
         try:
@@ -123,8 +115,8 @@ class _Pruning:
         for removal in removals:
             part = removal.path.relative_to(directory.path).as_posix()
             if self._apply(removal):
-                label_of_part = label if part == "." else f"{label}/{part}"
-                yield f"{self._verb()} {label_of_part}  {byte_size(removal.bytes)}"
+                suffix = "" if part == "." else f"/{part}"
+                yield f"{self._verb()} {label}{suffix}  {byte_size(removal.bytes)}"
 
     def remove_leftover(self, leftover: Leftover) -> Iterator[str]:
         """Delete leftovers of a killed process and yield report lines."""
@@ -137,7 +129,7 @@ class _Pruning:
             self.errors.append(str(error))
             return
         label = printable("/".join(leftover.path.parts[-2:]))
-        yield f"{self._verb()} {label} {byte_size(leftover.bytes)}, left over by a killed process"
+        yield f"{self._verb()} {label}  {byte_size(leftover.bytes)}, left over by a killed process"
 
     def total(self) -> str:
         """Summary line."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands._places import add_format
+from gpubench_plugin.cli.commands._places import ALLOW_INCOMPARABLE, add_format
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.commands.compare import LimitOptions
 from gpubench_plugin.environment import json_files
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Ab(Command):
     """Measures base and head alternately in fresh processes and reports regressions.
 
-    What pytest is to get stands after ``--``, as one would type it in the folder one stands in.
+    Arguments for pytest go after --; their paths are relative to the current directory.
     """
 
     help: ClassVar[str] = "compare two states of the code with alternating launches"
@@ -35,23 +35,10 @@ class Ab(Command):
         """Its own options, followed by pytest's arguments."""
         add = parser.add_argument
         add("--base", metavar="REF|DIR", help="git ref or folder to compare against")
-        add(
-            "--head",
-            metavar="REF|DIR",
-            help="git ref or folder to judge (default: the working tree)",
-        )
-        add(
-            "--base-python", metavar="PY", help="Python interpreter of the base (default: this one)"
-        )
-        add(
-            "--head-python", metavar="PY", help="Python interpreter of the head (default: this one)"
-        )
-        add(
-            "--pairs",
-            metavar="N",
-            type=int,
-            help="maximum number of pairs, a multiple of five (default: 15)",
-        )
+        add("--head", metavar="REF|DIR", help="git ref or folder to judge (default: working tree)")
+        add("--base-python", metavar="PY", help="Python of the base (default: this one)")
+        add("--head-python", metavar="PY", help="Python of the head (default: this one)")
+        add("--pairs", metavar="N", type=int, help="most pairs, a multiple of five (default: 15)")
         add(
             "--until-decided",
             action="store_true",
@@ -75,14 +62,8 @@ class Ab(Command):
             metavar="SIDE",
             help="which side's limits to use where they differ: base or head (default: base)",
         )
-        add(
-            "--allow-incomparable",
-            action="store_true",
-            help="compare even if machines or settings differ, and report the differences",
-        )
-        add(
-            "--launch-timeout", metavar="SECONDS", type=float, help="timeout of a launch in seconds"
-        )
+        add("--allow-incomparable", **ALLOW_INCOMPARABLE)
+        add("--launch-timeout", metavar="SECONDS", type=float, help="timeout of a launch")
         add("--resume", metavar="DIR", help="resume an interrupted comparison")
         add(
             "--results-dir",
@@ -141,17 +122,18 @@ def _given_fields(options: argparse.Namespace, cwd: Path) -> dict[str, Any]:
     from gpubench_plugin.cli.ab import Repository, parse_arguments
 
     repository = Repository.containing(cwd)
-    repository_root = None if repository is None else repository.top
-    sides = ("base", "head", "base_python", "head_python")
+    top = None if repository is None else repository.top
     fields = {
-        **{name: getattr(options, name) for name in sides},
+        "base": options.base,
+        "head": options.head,
+        "base_python": options.base_python,
+        "head_python": options.head_python,
         "limits": _limits(options) or None,
         "limits_from": _side(options),
         "allow_incomparable": options.allow_incomparable or None,
         **_stop_conditions(options),
         "launch_timeout_s": _timeout(options),
-        "arguments": parse_arguments(options.arguments, cwd=cwd, repository=repository_root)
-        or None,
+        "arguments": parse_arguments(options.arguments, cwd=cwd, repository=top) or None,
     }
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -176,16 +158,15 @@ def _side(options: argparse.Namespace) -> str | None:
 
 
 def _stop_conditions(options: argparse.Namespace) -> dict[str, Any]:
-    """Stop conditions of the comparison; the last of --pairs and --until-decided wins."""
+    """Stop conditions of the comparison; ``--pairs`` ends an earlier ``--until-decided``."""
     from gpubench_plugin.cli.ab import check_pairs, check_unchanged_from, parse_duration
 
     pairs, unchanged_from = options.pairs, options.unchanged_from
     if options.until_decided and pairs is not None:
         raise UsageProblem(f"--pairs={pairs}: cannot be combined with --until-decided")
-    until_decided = None if pairs is None else False
     return {
         "pairs": None if pairs is None else check_pairs(pairs),
-        "until_decided": options.until_decided or until_decided,
+        "until_decided": options.until_decided or (None if pairs is None else False),
         "time_s": None if options.time is None else parse_duration(options.time),
         "unchanged_from": None if unchanged_from is None else check_unchanged_from(unchanged_from),
     }
@@ -213,16 +194,18 @@ def _output(text: str | None) -> Path | None:
     return file
 
 
-def _report(compared: ComparisonResult, asked: Request, form: str, output: Path | None) -> None:
+def _report(
+    compared: ComparisonResult, request: Request, format_name: str, output: Path | None
+) -> None:
     from gpubench_plugin.cli.ab import rendered, write_files
 
     comparison = compared.comparison
     write_files(compared.folder, comparison)
     terminal = output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 120
-    text = rendered(comparison, form, width=width, color=terminal)
-    # What may fail comes last: a full disk behind the output costs nobody GitHub's page.
-    command = ["gpubench", "ab", *asked.options()]
+    text = rendered(comparison, format_name, width=width, color=terminal)
+    # The output comes last: GitHub's page is written even if its disk is full.
+    command = ["gpubench", "ab", *request.options()]
     annotations, problem = github.publish(comparison, compared.locations, reproduce=command)
     sys.stdout.write("".join(f"{line}\n" for line in annotations))
     sys.stderr.write(f"gpubench ab: {problem}\n" * bool(problem))
@@ -234,7 +217,7 @@ def _report(compared: ComparisonResult, asked: Request, form: str, output: Path 
 
 
 def _exit_code(compared: ComparisonResult) -> ExitCode:
-    """Exit code: a newly failing benchmark is worse than a slow one; no verdicts is an error."""
+    """Exit code: a newly failing benchmark is a regression; no verdicts is an error."""
     has_unchecked = any(verdict.is_unchecked for verdict in compared.comparison.verdicts)
     if compared.comparison.count("regressed") or compared.broken or has_unchecked:
         return ExitCode.REGRESSION

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from gpubench_plugin.cli.commands._places import Locations, add_locations, echo, warn
+from gpubench_plugin.cli.commands._places import (
+    BENCHMARK,
+    RUN,
+    Locations,
+    add_locations,
+    echo,
+    warn,
+)
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.reports import printable
@@ -24,12 +31,10 @@ class Accept(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Run, benchmark, and reason."""
-        parser.add_argument("run_named", metavar="RUN", help="run id or directory")
-        parser.add_argument("benchmark", metavar="BENCHMARK", help="node id, or a substring of one")
+        parser.add_argument("run", **RUN)
+        parser.add_argument("benchmark", **BENCHMARK)
         parser.add_argument("--reason", required=True, help="why the new level is acceptable")
-        parser.add_argument(
-            "--baseline", metavar="NAME", help="baseline name, if there are several"
-        )
+        parser.add_argument("--baseline", metavar="NAME", help="baseline, if there are several")
         add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:
@@ -37,14 +42,12 @@ class Accept(Command):
         from gpubench_plugin.compare.baselines import the_benchmark
 
         if not options.reason.strip():
-            raise UsageProblem(
-                "--reason: empty; allowed: a text that explains why the level is accepted"
-            )
+            raise UsageProblem("--reason: empty; allowed: why the new level is acceptable")
         paths = Locations.of(options)
         with paths.baselines() as (baselines, resolver):
             name = options.baseline or baselines.the_only()
             baseline = baselines.require(name)
-            run = resolver.candidate(options.run_named).run
+            run = resolver.candidate(options.run).run
             measured = [i for i, r in run.results.items() if r.outcome == "measured"]
             benchmark = the_benchmark(options.benchmark, measured, f"the run {run.run_id}")
             baselines.accept(name, run.run_id, benchmark, reason=options.reason)

@@ -28,7 +28,7 @@ class Command(ABC):
     """One line for ``gpubench --help``."""
 
     hint_for_unknown: ClassVar[str] = ""
-    """What to say where an argument is not known."""
+    """Hint appended to the error for an unknown argument."""
 
     @abstractmethod
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -39,8 +39,8 @@ class Command(ABC):
         """Run the command, print to ``sys.stdout`` and return the exit code (:class:`ExitCode`).
 
         Raises:
-            UsageProblem, NothingComparable, RegistryError, ResultsError: said in one line, with
-                the exit code that belongs to it.
+            UsageProblem, NothingComparable, RegistryError, ResultsError: printed as one line, with
+                an exit code each.
         """
 
 

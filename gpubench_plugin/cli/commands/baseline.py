@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
+    RUN,
     Locations,
     add_locations,
     echo,
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.baselines import Baseline, Baselines, Reference, Resolver
 
 
+_SESSION_H: Final = 12
+"""Runs started within so many hours are of one day or one night; half a day, not measured."""
+
+
 class BaselineCommand(Command):
     """Manages baselines: names for pinned runs, stored in the results directory and shared.
 
@@ -35,17 +40,15 @@ class BaselineCommand(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """One subparser per action."""
-        actions = parser.add_subparsers(title="acts", required=True, metavar="ACT")
-        sub = actions.add_parser("set", help="pin runs under a name", allow_abbrev=False)
+        actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+        sub = actions.add_parser("set", help="pin runs under a name")
         sub.add_argument("name", metavar="NAME")
-        sub.add_argument("runs", metavar="RUN", nargs="+", help="run id or directory")
+        sub.add_argument("runs", nargs="+", **RUN)
         branch = sub.add_mutually_exclusive_group()
         branch.add_argument(
-            "--branch",
-            help="branch whose later runs become samples (default: that of the first run)",
+            "--branch", help="branch whose later runs become samples (default: the first run's)"
         )
         branch.add_argument("--no-branch", action="store_true", help="use only the pinned runs")
-        sub.add_argument("--reason", default="", help="reason, shown in the change log")
         sub.add_argument("--force", action="store_true", help="pin the run despite objections")
         sub.add_argument(
             "--if-missing", action="store_true", help="do nothing if the baseline exists"
@@ -55,26 +58,25 @@ class BaselineCommand(Command):
             action="store_true",
             help="drop accepted levels; without this option they are kept",
         )
-        sub.set_defaults(act=_set)
-        sub = actions.add_parser("list", help="list all baselines", allow_abbrev=False)
-        sub.set_defaults(act=_list)
-        sub = actions.add_parser(
-            "show", help="show one baseline and its changes", allow_abbrev=False
-        )
+        sub.set_defaults(action=_set)
+        sub = actions.add_parser("list", help="list all baselines")
+        sub.set_defaults(action=_list)
+        sub = actions.add_parser("show", help="show one baseline and its changes")
         sub.add_argument("name", metavar="NAME")
-        sub.set_defaults(act=_show)
-        sub = actions.add_parser("rm", help="remove a baseline", allow_abbrev=False)
+        sub.set_defaults(action=_show)
+        sub = actions.add_parser("rm", help="remove a baseline")
         sub.add_argument("name", metavar="NAME")
-        sub.add_argument("--reason", default="", help="reason, shown in the change log")
-        sub.set_defaults(act=_remove)
-        for subparser in actions.choices.values():
+        sub.set_defaults(action=_remove)
+        for name, subparser in actions.choices.items():
+            if name in {"set", "rm"}:
+                subparser.add_argument("--reason", default="", help="reason, for the change log")
             add_locations(subparser)
 
     def run(self, options: argparse.Namespace) -> int:
         """Run the selected action."""
         paths = Locations.of(options)
         with paths.baselines() as (baselines, resolver):
-            options.act(options, baselines, resolver)
+            options.action(options, baselines, resolver)
         return ExitCode.OK
 
 
@@ -86,14 +88,12 @@ def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) 
         echo([f"baseline {options.name} already exists and is left unchanged"])
         return
     candidates = [resolver.candidate(text) for text in options.runs]
-    overridden = _overridden_objections(candidates, force=options.force, reason=options.reason)
-    branch = options.branch or candidates[0].run.branch
     baseline = baselines.set(
         options.name,
         [candidate.run.run_id for candidate in candidates],
-        branch=None if options.no_branch else branch,
+        branch=None if options.no_branch else options.branch or candidates[0].run.branch,
         reason=options.reason,
-        overridden=overridden,
+        overridden=_overridden_objections(candidates, force=options.force, reason=options.reason),
         reset_accepted=options.reset_accepted,
         if_missing=options.if_missing,
     )
@@ -106,11 +106,7 @@ def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) 
 
 
 def _overridden_objections(candidates: list[Reference], *, force: bool, reason: str) -> list[str]:
-    """Objections to the runs that `force` overrides.
-
-    Raises:
-        UsageProblem: it was not forced, or without a reason.
-    """
+    """Objections to the runs; UsageProblem unless `force` overrides them with a `reason`."""
     objections = [
         f"{candidate.run.run_id}: {', '.join(candidate.objections)}"
         for candidate in candidates
@@ -154,10 +150,6 @@ def _missing_runs_hint(baseline: Baseline) -> Iterator[str]:
         yield f"or wait for {FEWEST - 1} later runs on {printable(baseline.branch)}"
 
 
-_SITTING_H: Final = 12
-"""Runs that began within so many hours are of one day, or of one night."""
-
-
 def _single_session_warning(started: list[str]) -> Iterator[str]:
     """Warn if all pinned runs are of one session, so day-to-day noise is unknown."""
     from gpubench_plugin.compare import FEWEST
@@ -166,8 +158,8 @@ def _single_session_warning(started: list[str]) -> Iterator[str]:
     if len(times) < FEWEST:
         return
     hours = (max(times) - min(times)).total_seconds() / 3600
-    if hours < _SITTING_H:
-        yield f"they started within {hours:.1f} hours and do not show the noise between days:"
+    if hours < _SESSION_H:
+        yield f"the runs started within {hours:.1f} hours and do not show the noise between days:"
         yield "a slow day may raise a false alarm; pin runs of different days"
 
 
@@ -229,12 +221,11 @@ def _show(options: argparse.Namespace, baselines: Baselines, resolver: Resolver)
     echo(["changes"])
     for change in baseline.changes:
         benchmark = f" {printable(change.benchmark)}" if change.benchmark else ""
-        runs = f": {', '.join(change.runs)}" if change.runs else ""
         reset_note = " --reset-accepted" if change.reset_accepted else ""
         echo([f"  {printable(change.time[:19])}Z {change.action}{benchmark}{reset_note}"])
-        echo(wrapped(runs[2:], output_width(), indent="    ") if runs else [])
-        for text in (change.reason, *(f"overridden: {objection}" for objection in change.forced)):
-            echo(wrapped(text, output_width(), indent="    ") if text else [])
+        overridden = (f"overridden: {objection}" for objection in change.forced)
+        for text in filter(None, (", ".join(change.runs), change.reason, *overridden)):
+            echo(wrapped(text, output_width(), indent="    "))
 
 
 def _remove(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:

@@ -9,16 +9,18 @@ import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands._places import (
+    ALLOW_INCOMPARABLE,
     Locations,
     add_format,
     add_locations,
     colored,
+    discard_output,
+    echo_text,
     glyphs,
-    say_text,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.compare import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES, judged_metrics, rate_of
@@ -28,18 +30,14 @@ from gpubench_plugin.errors import NothingComparable, UsageProblem, invalid_choi
 from gpubench_plugin.records import COMPARED, Comparison, Result, Run, Verdict
 from gpubench_plugin.reports.formats import Format, Page
 
-_OF_A_METRIC: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*=\s*(?P<limit>.*)", re.DOTALL)
-
-_BOUND: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*(?P<limit>[<>]=.*)", re.DOTALL)
-"""A fixed bound as a formula would have it, without the sign of equality behind the metric."""
+_METRIC_LIMIT: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*=\s*(?P<limit>.*)", re.DOTALL)
+_MISTYPED_BOUND: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*(?P<limit>[<>]=.*)", re.DOTALL)
+"""An absolute bound written as a formula, ``step_time_s<=0.25``, without ``=`` after the metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions:
-    """Limits given with ``--limit``: for single metrics, or for all judged metrics.
-
-    `by_metric` holds those of single metrics, `default_limit` that of all others, or nothing.
-    """
+    """Limits given with ``--limit``; `default_limit` is that of other judged metrics, or empty."""
 
     by_metric: Mapping[str, str] = field(default_factory=dict)
     default_limit: str = ""
@@ -49,17 +47,16 @@ class LimitOptions:
         """Parse ``--limit`` options; the last one for a metric wins.
 
         Raises:
-            UsageProblem: one is no limit, or a fixed bound that does not say of which metric.
+            UsageProblem: one is not a limit, or an absolute bound without a metric.
         """
-        by_metric, general_limit = {}, ""
+        by_metric, default_limit = {}, ""
         for text in texts:
-            match = _OF_A_METRIC.fullmatch(text)
-            if match:
+            if match := _METRIC_LIMIT.fullmatch(text):
                 metric = match["metric"]
                 by_metric[metric] = Limit.parse(match["limit"], f"--limit={metric}").text
                 continue
-            if bare_limit := _BOUND.fullmatch(text):
-                suggestion = f"{bare_limit['metric']}={bare_limit['limit'].strip()}"
+            if match := _MISTYPED_BOUND.fullmatch(text):
+                suggestion = f"{match['metric']}={match['limit'].strip()}"
                 raise UsageProblem(
                     f"--limit: {text!r} is not a valid limit (did you mean --limit={suggestion!r}?)"
                 )
@@ -69,14 +66,14 @@ class LimitOptions:
                     f"--limit: {text!r} is an absolute bound and needs a metric: "
                     f"--limit='step_time_s={limit.text}'"
                 )
-            general_limit = limit.text
-        return cls(by_metric=by_metric, default_limit=general_limit)
+            default_limit = limit.text
+        return cls(by_metric=by_metric, default_limit=default_limit)
 
     def apply(self, *runs: Run) -> list[Run]:
-        """Apply the general limit to every judged metric of the `runs`.
+        """Apply the default limit to every judged metric of the `runs`.
 
         Raises:
-            UsageProblem: no benchmark of any of the runs has a metric that is named.
+            UsageProblem: a metric given with ``--limit`` is in none of the runs.
         """
         metrics = dict.fromkeys(
             metric for run in runs for result in run.results.values() for metric in result.metrics
@@ -84,26 +81,23 @@ class LimitOptions:
         for metric in self.by_metric:
             if metrics and metric not in metrics:
                 raise invalid_choice("--limit", metric, metrics)
-        return [self._general(run) for run in runs] if self.default_limit else list(runs)
+        if not self.default_limit:
+            return list(runs)
+        return [
+            replace(run, results={id: self._limited(result) for id, result in run.results.items()})
+            for run in runs
+        ]
 
-    def _general(self, run: Run) -> Run:
-        results = {
-            name: replace(result, limits=self._judged_limits(result))
-            for name, result in run.results.items()
-        }
-        return replace(run, results=results)
-
-    def _judged_limits(self, result: Result) -> dict[str, str]:
-        """Limits of all judged metrics except throughput, which follows the step time's limit."""
+    def _limited(self, result: Result) -> Result:
+        """Set the limits of all judged metrics but throughput, which follows the step time's."""
         metrics = result.metrics.keys()
         rates = {rate_of(metrics), rate_of(metrics - result.limits.keys())}
-        return dict.fromkeys(
-            (name for name in judged_metrics(result) if name not in rates), self.default_limit
-        )
+        judged = [metric for metric in judged_metrics(result) if metric not in rates]
+        return replace(result, limits=dict.fromkeys(judged, self.default_limit))
 
 
 Compared: TypeAlias = "tuple[Comparison, Collection[str]]"
-"""What was found of one head, and the benchmarks that its base has measured."""
+"""Comparison of one head, and the benchmarks that its base measured."""
 
 
 class Compare(Command):
@@ -113,9 +107,7 @@ class Compare(Command):
     or the name of a baseline.
     """
 
-    help: ClassVar[str] = (
-        "compare runs: which benchmarks became slower, by how much, and how certain that is"
-    )
+    help: ClassVar[str] = "compare runs: which benchmarks became slower, and how certain that is"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Runs, output format and limits."""
@@ -127,15 +119,9 @@ class Compare(Command):
             action="store_true",
             help="treat each --base and --head run as one launch, paired in the given order",
         )
-        for side in ("--base", "--head"):  # may be given again and again
-            parser.add_argument(
-                side,
-                nargs="+",
-                action="extend",
-                default=[],
-                metavar="RUN",
-                help="a launch, with --paired",
-            )
+        launches: Any = {"nargs": "+", "action": "extend", "default": [], "metavar": "RUN"}
+        parser.add_argument("--base", **launches, help="launches of the base, with --paired")
+        parser.add_argument("--head", **launches, help="launches of the head, with --paired")
         parser.add_argument(
             "--unchanged-from",
             metavar="PAIRS",
@@ -152,37 +138,29 @@ class Compare(Command):
             action="append",
             default=[],
             metavar="[METRIC=]LIMIT",
-            help=(
-                "allowed regression: 5%%, samples_per_s=3%%, or an absolute bound such as "
-                "'step_time_s=<=0.25'; repeatable"
-            ),
+            help="allowed regression: 5%%, samples_per_s=3%%, or an absolute bound such as "
+            "'step_time_s=<=0.25'; repeatable",
         )
-        parser.add_argument(
-            "--allow-incomparable",
-            action="store_true",
-            help="compare even if machines or settings differ",
-        )
+        parser.add_argument("--allow-incomparable", **ALLOW_INCOMPARABLE)
         add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the comparison; exit code 1 for a regression, 3 if nothing was comparable.
 
-        A head that fails where the base was measured, and a limit that nobody could check, count
+        A head that fails where the base was measured, and a limit that could not be checked, count
         as a regression.
         """
-        _check(options)
-        form = catalog.load("formats", options.format)
+        _validate(options)
+        render = catalog.load("formats", options.format)
         limits = LimitOptions.parse(options.limit)
-        if options.paired:
-            results: Sequence[Compared] = [_paired(options, limits)]
-        else:
-            results = _each_with_the_first(options, limits)
-        comparisons = [_with_losses(comparison, worked) for comparison, worked in results]
-        _print(form, comparisons, only_changed=options.only_changed)
+        compare = _compare_paired if options.paired else _compare_with_first
+        results = compare(options, limits)
+        comparisons = [_with_losses(comparison, measured) for comparison, measured in results]
+        _print(render, comparisons, only_changed=options.only_changed)
         return _exit_code(results)
 
 
-def _check(options: argparse.Namespace) -> None:
+def _validate(options: argparse.Namespace) -> None:
     if options.paired:
         if options.runs:
             raise UsageProblem(
@@ -206,16 +184,16 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageProblem("give at least two runs: the base first")
 
 
-def _paired(options: argparse.Namespace, limits: LimitOptions) -> Compared:
+def _compare_paired(options: argparse.Namespace, limits: LimitOptions) -> list[Compared]:
     from gpubench_plugin.compare import compare_paired
 
     with Locations.of(options).resolver() as resolver:
-        launches_by_side = [resolver.run(text) for text in (*options.base, *options.head)]
+        launches = [resolver.run(text) for text in (*options.base, *options.head)]
     pairs = len(options.base)
-    _refuse_duplicate_launches("--base", [launch.run for launch in launches_by_side[:pairs]])
-    _refuse_duplicate_launches("--head", [launch.run for launch in launches_by_side[pairs:]])
-    runs = limits.apply(*(launch.run for launch in launches_by_side))
+    runs = limits.apply(*(launch.run for launch in launches))
     bases, heads = runs[:pairs], runs[pairs:]
+    _refuse_duplicate_launches("--base", bases)
+    _refuse_duplicate_launches("--head", heads)
     comparison = compare_paired(
         bases,
         heads,
@@ -223,20 +201,19 @@ def _paired(options: argparse.Namespace, limits: LimitOptions) -> Compared:
         limits=limits.by_metric,
         allow_incomparable=options.allow_incomparable,
     )
-    notes = [note for launch in launches_by_side for note in launch.notes]
-    return _with_notes(comparison, notes, bases, heads), _measured(bases)
+    notes = [note for launch in launches for note in launch.notes]
+    return [(_with_notes(comparison, notes, bases, heads), _measured(bases))]
 
 
 def _refuse_duplicate_launches(side: str, runs: Sequence[Run]) -> None:
     """Refuse a launch given twice, since a repeat adds no independent sample."""
-    seen_runs: dict[str, Run] = {}
+    earlier_runs: dict[str, Run] = {}
     for run in runs:
-        earlier = seen_runs.setdefault(_run_key(run), run)
+        earlier = earlier_runs.setdefault(_run_key(run), run)
         if earlier is not run:
-            names = f"{earlier.label!r} and {run.label!r}"
             raise UsageProblem(
-                f"--paired: {names} of {side} are the same run; give each launch once: a "
-                "repeat adds no information"
+                f"--paired: {earlier.label!r} and {run.label!r} of {side} are the same run; give "
+                "each launch once: a repeat adds no information"
             )
 
 
@@ -244,19 +221,15 @@ def _run_key(run: Run) -> str:
     return run.run_id or (os.path.realpath(run.path) if run.path else run.label)
 
 
-def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> Sequence[Compared]:
-    """One comparison per head; a head with nothing comparable gets a note instead.
-
-    Raises:
-        NothingComparable: there is no other head.
-    """
+def _compare_with_first(options: argparse.Namespace, limits: LimitOptions) -> list[Compared]:
+    """One comparison per head; one of several heads with nothing comparable gets a note instead."""
     from gpubench_plugin.compare import compare_runs
 
     with Locations.of(options).resolver() as resolver:
-        loaded_runs = [resolver.run(text) for text in options.runs]
-    base, *heads = limits.apply(*(loaded.run for loaded in loaded_runs))
-    comparisons = []
-    for head, of_head in zip(heads, loaded_runs[1:], strict=True):
+        references = [resolver.run(text) for text in options.runs]
+    base, *heads = limits.apply(*(reference.run for reference in references))
+    comparisons: list[Compared] = []
+    for head, reference in zip(heads, references[1:], strict=True):
         try:
             comparison = compare_runs(
                 base,
@@ -268,7 +241,7 @@ def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> S
             if len(heads) == 1:
                 raise
             comparison = Comparison(base=base.label, head=head.label, notes=(str(error),))
-        notes = [*loaded_runs[0].notes, *of_head.notes]
+        notes = [*references[0].notes, *reference.notes]
         comparisons.append((_with_notes(comparison, notes, [base], [head]), _measured([base])))
     return comparisons
 
@@ -277,22 +250,19 @@ def _with_notes(
     comparison: Comparison, notes: Sequence[str], bases: Sequence[Run], heads: Sequence[Run]
 ) -> Comparison:
     """`comparison` with notes on its runs placed before its own."""
-    base_ids = {_run_key(run) for run in bases}
-    self_comparisons = (
-        f"{run.label} is compared with itself" for run in heads if _run_key(run) in base_ids
-    )
-    interrupted = (
-        (
-            f"{run.label} was interrupted or is still being written: only its completed "
-            "benchmarks are compared"
-        )
-        for run in (*bases, *heads)
-        if run.status == "interrupted"
-    )
-    return replace(
-        comparison,
-        notes=tuple(dict.fromkeys((*notes, *interrupted, *self_comparisons, *comparison.notes))),
-    )
+    base_keys = {_run_key(run) for run in bases}
+    all_notes = [
+        *notes,
+        *(
+            f"{run.label} was interrupted or is still being written: only its completed benchmarks "
+            "are compared"
+            for run in (*bases, *heads)
+            if run.status == "interrupted"
+        ),
+        *(f"{run.label} is compared with itself" for run in heads if _run_key(run) in base_keys),
+        *comparison.notes,
+    ]
+    return replace(comparison, notes=tuple(dict.fromkeys(all_notes)))
 
 
 def _measured(runs: Sequence[Run]) -> frozenset[str]:
@@ -302,32 +272,32 @@ def _measured(runs: Sequence[Run]) -> frozenset[str]:
     )
 
 
-def _print(form: Format, comparisons: Sequence[Comparison], *, only_changed: bool) -> None:
+def _print(render: Format, comparisons: Sequence[Comparison], *, only_changed: bool) -> None:
     page = Page(
         only_changed=only_changed,
-        width=shutil.get_terminal_size((80, 24)).columns,
-        color=colored(os.environ, terminal=sys.stdout.isatty()),
+        width=shutil.get_terminal_size().columns,
+        color=colored(),
         glyphs=glyphs(),
     )
     try:
-        say_text(form(comparisons, page))
+        echo_text(render(comparisons, page))
         sys.stdout.flush()
     except BrokenPipeError:  # ``| head``: the verdict stays the exit code
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
 
 
-def _is_lost(verdict: Verdict, worked: Collection[str]) -> bool:
-    """Whether the benchmark fails now though the base measured it, or its limit is unchecked."""
-    return verdict.is_unchecked or (verdict.kind == "errored" and verdict.id in worked)
+def _is_lost(verdict: Verdict, measured: Collection[str]) -> bool:
+    """Whether the benchmark fails though the base `measured` it, or its limit is unchecked."""
+    return verdict.is_unchecked or (verdict.kind == "errored" and verdict.id in measured)
 
 
-def _with_losses(comparison: Comparison, worked: Collection[str]) -> Comparison:
+def _with_losses(comparison: Comparison, measured: Collection[str]) -> Comparison:
     """Add a note that lost benchmarks count as a regression."""
-    lost_verdicts = [verdict for verdict in comparison.verdicts if _is_lost(verdict, worked)]
-    if not lost_verdicts:
+    losses = [verdict for verdict in comparison.verdicts if _is_lost(verdict, measured)]
+    if not losses:
         return comparison
-    limits = sum(bool(verdict.metric) for verdict in lost_verdicts)
-    failed = len(lost_verdicts) - limits
+    limits = sum(bool(verdict.metric) for verdict in losses)
+    failed = len(losses) - limits
     parts = [
         f"{counted(failed, 'benchmark')} failed that the base measured" * bool(failed),
         f"{counted(limits, 'limit')} could not be checked" * bool(limits),
@@ -338,11 +308,10 @@ def _with_losses(comparison: Comparison, worked: Collection[str]) -> Comparison:
 
 def _exit_code(results: Sequence[Compared]) -> ExitCode:
     """Exit code: a regression wins; a head with nothing comparable is an error."""
-    verdicts = [
-        (verdict, worked) for comparison, worked in results for verdict in comparison.verdicts
-    ]
     if any(
-        verdict.kind == "regressed" or _is_lost(verdict, worked) for verdict, worked in verdicts
+        verdict.kind == "regressed" or _is_lost(verdict, measured)
+        for comparison, measured in results
+        for verdict in comparison.verdicts
     ):
         return ExitCode.REGRESSION
     all_comparable = all(

@@ -10,7 +10,7 @@ from gpubench_plugin.reports import printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from gpubench_plugin.results.registry import Report
 
@@ -20,9 +20,8 @@ _ACTIONS = ("upgrade", "ingest", "check", "rebuild")
 class Db(Command):
     """Maintains the registry, the database that indexes the runs.
 
-    upgrade: bring its tables up to date; ingest: store every run that is not there as it is now,
-    and those that wait in the spool; check: look whether it is sound and agrees with the runs;
-    rebuild: make it anew from the runs.
+    upgrade: bring its tables up to date; ingest: store new and changed runs, and those in the
+    spool; check: verify that it is intact and agrees with the runs; rebuild: recreate it from them.
     """
 
     help: ClassVar[str] = "upgrade, fill, check or rebuild the run database"
@@ -34,65 +33,57 @@ class Db(Command):
         parser.add_argument(
             "--drop-missing",
             action="store_true",
-            help="with rebuild: proceed even if stored runs whose directories are missing are lost",
+            help="with rebuild: proceed even if this loses runs whose directories are missing",
         )
 
     def run(self, options: argparse.Namespace) -> int:
         """Run the action and report the result."""
-        places = Locations.of(options)
+        paths = Locations.of(options)
         if options.action == "rebuild":
-            return _rebuild(places, drop_missing=options.drop_missing)
-        return {"upgrade": _upgrade, "ingest": _ingest, "check": _check}[options.action](places)
+            return _rebuild(paths, drop_missing=options.drop_missing)
+        return {"upgrade": _upgrade, "ingest": _ingest, "check": _check}[options.action](paths)
 
 
-def _upgrade(places: Locations) -> int:
+def _upgrade(paths: Locations) -> int:
     from gpubench_plugin.results.registry import upgrade
 
-    applied = upgrade(places.registry, places.results_dir)
-    _say(["upgraded" if applied else "already up to date"])
+    echo(["upgraded" if upgrade(paths.registry, paths.results_dir) else "already up to date"])
     return ExitCode.OK
 
 
-def _ingest(places: Locations) -> int:
+def _ingest(paths: Locations) -> int:
     from gpubench_plugin.results.registry import Registry, ingest_all
 
-    with Registry.open(places.registry, places.results_dir) as registry:
-        return _summary(ingest_all(registry, places.registry, places.results_dir))
+    with Registry.open(paths.registry, paths.results_dir) as registry:
+        return _ingested(ingest_all(registry, paths.registry, paths.results_dir))
 
 
-def _rebuild(places: Locations, *, drop_missing: bool) -> int:
+def _rebuild(paths: Locations, *, drop_missing: bool) -> int:
     from gpubench_plugin.compare.baselines import merge_files
     from gpubench_plugin.results.registry import rebuild
 
-    return _summary(
-        rebuild(
-            places.registry,
-            places.results_dir,
-            merge_baselines=merge_files,
-            drop_missing=drop_missing,
-        )
+    report = rebuild(
+        paths.registry, paths.results_dir, merge_baselines=merge_files, drop_missing=drop_missing
     )
+    return _ingested(report)
 
 
-def _check(places: Locations) -> int:
+def _check(paths: Locations) -> int:
     from gpubench_plugin.results.registry import Registry, check
 
-    with Registry.open(places.registry, places.results_dir, create=False) as registry:
+    with Registry.open(paths.registry, paths.results_dir, create=False) as registry:
         report = check(registry)
-    _say(report.notes)
-    _say(f"error: {line}" for line in report.errors)
-    _say(["consistent with the runs"] if not report.errors else [])
-    return ExitCode.INFRASTRUCTURE if report.errors else ExitCode.OK
+    summary = [] if report.errors else ["consistent with the runs"]
+    return _print([*report.notes, *summary], "error", report.errors)
 
 
-def _summary(report: Report) -> int:
+def _ingested(report: Report) -> int:
     counts = [f"{report.stored} stored", f"{report.unchanged} already present"]
     if report.in_progress:
         counts.append(f"{report.in_progress} still being written")
-    _say([", ".join(counts), *report.notes])
-    _say(f"not stored: {problem}" for problem in report.errors)
-    return ExitCode.INFRASTRUCTURE if report.errors else ExitCode.OK
+    return _print([", ".join(counts), *report.notes], "not stored", report.errors)
 
 
-def _say(lines: Iterable[str]) -> None:
-    echo(map(printable, lines))
+def _print(lines: Sequence[str], prefix: str, errors: Sequence[str]) -> int:
+    echo(map(printable, [*lines, *(f"{prefix}: {error}" for error in errors)]))
+    return ExitCode.INFRASTRUCTURE if errors else ExitCode.OK

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
+    BENCHMARK,
     Locations,
     add_format,
     add_locations,
     colored,
     echo,
+    echo_json,
     glyphs,
     output_width,
-    say_json,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.errors import BrokenFile, UsageProblem
@@ -34,13 +34,15 @@ if TYPE_CHECKING:
     from gpubench_plugin.results import RunDirectory
 
 _LATEST: Final = "last"
+_MAX_NAMES: Final = 5
+"""Names that a message lists: about a line of a terminal each."""
 
 
 class Explain(Command):
     """Explains a benchmark's verdict in a comparison of 'gpubench ab' or in a run.
 
-    It shows the launches or runs in the order of time, their flags, each look, whose limit it was,
-    and what would decide. Of a run that was judged by nothing it shows what the number rests on.
+    It shows the launches or runs in time order, their flags, each look, the origin of the limits,
+    and what would decide. For a run that was not judged it shows how the value was measured.
     """
 
     help: ClassVar[str] = "explain a benchmark's verdict, or how its value was measured"
@@ -52,7 +54,7 @@ class Explain(Command):
             metavar="RUN|COMPARISON",
             help="folder or id of a run or of a gpubench ab comparison; last: the latest",
         )
-        parser.add_argument("benchmark", metavar="BENCHMARK", help="node id, or a substring of one")
+        parser.add_argument("benchmark", **BENCHMARK)
         add_format(parser, ("text", "json"), default="text")
         add_locations(parser)
 
@@ -60,9 +62,9 @@ class Explain(Command):
         """Print the explanation."""
         explanation = _explanation(options.subject, options.benchmark, Locations.of(options))
         if options.format == "json":
-            say_json(explanation_as_json(explanation))
+            echo_json(explanation_as_json(explanation))
         else:
-            render = painted if colored(os.environ, terminal=sys.stdout.isatty()) else plain
+            render = painted if colored() else plain
             echo(map(render, explanation_lines(explanation, output_width(), glyphs())))
         return ExitCode.OK
 
@@ -71,19 +73,18 @@ def _explanation(text: str, benchmark: str, paths: Locations) -> Explanation:
     """Build the explanation of the benchmark in what `text` names.
 
     Raises:
-        UsageProblem: nothing, or several things, are called so, or no benchmark, or several.
+        UsageProblem: no run or comparison of this name, or several; so for the benchmark.
         ResultsError: a file cannot be read.
     """
     from gpubench_plugin.cli.explain import explain_comparison
 
     if not text:
         raise UsageProblem("RUN|COMPARISON: empty; allowed: a folder, an id, or last")
-    comparison = _comparison(text, paths)
-    if comparison is not None:
-        if comparison.is_relative_to(paths.cwd):  # as one would type it
+    if (comparison := _comparison(text, paths)) is not None:
+        if comparison.is_relative_to(paths.cwd):  # short, for the commands of the advice
             comparison = comparison.relative_to(paths.cwd)
         return explain_comparison(comparison, benchmark)
-    if text == _LATEST and not (text := _latest_run(paths)):
+    if text == _LATEST and not (text := max(_run_ids(paths), default="")):
         raise UsageProblem(f"last: {paths.results_dir} contains no run and no comparison yet")
     return _explained_run(text, benchmark, paths)
 
@@ -92,50 +93,38 @@ def _comparison(text: str, paths: Locations) -> Path | None:
     """Folder of the comparison named by `text`; None if there is none."""
     comparisons = _comparisons(paths)
     if text == _LATEST:
-        return (
-            comparisons[-1] if comparisons and comparisons[-1].name > _latest_run(paths) else None
-        )
+        latest_run = max(_run_ids(paths), default="")
+        return next((folder for folder in comparisons[-1:] if folder.name > latest_run), None)
     candidates = (paths.cwd / text, paths.results_dir / text, paths.results_dir / "ab" / text)
     if (folder := next(filter(_is_comparison, candidates), None)) is not None:
         return folder
     matches = [folder for folder in comparisons if folder.name.startswith(text)]
-    runs = [run.run_id for run in _runs(paths) if run.run_id.startswith(text)]
+    runs = [run_id for run_id in _run_ids(paths) if run_id.startswith(text)]
     if matches and len(matches) + len(runs) > 1:
         names = [*(folder.name for folder in matches), *runs]
-        raise UsageProblem(
-            f"{len(names)} runs and comparisons start with {text!r}: {', '.join(names[-_SHOWN:])}"
-        )
+        latest = ", ".join(names[-_MAX_NAMES:])
+        raise UsageProblem(f"{len(names)} runs and comparisons start with {text!r}: {latest}")
     return matches[0] if matches else None
-
-
-_SHOWN: Final = 5
-"""Names that a message lists."""
 
 
 def _comparisons(paths: Locations) -> list[Path]:
     """Folders of all comparisons, oldest first."""
-    folders = (paths.results_dir / "ab").glob("*/")
-    return sorted(
-        (folder for folder in folders if _is_comparison(folder)), key=lambda folder: folder.name
-    )
+    folders = filter(_is_comparison, (paths.results_dir / "ab").glob("*/"))
+    return sorted(folders, key=lambda folder: folder.name)
 
 
 def _is_comparison(folder: Path) -> bool:
     from gpubench_plugin.cli.ab import STATE
 
-    with suppress(OSError, ValueError):  # a name too long, a folder that is closed
+    with suppress(OSError, ValueError):  # a name too long or with a null byte, no permission
         return (folder / STATE).is_file()
     return False
 
 
-def _runs(paths: Locations) -> list[RunDirectory]:
+def _run_ids(paths: Locations) -> list[str]:
     from gpubench_plugin.results import runs_in
 
-    return runs_in(paths.results_dir)
-
-
-def _latest_run(paths: Locations) -> str:
-    return max((run.run_id for run in _runs(paths)), default="")
+    return [run.run_id for run in runs_in(paths.results_dir)]
 
 
 def _directory(text: str, paths: Locations) -> RunDirectory:
@@ -145,7 +134,7 @@ def _directory(text: str, paths: Locations) -> RunDirectory:
     try:
         return find_run(paths.results_dir, text, cwd=paths.cwd)
     except UsageProblem as error:
-        names = [folder.name for folder in reversed(_comparisons(paths))][:_SHOWN]
+        names = [folder.name for folder in reversed(_comparisons(paths))][:_MAX_NAMES]
         if not names or os.sep in text:
             raise
         raise UsageProblem(f"{error}; the latest comparisons: {', '.join(names)}") from None

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
+    BENCHMARK,
     Locations,
     add_format,
     add_last,
     add_locations,
     echo,
+    echo_json,
+    echo_text,
     glyphs,
     output_width,
-    say_json,
-    say_text,
     warn,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
@@ -32,16 +33,15 @@ _EXTRA_MISSING: Final = "level changes are not detected: pip install 'pytest-gpu
 class History(Command):
     """Shows one metric of one benchmark over runs, with its level changes.
 
-    A change of level is for people to look at: it gates nothing, and the exit code is 0. What was
-    measured on another machine, with another configuration, by another clock or with another amount
-    of work in a call stands apart.
+    Level changes are informative: they gate nothing, and the exit code is 0. Results of another
+    machine, configuration, clock or amount of work per call are separate series.
     """
 
     help: ClassVar[str] = "show a benchmark's results over runs, and where its level changed"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Benchmark, metric, branch and number of runs."""
-        parser.add_argument("benchmark", metavar="BENCHMARK", help="node id, or a substring of one")
+        parser.add_argument("benchmark", **BENCHMARK)
         parser.add_argument(
             "--metric", help="metric (default: the step time that the benchmark is judged by)"
         )
@@ -61,16 +61,16 @@ class History(Command):
         with connect(paths.registry, paths.results_dir) as connection:
             history = ResultHistory(paths.results_dir, connection.registry, connection.note)
             benchmark, metric, points = _points(history, options)
-        series = trend_segments(points)
-        if any(course.changes is None for course in series):
+        segments = trend_segments(points)
+        if any(segment.changes is None for segment in segments):
             history.notes.append(_EXTRA_MISSING)
         warn(history.notes)
         if options.format == "json":
-            say_json(trend.history_json(benchmark, metric, series))
+            echo_json(trend.history_json(benchmark, metric, segments))
         elif options.format == "csv":
-            say_text(trend.history_csv(series))
+            echo_text(trend.history_csv(segments))
         else:
-            echo(trend.history_lines(benchmark, metric, series, output_width(), glyphs()))
+            echo(trend.history_lines(benchmark, metric, segments, output_width(), glyphs()))
         return ExitCode.OK
 
 
@@ -84,26 +84,26 @@ def _branch(history: ResultHistory, options: argparse.Namespace) -> str | None:
     return None
 
 
-def _points(past: ResultHistory, options: argparse.Namespace) -> tuple[str, str, list[Point]]:
+def _points(history: ResultHistory, options: argparse.Namespace) -> tuple[str, str, list[Point]]:
     """Resolve the benchmark and metric, and load the values.
 
     Raises:
-        UsageProblem: no benchmark, or no metric, is called so; the message names the nearest.
+        UsageProblem: no benchmark or no metric of this name; the message names the nearest.
     """
     from gpubench_plugin.compare.baselines import the_benchmark
 
-    branch = _branch(past, options)
+    branch = _branch(history, options)
 
     def load(benchmark: str) -> tuple[str, str, list[Point]]:
-        metric = options.metric or past.step_time(benchmark, branch=branch)
-        points = past.points(benchmark, metric, branch=branch, limit=options.last)
+        metric = options.metric or history.step_time(benchmark, branch=branch)
+        points = history.points(benchmark, metric, branch=branch, limit=options.last)
         return benchmark, metric, points
 
     benchmark, metric, points = load(options.benchmark)
     if not points:
         scope = f"branch {branch} (--branch= selects any)" if branch else "all branches"
-        resolved_id = the_benchmark(options.benchmark, past.benchmarks(branch), scope)
-        benchmark, metric, points = load(resolved_id)
+        name = the_benchmark(options.benchmark, history.benchmarks(branch), scope)
+        benchmark, metric, points = load(name)
     if not points:
-        raise invalid_choice("--metric", metric, past.metrics(benchmark, branch))
+        raise invalid_choice("--metric", metric, history.metrics(benchmark, branch))
     return benchmark, metric, points

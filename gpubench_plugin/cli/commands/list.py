@@ -16,13 +16,13 @@ from gpubench_plugin.errors import invalid_choice
 from gpubench_plugin.reports import column, lines
 
 _KINDS: Final = ("workloads", "precision", "parallelism", "metrics")
-"""What is listed where no kind is named."""
+"""Kinds listed by default."""
 
 
 class List(Command):
     """Lists workloads, precisions, parallelisms and metrics; other component kinds by name."""
 
-    help: ClassVar[str] = "workloads, precisions, parallelisms and metrics, and where they work"
+    help: ClassVar[str] = "list workloads, precisions, parallelisms, metrics, and where they work"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Component kinds and output format."""
@@ -34,7 +34,7 @@ class List(Command):
         for kind in options.kinds:
             if kind not in catalog.kinds():
                 raise invalid_choice("KIND", kind, catalog.kinds())
-        components = [line for kind in options.kinds or _KINDS for line in _listed(kind)]
+        components = [row for kind in options.kinds or _KINDS for row in _component_rows(kind)]
         if options.format == "json":
             echo([text(components, indent=2)])
         else:
@@ -42,20 +42,20 @@ class List(Command):
         return ExitCode.OK
 
 
-def _listed(kind: str) -> Iterator[dict[str, str]]:
+def _component_rows(kind: str) -> Iterator[dict[str, str]]:
     """Rows for every component of `kind`; for a metric source, one per metric."""
     for name in catalog.choices(kind):
         component = catalog.load(kind, name)
         where = getattr(component, "where", "everywhere")
         meanings = getattr(component, "produces", None) or {name: _description(component)}
-        for own_name, meaning in meanings.items():
-            yield {"kind": kind, "name": own_name, "meaning": meaning, "where": where}
+        for label, meaning in meanings.items():
+            yield {"kind": kind, "name": label, "meaning": meaning, "where": where}
 
 
 def _description(component: object) -> str:
     """A command's help, or else the first line of the component's docstring."""
-    text: str = getattr(component, "help", "") or component.__doc__ or ""
-    return text.strip().partition("\n")[0].rstrip(".").replace("``", "")
+    description: str = getattr(component, "help", "") or component.__doc__ or ""
+    return description.strip().partition("\n")[0].rstrip(".").replace("``", "")
 
 
 def _table(components: Sequence[Mapping[str, str]]) -> Iterator[str]:

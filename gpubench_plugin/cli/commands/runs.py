@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from gpubench_plugin.cli.commands import _pruning
 from gpubench_plugin.cli.commands._places import (
+    RUN,
     Locations,
     add_format,
     add_last,
     add_locations,
     echo,
+    echo_json,
     glyphs,
     output_width,
-    say_json,
     warn,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
@@ -43,42 +44,38 @@ class Runs(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """One subparser per action."""
-        actions = parser.add_subparsers(title="acts", required=True, metavar="ACT")
-        sub = actions.add_parser("list", help="list the latest runs", allow_abbrev=False)
+        actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+        sub = actions.add_parser("list", help="list the latest runs")
         sub.add_argument("--experiment", help="only this experiment")
         sub.add_argument("--branch", help="only this branch")
-        sub.add_argument("--tag", help="only runs with this tag, or with this text in their id")
+        sub.add_argument("--tag", help="only runs with this tag, or with this name in their id")
         sub.add_argument("--status", help=f"only runs with this status: {', '.join(_STATES)}")
-        add_last(sub, default=20, zero="all")
+        add_last(sub, default=20, zero_for_all=True)
         add_format(sub, ("table", "json"))
-        sub.set_defaults(act=_list)
-        sub = actions.add_parser("show", help="show one run in full", allow_abbrev=False)
-        sub.add_argument("run_named", metavar="RUN", help="run id or directory")
+        sub.set_defaults(action=_list)
+        sub = actions.add_parser("show", help="show one run in full")
+        sub.add_argument("run", **RUN)
         add_format(sub, ("table", "json"))
-        sub.set_defaults(act=_show)
-        sub = actions.add_parser("tag", help="add or remove tags of a run", allow_abbrev=False)
-        sub.add_argument("run_named", metavar="RUN", help="run id or directory")
+        sub.set_defaults(action=_show)
+        sub = actions.add_parser("tag", help="add or remove tags of a run")
+        sub.add_argument("run", **RUN)
         sub.add_argument("tags", metavar="TAG", nargs="+")
         sub.add_argument("--remove", action="store_true", help="remove the tags")
-        sub.set_defaults(act=_tag)
-        sub = actions.add_parser("prune", help="delete traces or whole runs", allow_abbrev=False)
+        sub.set_defaults(action=_tag)
+        sub = actions.add_parser("prune", help="delete traces or whole runs")
         _pruning.add_arguments(sub)
-        sub.set_defaults(act=_pruning.prune)
-        sub = actions.add_parser(
-            "artifacts", help="list a run's files with hashes", allow_abbrev=False
-        )
-        sub.add_argument("run_named", metavar="RUN", help="run id or directory")
-        sub.add_argument(
-            "--hash-all", action="store_true", help="hash files larger than 1 GiB, too"
-        )
+        sub.set_defaults(action=_pruning.prune)
+        sub = actions.add_parser("artifacts", help="list a run's files with hashes")
+        sub.add_argument("run", **RUN)
+        sub.add_argument("--hash-all", action="store_true", help="hash files over 1 GiB, too")
         add_format(sub, ("table", "json"))
-        sub.set_defaults(act=_artifacts)
+        sub.set_defaults(action=_artifacts)
         for subparser in actions.choices.values():
             add_locations(subparser)
 
     def run(self, options: argparse.Namespace) -> int:
         """Run the selected action."""
-        return int(options.act(options, Locations.of(options)))
+        return int(options.action(options, Locations.of(options)))
 
 
 def _list(options: argparse.Namespace, paths: Locations) -> int:
@@ -87,19 +84,20 @@ def _list(options: argparse.Namespace, paths: Locations) -> int:
 
     if options.status not in {None, *_STATES}:
         raise invalid_choice("--status", options.status, _STATES)
-    filter = RunFilter(
-        experiment=options.experiment,
-        branch=options.branch,
-        tag=options.tag,
-        state=options.status,
-    )
-    limit = min(options.last, sys.maxsize) or None
     with connect(paths.registry, paths.results_dir) as connection:
         runs, notes = latest_runs(
-            paths.results_dir, connection.registry, filter=filter, limit=limit
+            paths.results_dir,
+            connection.registry,
+            filter=RunFilter(
+                experiment=options.experiment,
+                branch=options.branch,
+                tag=options.tag,
+                state=options.status,
+            ),
+            limit=min(options.last, sys.maxsize) or None,
         )
     if options.format == "json":
-        say_json({"runs": [run_as_json(run) for run in runs]})
+        echo_json({"runs": [run_as_json(run) for run in runs]})
     elif runs:
         echo(run_table(runs, output_width(), glyphs()))
     else:
@@ -112,14 +110,14 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
     from gpubench_plugin.results import RunDirectory, StoredRun
 
     with paths.baselines() as (baselines, resolver):
-        place = resolver.find(options.run_named)
-        run = StoredRun(place).overview() if isinstance(place, RunDirectory) else place
+        source = resolver.find(options.run)
+        run = StoredRun(source).overview() if isinstance(source, RunDirectory) else source
         names = baselines.pinned().get(run.run_id, ())
-        environment = _environment(place, resolver)
-    verdicts = _verdicts(place) if isinstance(place, RunDirectory) else ""
+        environment = _environment(source, resolver)
+    verdicts = _verdicts(source) if isinstance(source, RunDirectory) else ""
     if options.format == "json":
         details = {"verdicts": verdicts, "baselines": list(names), "environment": environment}
-        say_json({**run_as_json(run), **details})
+        echo_json({**run_as_json(run), **details})
     else:
         echo(run_in_full(run, names, verdicts, environment, output_width()))
     return ExitCode.OK
@@ -129,7 +127,7 @@ def _tag(options: argparse.Namespace, paths: Locations) -> int:
     from gpubench_plugin.results import change_tags, find_run
     from gpubench_plugin.results.registry import connect
 
-    directory = find_run(paths.results_dir, options.run_named, cwd=paths.cwd)
+    directory = find_run(paths.results_dir, options.run, cwd=paths.cwd)
     change = partial(
         change_tags, directory, **{"remove" if options.remove else "add": options.tags}
     )
@@ -141,8 +139,7 @@ def _tag(options: argparse.Namespace, paths: Locations) -> int:
         notes.append(
             f"another process {verb} {', '.join(undone)} at the same time, and its change wins"
         )
-    tag_text = ", ".join(tags) or "none"
-    echo([f"{printable(directory.run_id)}: tags {printable(tag_text)}"])
+    echo([printable(f"{directory.run_id}: tags {', '.join(tags) or 'none'}")])
     warn(notes)
     return ExitCode.OK
 
@@ -174,35 +171,31 @@ def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
             warn([f"hashing {name}, {size} bytes"])
         return options.hash_all or size <= HASHED_BYTES
 
-    directory = find_run(paths.results_dir, options.run_named, cwd=paths.cwd)
+    directory = find_run(paths.results_dir, options.run, cwd=paths.cwd)
     files = list(artifacts(directory, is_hashed))
     if options.format == "json":
-        say_json({"run_id": directory.run_id, "artifacts": [asdict(file) for file in files]})
+        echo_json({"run_id": directory.run_id, "artifacts": [asdict(file) for file in files]})
     else:
         cells = [
             column("sha256", [file.sha256 or "not hashed" for file in files]),
             column("bytes", [file.bytes for file in files], numeric=True),
             column("file", [file.name for file in files]),
         ]
-        echo(lines(cells, max(output_width(), _WIDE), glyphs()))
+        echo(lines(cells, None, glyphs()))  # uncut: hashes and names are for copying
     if unhashed := sum(file.sha256 is None for file in files):
         warn([f"files larger than 1 GiB, not hashed: {unhashed}; --hash-all hashes them"])
     return ExitCode.OK
 
 
-_WIDE: Final = 1000
-"""Hashes and names of files are for copying: neither is cut."""
-
-
-def _environment(place: RunDirectory | RunOverview, resolver: Resolver) -> Mapping[str, Any]:
+def _environment(source: RunDirectory | RunOverview, resolver: Resolver) -> Mapping[str, Any]:
     """Machine facts of the run by dot key; empty if unreadable."""
     from gpubench_plugin.results import RunDirectory, StoredRun
 
     try:
-        if isinstance(place, RunDirectory):
-            facts = StoredRun(place).environment
+        if isinstance(source, RunDirectory):
+            facts = StoredRun(source).environment
             return {**machine_facts(facts), **informative_facts(facts)}
-        run = resolver.single(place.run_id).run
+        run = resolver.single(source.run_id).run
     except (GpubenchError, *json_files.MALFORMED):
         return {}
     return {**run.machine, **run.environment}

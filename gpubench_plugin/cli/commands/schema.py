@@ -17,7 +17,7 @@ _FILES: Final = {
     "journal": ("gpubench_plugin.results.journal_schema", "Line"),
     "baseline": ("gpubench_plugin.compare.baselines.model", "BaselineFile"),
 }
-"""Module and record of each file; the module is imported when its schema is printed."""
+"""Module and class of each file's record; imported when its schema is printed."""
 
 
 class Schema(Command):
