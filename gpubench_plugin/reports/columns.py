@@ -1,4 +1,4 @@
-"""Columns of what was measured: step, throughput, memory, doubts and notes."""
+"""Columns of measurements: outcome, step, throughput, memory, doubts and notes."""
 
 from __future__ import annotations
 
@@ -18,36 +18,38 @@ _RATES: Final[Mapping[str, tuple[Callable[[float, int], str], str]]] = {
     "tokens_per_s": (count, " tokens/s"),
     "bytes_per_s": (byte_size, "/s"),
 }
-"""Metrics of throughput, the most telling first, with how one is written and the rest of its unit.
-None is derived from the step's time."""
+"""Throughput metrics by preference, each with a formatter and the rest of its unit. None is derived
+from the step time."""
 _TITLES: Final = ("samples/s", "tokens/s", "GB/s busbw")
-"""Units that do not depend on the number before them: they may stand in the title."""
+"""Units without a prefix that depends on the number: they can be in the title."""
 
 _FOLDED: Final = ("notes", "doubts")
-"""These fold into another place, so they go before any name is shortened."""
+"""Columns moved below the table before any name is shortened."""
 _LEFT_OUT: Final = ("tflops", "mfu", "memory", "throughput")
-"""These are lost to the table, so they go, in this order, before names become too short."""
-_LEAST_FOR_NAMES: Final = 30
+"""Columns left out, in this order, before names become too short."""
+_MIN_NAME_WIDTH: Final = 30
+"""Width to which names are shortened before a number is left out: a test's name and the end of its
+parameters."""
 
 
-def fitting(
+def fitting_columns(
     measurements: Sequence[Measurement], total: int, for_names: int, glyphs: Glyphs
 ) -> dict[str, Column]:
     """Non-empty columns in order that fit into `total`, by name.
 
-    `for_names` is what the column with the benchmarks' names would like to have of it. Where the
-    outcome has no room, it stands in the step's column, which is empty where nothing was
-    measured; doubts, notes and numbers without room are missing from the result.
+    `for_names` is the width of the names' column uncut. An outcome that does not fit moves to the
+    step's column, which is empty where nothing was measured; doubts, notes and numbers that do not
+    fit are left out.
     """
-    columns = _all(measurements, glyphs)
+    columns = _all_columns(measurements, glyphs)
     if width_of(columns.values()) > total - for_names:
         columns = _with_outcome_folded(columns, measurements)
     columns = narrowed(columns, _FOLDED, total - for_names)
-    name_width = min(for_names, max(_LEAST_FOR_NAMES, total // 3))
+    name_width = min(for_names, max(_MIN_NAME_WIDTH, total // 3))
     return narrowed(columns, _LEFT_OUT, total - name_width)
 
 
-def _all(measurements: Sequence[Measurement], glyphs: Glyphs) -> dict[str, Column]:
+def _all_columns(measurements: Sequence[Measurement], glyphs: Glyphs) -> dict[str, Column]:
     columns = {
         "outcome": Column(title="outcome", cells=[m.outcome for m in measurements]),
         "step": _numbers("step", [step(m, glyphs) for m in measurements]),
@@ -78,9 +80,7 @@ def throughputs(measurements: Sequence[Measurement], glyphs: Glyphs) -> Column:
     cells = [_throughput(m, glyphs) for m in measurements]
     units = {unit.strip() for _, unit, _ in cells if unit}
     if len(units) == 1 and (common_unit := units.pop()) in _TITLES:
-        return _numbers(
-            common_unit, [f"{text}{half_width_text}" for text, _, half_width_text in cells]
-        )
+        return _numbers(common_unit, [f"{text}{interval}" for text, _, interval in cells])
     return _numbers("throughput", ["".join(parts) for parts in cells])
 
 
@@ -102,9 +102,9 @@ def _flags(title: str, flags: Sequence[Sequence[str]]) -> Column:
 def step(measurement: Measurement, glyphs: Glyphs) -> str:
     """Median step with relative half-width: ``18.42 ms ±0.54%``.
 
-    One in doubt has a mark and no interval, ``≈ 18 ms``. One that rests on too few samples for an
-    interval says on how many, ``684 ms n=1``, in doubt or not; so does an interval of so few rounds
-    that they are taken as independent, ``24.2 ms ±0.09% n=12``.
+    A doubtful one has a mark and no interval, ``≈ 18 ms``. Of too few rounds for an interval their
+    number is shown, ``684 ms n=1``, doubtful or not; so it is for an interval of so few rounds that
+    they are taken as independent, ``24.2 ms ±0.09% n=12``.
     """
     median = measurement.metrics.get("step_time_s")
     if median is None:
@@ -112,16 +112,15 @@ def step(measurement: Measurement, glyphs: Glyphs) -> str:
     width = half_width(measurement, "step_time_s")
     text = seconds(median.value, glyphs, digits_for(width))
     rounds = measurement.metrics.get("rounds")
-    size = "" if rounds is None else f" n={rounds.value:.0f}"
-    if rounds is None or interval_ranks(int(rounds.value), measurement.confidence) is None:
-        has_few_rounds = True
-    else:
-        has_few_rounds = (
-            width is not None and rounds.value < FEWEST_TO_JUDGE and measurement.launches == 1
-        )
+    size = ""
+    if rounds is not None:
+        number = int(rounds.value)
+        is_few = width is not None and number < FEWEST_TO_JUDGE and measurement.launches == 1
+        if is_few or interval_ranks(number, measurement.confidence) is None:
+            size = f" n={number}"
     if doubtful_flags(measurement.flags):
-        return f"{glyphs.doubtful} {text}{size if has_few_rounds and width is None else ''}"
-    return f"{text}{_plus_minus(width, glyphs)}{size if has_few_rounds else ''}"
+        return f"{glyphs.doubtful} {text}{size if width is None else ''}"
+    return f"{text}{_plus_minus(width, glyphs)}{size}"
 
 
 def half_width(measurement: Measurement, name: str) -> float | None:

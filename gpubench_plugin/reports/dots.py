@@ -10,9 +10,19 @@ from typing import Final, Literal
 
 from gpubench_plugin.environment import counted
 from gpubench_plugin.flags import doubtful_flags, other_flags
-from gpubench_plugin.reports.markup import BOLD, DOUBTFUL, GOOD, PLAIN, Line, Markup, Span, line_of
+from gpubench_plugin.reports.markup import (
+    BOLD,
+    DOUBTFUL,
+    GOOD,
+    PLAIN,
+    Line,
+    Markup,
+    Span,
+    line_of,
+    marked,
+)
 from gpubench_plugin.reports.table import wrapped
-from gpubench_plugin.reports.text import Glyphs, cut, fill, printable, width
+from gpubench_plugin.reports.text import LEAST_EXTENT, Glyphs, cut, fill, printable, width
 from gpubench_plugin.reports.verdict_table import number
 
 Sign = Literal["hollow", "filled", "diamond"]
@@ -28,15 +38,16 @@ class Dot:
 
 
 _ROWS: Final = 9
-_LEAST_REACH: Final = 0.01
-"""The picture reaches over 1 % at least, so that noise does not look like mountains."""
+"""Rows of a plot: odd, for a label in the middle, and few, for several plots on a screen."""
 _FAR: Final = 3.0
-"""Values so many times above or below the medians of all signs lie outside: others would look alike
-beside them."""
+"""Values this many times above or below all medians are outside: beside them others look alike."""
 _WIDE: Final = 5.0
-"""Beyond this ratio of the greatest to the least value the scale is logarithmic."""
-_LEAST_ROOM: Final = 8
-_LONGEST_FLAG: Final = 16
+"""Ratio of the highest to the lowest value above which the scale is logarithmic: on a linear one
+the differences within the lower side would share a row."""
+_MIN_COLUMNS: Final = 8
+"""Columns of a plot on the narrowest terminal."""
+_MAX_FLAG_COLUMNS: Final = 16
+"""Width to which names of flags may widen the gutter, on a terminal five times as wide."""
 _ABOVE, _BELOW, _RAISED = "^", "v", "!"
 
 _MARKUP: Final[Mapping[Sign, Markup]] = {"hollow": PLAIN, "filled": BOLD, "diamond": GOOD}
@@ -45,9 +56,9 @@ _MARKUP: Final[Mapping[Sign, Markup]] = {"hollow": PLAIN, "filled": BOLD, "diamo
 def dot_lines(
     dots: Sequence[Dot], unit: str, noun: str, total: int, glyphs: Glyphs
 ) -> Iterator[Line]:
-    """The picture of `dots`, one or more in the order of time, in `total` columns.
+    """Plot one or more `dots`, in time order, in `total` columns.
 
-    Dots of both signs have a column each, and those that do not fit stand in further pictures on
+    Dots of several signs have a column each, and those that do not fit are in further panels of
     the same scale. If all have one sign, neighbours share a column instead. `noun` is what a dot
     is, in the singular.
     """
@@ -55,9 +66,9 @@ def dot_lines(
     labels = {row: number(scale.at(row), unit, glyphs) for row in (0, _ROWS // 2, _ROWS - 1)}
     all_flags = {flag for dot in dots for flag in dot.flags}
     gutter = max(width(text) for text in (noun, *labels.values()))
-    if all_flags and total >= 5 * _LONGEST_FLAG:
-        gutter = max(gutter, min(max(map(width, map(printable, all_flags))), _LONGEST_FLAG))
-    available = max(total - gutter - 3, _LEAST_ROOM)
+    if all_flags and total >= 5 * _MAX_FLAG_COLUMNS:
+        gutter = max(gutter, min(max(map(width, map(printable, all_flags))), _MAX_FLAG_COLUMNS))
+    available = max(total - gutter - 3, _MIN_COLUMNS)
     for first, columns in _panels(dots, available):
         step = 2 if 2 * len(columns) <= available else 1
         frame = _Frame(gutter=gutter, step=step, glyphs=glyphs)
@@ -70,7 +81,7 @@ def dot_lines(
                 yield frame.line(printable(flag), marks)
         yield frame.ends(noun, first, first + sum(map(len, columns)) - 1, len(columns))
     for text in scale.outside(dots, noun, unit, glyphs):
-        yield from (((line, DOUBTFUL),) for line in wrapped(text, total))
+        yield from marked(wrapped(text, total), DOUBTFUL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,22 +101,14 @@ class _Scale:
     def of(cls, dots: Sequence[Dot]) -> _Scale:
         signs = {dot.sign for dot in dots}
         medians = [median(dot.value for dot in dots if dot.sign == sign) for sign in signs]
-        values = [dot.value for dot in dots]
-        above_range = frozenset(
-            candidate for candidate in values if 0 < max(medians) * _FAR < candidate
-        )
-        below_range = frozenset(
-            candidate for candidate in values if candidate < min(medians) / _FAR
-        )
-        in_range = [
-            candidate
-            for candidate in values
-            if candidate not in above_range and candidate not in below_range
-        ]
+        values = frozenset(dot.value for dot in dots)
+        above_range = frozenset(value for value in values if 0 < max(medians) * _FAR < value)
+        below_range = frozenset(value for value in values if value < min(medians) / _FAR)
+        in_range = values - above_range - below_range
         lowest, highest = min(in_range), max(in_range)
         if logarithmic := 0 < lowest * _WIDE < highest:
             lowest, highest = math.log(lowest), math.log(highest)
-        extent = max(highest - lowest, abs(highest) * _LEAST_REACH) or 1.0
+        extent = max(highest - lowest, abs(highest) * LEAST_EXTENT) or 1.0
         return cls(
             low=(lowest + highest - extent) / 2,
             extent=extent,
@@ -161,13 +164,10 @@ def _cell(column: _Column, row: int, scale: _Scale, glyphs: Glyphs) -> Span:
         return " ", PLAIN
     dot = dots_here[-1]
     sign = str(getattr(glyphs, dot.sign))
-    sign = (
-        _ABOVE
-        if dot.value in scale.above_range
-        else _BELOW
-        if dot.value in scale.below_range
-        else sign
-    )
+    if dot.value in scale.above_range:
+        sign = _ABOVE
+    elif dot.value in scale.below_range:
+        sign = _BELOW
     return sign, _MARKUP[dot.sign]
 
 
@@ -184,13 +184,10 @@ class _Frame:
         spaced = [(text + " " * (self.step - 1), markup) for text, markup in cells]
         return line_of(spans + spaced)
 
-    def ends(self, noun: str, first_number: int, last_number: int, columns: int) -> Line:
-        """Indices of the first and last dot, below the plot."""
-        first_label, right = str(first_number), str(last_number)
-        gap = (columns - 1) * self.step + 1 - len(first_label) - len(right)
-        numbers = (
-            first_label
-            if first_number == last_number
-            else f"{first_label}{' ' * max(gap, 1)}{right}"
-        )
+    def ends(self, noun: str, first: int, last: int, columns: int) -> Line:
+        """Numbers of the first and last dot, below the plot."""
+        numbers = str(first)
+        if last > first:
+            gap = (columns - 1) * self.step + 1 - len(numbers) - len(str(last))
+            numbers += f"{' ' * max(gap, 1)}{last}"
         return ((f"{fill(noun, self.gutter, right=True)}   {numbers}", PLAIN),)

@@ -1,7 +1,7 @@
 """Explanation pages of a benchmark: plots, looks, limits, advice.
 
-It is one page whatever is explained: a comparison in pairs, a run among earlier ones, or a
-measurement alone. What there is nothing to say of is left out.
+There is one layout for a paired comparison, a run among earlier ones, and a measurement alone;
+empty sections are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpubench_plugin.environment import plural
 from gpubench_plugin.flags import MEANINGS, doubtful_flags, other_flags
 from gpubench_plugin.records import Difference, Result, Verdict
 from gpubench_plugin.reports.dots import Dot, Sign, dot_lines
-from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN, Line
+from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN, Line, marked
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable, width
 from gpubench_plugin.reports.verdict_table import colour, difference_text, signed, verdict_text
@@ -45,10 +45,10 @@ class PlotPoint:
 
     @classmethod
     def of(cls, result: Result, metrics: Iterable[str], *, label: str, role: Role) -> PlotPoint:
-        """What `result` is judged by, as far as it has the `metrics`."""
+        """Build from the values that `result` is judged by, of the `metrics` that it has."""
         values = {metric: value_of(result, metric) for metric in metrics}
-        known = {metric: value for metric, value in values.items() if value is not None}
-        return cls(label=label, role=role, values=known, flags=result.flags)
+        present = {metric: value for metric, value in values.items() if value is not None}
+        return cls(label=label, role=role, values=present, flags=result.flags)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +71,10 @@ class Recommendation:
 class Explanation:
     """Explanation of one benchmark in a comparison or run.
 
-    `subject` says which. `points` stand in the order of time; `noun` is what one of them is, and
-    `units` has the unit of each metric that is pictured. `limits` says by metric whose limit it is.
-    `unused` are launches that are not judged, and why. `advice` is what would decide it, or make
-    the number surer. Texts are not escaped.
+    `subject` names the comparison or run. `points` are in time order; `noun` is what one of them
+    is, and `units` has the unit of each plotted metric. `limits` has the origin of each metric's
+    limit, `unused` the launches that are not judged, with reasons. `advice` would decide the
+    verdict, or narrow the interval. Texts are not escaped.
     """
 
     benchmark: str
@@ -93,10 +93,7 @@ class Explanation:
 
 
 def split_verdict(verdict: Verdict) -> tuple[Verdict, ...]:
-    """Split a verdict into one per metric, such as the parts of a step time.
-
-    The reason is that of the whole: parts have none.
-    """
+    """Split a verdict into one per metric, such as the parts of a step time, without reasons."""
     parts = (replace(verdict, parts=(), reason="", **vars(part)) for part in verdict.parts)
     return tuple(parts) or (verdict,)
 
@@ -104,24 +101,26 @@ def split_verdict(verdict: Verdict) -> tuple[Verdict, ...]:
 def explanation_lines(explanation: Explanation, total: int, glyphs: Glyphs) -> Iterator[Line]:
     """The page, at most `total` columns wide."""
     yield ((printable(explanation.benchmark), BOLD),)
-    yield from _text([explanation.subject], total)
+    yield from marked(wrapped(explanation.subject, total))
     yield from _verdicts(explanation, total)
     for metric, unit in explanation.units.items():
-        yield from _picture(explanation, metric, unit, total, glyphs)
-    yield from _flags(explanation.points, total)
-    yield from _looks(explanation.looks, total, glyphs)
-    yield from _listed("based on", explanation.facts, total)
-    yield from _listed("launches not judged", explanation.unused, total)
-    difference_lines = [
-        difference_text(difference, glyphs) for difference in explanation.environment_differences
-    ]
-    yield from _listed("environment differences", difference_lines, total)
-    yield from _listed("notes", explanation.notes, total)
-    is_measurement = explanation.noun == "round" or any(
-        point.role == "launch" for point in explanation.points
-    )
-    title = "to narrow it down" if is_measurement else "to reach a decision"
-    yield from _advice(title, explanation.advice, total)
+        yield from _plot(explanation, metric, unit, total, glyphs)
+    differences = [difference_text(d, glyphs) for d in explanation.environment_differences]
+    roles = {point.role for point in explanation.points}
+    is_measurement = explanation.noun == "round" or "launch" in roles
+    for title, body in {
+        "flags": _text(_meanings(explanation.points), total),
+        "looks, recomputed from the recorded launches": _looks(explanation.looks, total, glyphs),
+        "based on": _text(explanation.facts, total),
+        "launches not judged": _text(explanation.unused, total),
+        "environment differences": _text(differences, total),
+        "notes": _text(explanation.notes, total),
+        "to narrow it down" if is_measurement else "to reach a decision": _advice(
+            explanation.advice, total
+        ),
+    }.items():
+        if section := [*body]:
+            yield from ((), *marked(wrapped(title, total), BOLD), *section)
 
 
 def explanation_as_json(explanation: Explanation) -> dict[str, Any]:
@@ -161,67 +160,59 @@ def _verdict_as_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _text(texts: Iterable[str], total: int, indent: str = "") -> Iterator[Line]:
+def _text(texts: Iterable[str], total: int) -> Iterator[Line]:
     for text in texts:
-        yield from (((line, PLAIN),) for line in wrapped(text, total, indent))
+        yield from marked(wrapped(text, total, indent="  "))
 
 
 def _verdicts(explanation: Explanation, total: int) -> Iterator[Line]:
     for verdict in explanation.verdicts:
-        name = f"{verdict.metric}: " if verdict.metric else ""
-        for line in wrapped(
-            f"{name}{verdict_text(verdict)}: {verdict.reason}".removesuffix(": "), total
-        ):
-            yield ((line, GOOD if verdict.kind == "unchanged" else colour(verdict)),)
+        text = ": ".join(filter(None, (verdict.metric, verdict_text(verdict), verdict.reason)))
+        markup = GOOD if verdict.kind == "unchanged" else colour(verdict)
+        yield from marked(wrapped(text, total), markup)
         for part in split_verdict(verdict):
             if part.limit and part.metric in explanation.limits:
-                side_text = f"{part.metric}: " if verdict.parts else ""
-                origin = f"{side_text}limit {part.limit}: {explanation.limits[part.metric]}"
-                yield from _text([origin], total, indent="  ")
+                prefix = f"{part.metric}: " if verdict.parts else ""
+                origin = explanation.limits[part.metric]
+                yield from _text([f"{prefix}limit {part.limit}: {origin}"], total)
 
 
-def _picture(
+def _plot(
     explanation: Explanation, metric: str, unit: str, total: int, glyphs: Glyphs
 ) -> Iterator[Line]:
-    plotted_points = [point for point in explanation.points if metric in point.values]
-    if not plotted_points:
+    points = [point for point in explanation.points if metric in point.values]
+    if not points:
         return
     yield ()
-    roles = {point.role for point in plotted_points}
+    roles = {point.role for point in points}
     signs = {role: str(getattr(glyphs, sign)) for role, sign in _SIGNS.items() if role in roles}
     legend = "  ".join(f"{sign} {role}" for role, sign in signs.items())
     heading = printable(f"{metric} of each {explanation.noun} in time order:")
     fits_on_one_line = width(heading) + 1 + width(legend) <= total
     for text in [f"{heading} {legend}"] if fits_on_one_line else [heading, legend]:
-        yield from (((line, BOLD),) for line in wrapped(text, total))
+        yield from marked(wrapped(text, total), BOLD)
     dots = [
         Dot(value=point.values[metric], sign=_SIGNS[point.role], flags=point.flags)
-        for point in plotted_points
+        for point in points
     ]
     yield from dot_lines(dots, unit, explanation.noun, total, glyphs)
 
 
-def _flags(points: Sequence[PlotPoint], total: int) -> Iterator[Line]:
+def _meanings(points: Sequence[PlotPoint]) -> Iterator[str]:
     flags = sorted({flag for point in points for flag in point.flags})
-    meanings = [
-        f"{flag}: {MEANINGS[flag]}" if flag in MEANINGS else flag
-        for flag in (*doubtful_flags(flags), *other_flags(flags))
-    ]
-    yield from _listed("flags", meanings, total)
+    for flag in (*doubtful_flags(flags), *other_flags(flags)):
+        yield f"{flag}: {MEANINGS[flag]}" if flag in MEANINGS else flag
 
 
 def _looks(looks: Sequence[LookVerdicts], total: int, glyphs: Glyphs) -> Iterator[Line]:
     if not looks:
-        return
+        return iter(())
     rows = [
         (look.pairs, part)
         for look in looks
         for verdict in look.verdicts
         for part in split_verdict(verdict)
     ]
-    yield ()
-    title = "looks, recomputed from the recorded launches"
-    yield from (((line, BOLD),) for line in wrapped(title, total))
     table = [
         column("pairs", [pairs for pairs, _ in rows], numeric=True),
         column("metric", [verdict.metric for _, verdict in rows]),
@@ -233,23 +224,12 @@ def _looks(looks: Sequence[LookVerdicts], total: int, glyphs: Glyphs) -> Iterato
             numeric=True,
         ),
     ]
-    yield from (((line, PLAIN),) for line in lines(table, total, glyphs))
+    return marked(lines(table, total, glyphs))
 
 
-def _listed(title: str, texts: Sequence[str], total: int) -> Iterator[Line]:
-    if texts:
-        yield ()
-        yield ((title, BOLD),)
-        yield from _text(texts, total, indent="  ")
-
-
-def _advice(title: str, advice: Sequence[Recommendation], total: int) -> Iterator[Line]:
+def _advice(advice: Sequence[Recommendation], total: int) -> Iterator[Line]:
     """Advice lines; commands stay unbroken on their own line for copying."""
-    if not advice:
-        return
-    yield ()
-    yield ((title, BOLD),)
     for item in advice:
-        yield from _text([item.text], total, indent="  ")
+        yield from _text([item.text], total)
         if item.command:
             yield ((f"    {printable(item.command)}", PLAIN),)

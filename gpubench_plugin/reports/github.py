@@ -1,9 +1,9 @@
 """GitHub reports: job summary in markdown, and annotations.
 
-Names and texts in them are escaped: anybody may have chosen them.
+Names and texts in them are escaped, since a pull request may choose them.
 """
 
-# No ``from __future__ import annotations``: that name is a function's here.
+# No ``from __future__ import annotations``: a function of this module has that name.
 
 import os
 import re
@@ -26,12 +26,12 @@ from gpubench_plugin.reports.verdict_table import (
 )
 
 _MARKS: Final = {"regressed": "🔴", "errored": "💥", "improved": "🟢", "unchanged": "⚪"}
-"""Beside the word, never instead of it; any other verdict is doubtful."""
+"""Marks beside the word, never instead of it; any other verdict is doubtful."""
 _DOUBTFUL: Final = "🟡"
 
 _MARKUP: Final = re.compile(r"[#$&*<>@\[\\\]_`|~]|:(?=/|\w+:)")
-"""What GitHub would take as markup, HTML, a mention, a reference, mathematics, a link or an emoji
-inside a line; dots of ``www.`` aside, which at worst become a link to what they say."""
+"""GitHub's markup, HTML, mentions, references, mathematics, links and emojis inside a line; not
+``www.``, which at worst becomes a link to the address that it shows."""
 
 
 def escaped(value: str) -> str:
@@ -71,10 +71,7 @@ def table(verdicts: Sequence[Verdict]) -> list[str]:
 def section(
     comparison: Comparison, title: str, verdicts: Sequence[Verdict], folded: Iterable[str] = ()
 ) -> Iterator[str]:
-    """The lines of one comparison: `title`, which against which, notes, and a table of `verdicts`.
-
-    Then come the lines of what is `folded`, and the differences of the environment.
-    """
+    """Lines of a comparison: title, sides, notes, table, `folded`, environment differences."""
     yield from (title, "", f"{code(comparison.head)} against {code(comparison.base)}", "")
     for note in comparison.notes:
         yield from (f"> {escaped(note)}", "")
@@ -91,7 +88,7 @@ def _details(summary: str, lines: Iterable[str]) -> list[str]:
 
 
 _LIMIT_BYTES: Final = 1 << 20
-"""GitHub shows no summary that is longer."""
+"""GitHub's limit of a step's summary, 1 MiB: it shows no longer one."""
 
 _LEVELS: Final[Mapping[VerdictKind, str]] = {
     "regressed": "error",
@@ -109,11 +106,10 @@ def publish(
     accept: str = "",
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[list[str], str]:
-    """Append to the job's summary where a job of GitHub runs this: see :func:`step_summary`.
+    """Append :func:`step_summary` to the job's summary, in a job of GitHub Actions.
 
     Returns:
-        The annotations to print, see :func:`annotations`, and why the summary could not be
-        written, empty where it was: that changes no verdict.
+        The :func:`annotations` to print, and the error of writing the summary, or empty.
     """
     problem = ""
     if file := environ.get("GITHUB_STEP_SUMMARY"):
@@ -130,8 +126,8 @@ def publish(
 def step_summary(comparison: Comparison, *, reproduce: str, accept: str) -> str:
     """Job summary: changes, collapsed remainder, and instructions.
 
-    `reproduce` and `accept` are command lines: to see it again, and to make it the baseline. Of
-    a summary too long for GitHub the folded rest is left out, and said so.
+    `reproduce` and `accept` are command lines. From a summary too long for GitHub the collapsed
+    remainder is left out, with a note.
     """
     text = "\n".join(_page(comparison, reproduce, accept, include_unchanged=True))
     if len(text.encode()) > _LIMIT_BYTES:
@@ -145,8 +141,8 @@ def step_summary(comparison: Comparison, *, reproduce: str, accept: str) -> str:
 def annotations(comparison: Comparison, locations: Mapping[str, tuple[str, int]]) -> list[str]:
     """Workflow commands that annotate each regression at its benchmark.
 
-    What is inconclusive is a warning. `locations` has file and line of the benchmarks by node id;
-    one that is not among them is shown without a place.
+    An inconclusive verdict is a warning. `locations` has file and line of benchmarks by node id;
+    others are annotated without them.
     """
     return [
         f"::{_LEVELS[verdict.kind]} {_properties(verdict, locations)}::{_message(verdict)}"

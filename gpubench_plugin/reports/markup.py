@@ -1,12 +1,12 @@
 """Lines of text with the markup of pytest's terminal writer, and the colours of all reports.
 
-Nothing here writes. The caller passes each span to ``TerminalWriter.write(text, **markup)``, which
-knows whether the terminal has colours.
+The caller passes each span to ``TerminalWriter.write(text, **markup)``, which knows whether the
+terminal has colours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Final
 
@@ -22,11 +22,16 @@ DOUBTFUL: Final[Markup] = {"yellow": True}
 BAD: Final[Markup] = {"red": True}
 
 _CODES: Final[Mapping[str, int]] = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
-"""Of ECMA-48's SGR, by the names that pytest's writer has for them."""
+"""SGR codes of ECMA-48 by the names of pytest's terminal writer."""
+
+
+def marked(texts: Iterable[str], markup: Markup = PLAIN) -> Iterator[Line]:
+    """Lines of one span each."""
+    return (((text, markup),) for text in texts)
 
 
 def line_of(spans: Iterable[Span]) -> Line:
-    """The `spans` as a line: neighbours of equal markup are one, and no space trails."""
+    """Join `spans` to a line: neighbours of equal markup are merged, trailing space is cut."""
     line = [
         ("".join(text for text, _ in group), markup)
         for markup, group in groupby(spans, key=lambda span: span[1])
@@ -44,8 +49,8 @@ def plain(line: Line) -> str:
 
 def painted(line: Line) -> str:
     """Text of `line` with ANSI markup, for terminals pytest does not write to."""
-    painted = ""
+    colored_text = ""
     for text, markup in line:
-        codes = ";".join(str(_CODES[name]) for name, on in markup.items() if on)
-        painted += f"\x1b[{codes}m{text}\x1b[0m" if codes else text
-    return painted
+        codes = ";".join(str(_CODES[name]) for name, is_set in markup.items() if is_set)
+        colored_text += f"\x1b[{codes}m{text}\x1b[0m" if codes else text
+    return colored_text

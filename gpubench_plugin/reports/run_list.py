@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.reports.text import Glyphs
     from gpubench_plugin.results import RunOverview
 
-_LABEL: Final = 12
-"""Columns of the terminal that a fact's name takes."""
+_LABEL_WIDTH: Final = 12
+"""Width of a fact's name: the longest, and a gap."""
 
 
 def run_table(runs: Sequence[RunOverview], total: int, glyphs: Glyphs) -> Iterator[str]:
@@ -64,9 +64,9 @@ def run_in_full(
     }
     for name, text in facts.items():
         if text:
-            first_line, *other_lines = wrapped(text, total - _LABEL)
-            yield f"{name:{_LABEL}}{first_line}"
-            yield from (f"{'':{_LABEL}}{line}" for line in other_lines)
+            first_line, *other_lines = wrapped(text, total - _LABEL_WIDTH)
+            yield f"{name:{_LABEL_WIDTH}}{first_line}"
+            yield from (f"{'':{_LABEL_WIDTH}}{line}" for line in other_lines)
     if environment:
         yield "environment"
     for key, value in environment.items():

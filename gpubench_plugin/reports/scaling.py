@@ -1,7 +1,4 @@
-"""Scaling table: benchmarks that differ only in the number of ranks.
-
-Nothing here writes; see :mod:`gpubench_plugin.reports.markup`.
-"""
+"""Scaling table: benchmarks that differ only in the number of ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from gpubench_plugin.reports.table import Column, column, table
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, percentage, printable
 
 _WORLD_SIZE: Final = re.compile(r"(?<=[\[-])ws\d+(?:-|(?=\]))")
-"""The part of a name that says the number of ranks."""
+"""World size in a node id."""
 
 
 def scaling_lines(
@@ -26,10 +23,9 @@ def scaling_lines(
 ) -> list[Line]:
     """Speed-up and efficiency of each benchmark measured on several world sizes.
 
-    Both are metrics, see :mod:`gpubench_plugin.compare.scaling`: a benchmark that does not count
-    its work has neither, nor has one of which a side is in doubt. An efficiency that is surely
-    above 100 % is marked ``superlinear``. No line where nothing was measured on two numbers of
-    ranks.
+    Both are metrics, see :mod:`gpubench_plugin.compare.scaling`: a benchmark without a work count
+    has neither, nor has a doubtful one. An efficiency above 100 % beyond its interval is marked
+    ``superlinear``.
     """
     groups = families(measurements)
     if not groups:
@@ -55,7 +51,7 @@ def _columns(rows: Sequence[Measurement], glyphs: Glyphs) -> list[Column]:
 
 
 def _mark(measurement: Measurement) -> str:
-    """Mark for efficiency above 100 % beyond its interval and rounding."""
+    """``superlinear`` for an efficiency above 100 % beyond its interval and rounding."""
     efficiency = measurement.metrics.get(EFFICIENCY)
     if efficiency is None:
         return ""
@@ -64,19 +60,16 @@ def _mark(measurement: Measurement) -> str:
 
 
 def _titles(groups: Sequence[Sequence[Measurement]]) -> list[str]:
-    """Group names, with the file where names are ambiguous.
-
-    Behind it stands what stays the same as the number of ranks grows.
-    """
+    """Group names with the kind of scaling, and with the file where names are ambiguous."""
     names = [_name(group[0].id.partition("::")[2]) for group in groups]
     titles = []
     for name, group in zip(names, groups, strict=True):
         kind = kind_of(group)
-        shown = printable(name if names.count(name) == 1 else _name(group[0].id))
-        titles.append(f"{shown} ({kind} scaling)" if kind else shown)
+        title = printable(name if names.count(name) == 1 else _name(group[0].id))
+        titles.append(f"{title} ({kind} scaling)" if kind else title)
     return titles
 
 
 def _name(text: str) -> str:
-    """Node id or its last part, without the number of ranks."""
+    """Node id or its last part, without the world size."""
     return _WORLD_SIZE.sub("", text.removeprefix("test_")).replace("-]", "]").removesuffix("[]")

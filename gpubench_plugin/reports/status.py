@@ -17,20 +17,19 @@ _CLEAR: Final = "\x1b[K"
 _BEFORE: Final = "\x1b7\x1b[?7l"
 """Save the cursor (DECSC), do not wrap at the last column (DECAWM)."""
 _AFTER: Final = f"{_CLEAR}\x1b[?7h\x1b8"
-"""Erase what was longer before, wrap again, and put the cursor back (DECRC)."""
+"""Erase the rest of a longer text, wrap again (DECAWM), and restore the cursor (DECRC)."""
 
 _INTERVAL_S: Final = 0.1
-"""The eye follows no more than ten changes a second."""
+"""At most ten updates a second: readable, and cheap beside what is measured."""
 
 
 class StatusLine:
     """Rewrites the rest of a terminal line after other output, keeping the cursor there.
 
-    So pytest, which knows nothing of it, goes on writing where it stopped. Where the line is not
-    `enabled`, nothing at all is written.
+    So pytest continues its line where it stopped. Nothing is written unless `enabled`.
 
-    `write` takes text to the terminal at once and must not buffer. `width` is asked each time,
-    since a window may be resized; `interval_s` is the shortest time between two rewrites.
+    `write` must not buffer. `width` is called for each update, since a window may be resized;
+    `interval_s` is the shortest time between two updates.
     """
 
     def __init__(

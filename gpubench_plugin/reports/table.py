@@ -20,16 +20,13 @@ from gpubench_plugin.reports.text import (
 )
 
 GAP: Final = "  "
-_LEAST: Final = 6
-"""Columns of the terminal below which no column is cut."""
+_MIN_WIDTH: Final = 6
+"""Width below which no column is cut: a few letters and an ellipsis."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A title and one cell per row, safe for a terminal; an empty cell has nothing to say.
-
-    `markup` is that of the cells; empty, they have none.
-    """
+    """A title and one cell per row, safe for a terminal; `markup` is per cell, or empty."""
 
     title: str
     cells: Sequence[str]
@@ -48,32 +45,26 @@ def column(title: str, texts: Iterable[object], *, numeric: bool = False) -> Col
 
 
 def width_of(columns: Iterable[Column]) -> int:
-    """Columns of the terminal that `columns` take behind another one, with their gaps."""
+    """Width of `columns` behind another one, with their gaps."""
     return sum(len(GAP) + column.width for column in columns)
 
 
 def narrowed(
     columns: Mapping[str, Column], give_way: Iterable[str], room: int
 ) -> dict[str, Column]:
-    """The `columns` by name, of which those that `give_way` go one by one until all fit.
-
-    They fit where they take `room` behind another column.
-    """
-    left = dict(columns)
+    """Drop columns, in the order of `give_way`, until all fit into `room` behind another one."""
+    remaining = dict(columns)
     for name in give_way:
-        if width_of(left.values()) <= room:
+        if width_of(remaining.values()) <= room:
             break
-        left.pop(name, None)
-    return left
+        remaining.pop(name, None)
+    return remaining
 
 
 def names_column(
     names: Sequence[str], others: Iterable[Column], total: int, glyphs: Glyphs, indent: str = ""
 ) -> Column:
-    """The column of benchmarks, cut in the middle to the room that the `others` leave of `total`.
-
-    What tells the names apart is kept.
-    """
+    """Column of benchmarks, shortened to the room that the `others` leave, distinct if possible."""
     title = "benchmark"
     room = max(total - width_of(others), len(title)) - len(indent)
     cells = [indent + name for name in shorten(names, room, glyphs.ellipsis)]
@@ -85,40 +76,38 @@ def table(
     glyphs: Glyphs,
     *,
     total: int | None = None,
-    whole: int = 1,
+    uncut_columns: int = 1,
     nothing: str = "",
     groups: Sequence[str] = (),
 ) -> Iterator[Line]:
-    """The titles, if there are any, and the rows; only the first column is shown without content.
+    """The titles, if there are any, and the rows; empty columns but the first are left out.
 
-    So that it fits into `total` columns, where given, the widest that holds no numbers is cut
-    first, and where that is not enough, the last one goes; so many as `whole` of the first are
-    never cut, since people copy from them. `nothing` stands for an empty cell among numbers;
-    `groups` has the title of each row's group, above the first of its rows.
+    To fit into `total`, the widest columns of texts are cut, and if that is not enough, the last
+    ones are dropped; the first `uncut_columns` are never cut, for copying. `nothing` replaces empty
+    cells among numbers; `groups` has the title of each row's group, printed above it.
     """
-    shown = [c for number, c in enumerate(columns) if number == 0 or any(c.cells)]
-    widths = _fitted(shown, total, whole)
-    shown = shown[: len(widths)]
+    visible = [c for number, c in enumerate(columns) if number == 0 or any(c.cells)]
+    widths = _fitted(visible, total, uncut_columns)
+    visible = visible[: len(widths)]
 
     def row(cells: Iterable[str], markups: Iterable[Markup]) -> Line:
         spans: list[Span] = []
-        for text, markup, room, c in zip(cells, markups, widths, shown, strict=True):
+        for text, markup, room, c in zip(cells, markups, widths, visible, strict=True):
             if spans:
                 spans.append((GAP, markup if markup == spans[-1][1] else PLAIN))
-            shortened = cut(text, room, glyphs.ellipsis)
-            spans.append((fill(shortened, room, right=c.numeric), markup))
+            spans.append((fill(cut(text, room, glyphs.ellipsis), room, right=c.numeric), markup))
         return line_of(spans)
 
-    if any(c.title for c in shown):
-        yield row((c.title for c in shown), [BOLD] * len(shown))
-    numbers = range(len(shown[0].cells))
+    if any(c.title for c in visible):
+        yield row((c.title for c in visible), [BOLD] * len(visible))
+    numbers = range(len(visible[0].cells))
     for group, rows in groupby(numbers, key=lambda number: groups[number] if groups else ""):
         if group:
             yield ((group, PLAIN),)
         for number in rows:
             yield row(
-                (c.cells[number] or nothing * c.numeric for c in shown),
-                [c.markup[number] if c.markup else PLAIN for c in shown],
+                (c.cells[number] or nothing * c.numeric for c in visible),
+                [c.markup[number] if c.markup else PLAIN for c in visible],
             )
 
 
@@ -126,11 +115,13 @@ def lines(
     columns: Sequence[Column], total: int | None, glyphs: Glyphs, *, uncut_columns: int = 1
 ) -> list[str]:
     """The :func:`table` as plain text."""
-    return [plain(line) for line in table(columns, glyphs, total=total, whole=uncut_columns)]
+    return [
+        plain(line) for line in table(columns, glyphs, total=total, uncut_columns=uncut_columns)
+    ]
 
 
 def _fitted(columns: Sequence[Column], total: int | None, uncut_columns: int) -> list[int]:
-    """How wide each column is; the last ones have none where they do not fit."""
+    """Widths of the columns, without the last ones that do not fit."""
     widths = [c.width for c in columns]
     if total is None:
         return widths
@@ -138,7 +129,7 @@ def _fitted(columns: Sequence[Column], total: int | None, uncut_columns: int) ->
         can_be_cut = [
             number
             for number in range(uncut_columns, len(widths))
-            if not columns[number].numeric and widths[number] > _LEAST
+            if not columns[number].numeric and widths[number] > _MIN_WIDTH
         ]
         if can_be_cut:
             widths[max(can_be_cut, key=widths.__getitem__)] -= 1
@@ -154,10 +145,10 @@ def wrapped(
 ) -> list[str]:
     """Wrap `text`, sanitized for a terminal, to `total` columns.
 
-    Broken between words; a word that is longer than a line has one of its own, or several with
-    `cut_words`. All lines begin with `indent`, and all but the first with `hanging`, too.
+    Lines break between words, and with `cut_words` also inside words longer than a line. All lines
+    start with `indent`, and all but the first with `hanging`, too.
     """
-    room = max(total - len(indent) - len(hanging), _LEAST) if cut_words else None
+    room = max(total - len(indent) - len(hanging), _MIN_WIDTH) if cut_words else None
     first, *words = (part for word in printable(text).split(" ") for part in _parts(word, room))
     lines = [f"{indent}{first}"]
     for word in words:

@@ -12,7 +12,7 @@ from typing import Final
 from gpubench_plugin.flags import doubtful_flags, other_flags
 from gpubench_plugin.records import OUTCOMES, Measurement, Outcome
 from gpubench_plugin.reports import text as cells
-from gpubench_plugin.reports.columns import fitting, half_width
+from gpubench_plugin.reports.columns import fitting_columns, half_width
 from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN, Line, Markup, Span
 from gpubench_plugin.reports.table import GAP, Column, names_column, table, wrapped
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, percentage, printable, shorten
@@ -25,8 +25,8 @@ _COLOURS: Final[Mapping[Outcome, Markup]] = {
 }
 """Any other outcome is bad."""
 
-
-_LAG_WORTH_SAYING: Final = 0.05
+_NOTABLE_LAG: Final = 0.05
+"""Lag of the slowest rank that is reported: above the noise between ranks; not measured."""
 
 
 def header_lines(
@@ -40,8 +40,8 @@ def header_lines(
 ) -> list[str]:
     """Header lines: device, precision, world size, preset, run directory.
 
-    Without a device only the last: nothing is measured by our rules. Wrapped to `width` columns,
-    but for the run directory, which is there to be copied.
+    Without a device (nothing is measured) only the run directory, which is never wrapped, for
+    copying.
     """
     facts = {
         "device": device,
@@ -49,8 +49,7 @@ def header_lines(
         "world size": ",".join(map(str, sorted(world_sizes))),
         "preset": preset,
     }
-    present_facts = {name: fact for name, fact in facts.items() if fact}
-    line = "gpubench: " + "; ".join(f"{name} {fact}" for name, fact in present_facts.items())
+    line = "gpubench: " + "; ".join(f"{name} {fact}" for name, fact in facts.items() if fact)
     return [
         *(wrapped(line, width, hanging=" " * len("gpubench: ")) if device else []),
         f"results: {printable(str(run_directory))}",
@@ -62,23 +61,23 @@ def summary_lines(
 ) -> list[Line]:
     """Table of all benchmarks, reasons for unmeasured ones, and outcome counts.
 
-    Where all does not fit into `width` columns, the outcome folds into the step's column, and notes
-    and doubts fold below the table. Then long names lose their middle, and FLOP/s, MFU, memory
-    and throughput give way; the run directory has them.
+    Where `width` columns do not suffice, the outcome moves into the step's column, notes and doubts
+    move below the table, long names lose their middle, and FLOP/s, MFU, memory and throughput are
+    left out; the run directory has them.
     """
     if not measurements:
         return [(("nothing was measured", DOUBTFUL),)]
     grouped = _by_file(measurements)
     names = _labels(grouped)
     name_width = max(map(cells.width, names)) + len(GAP)
-    fitted = fitting(grouped, width, name_width, glyphs)
-    benchmark = names_column(names, fitted.values(), width, glyphs, indent=GAP)
+    columns = fitting_columns(grouped, width, name_width, glyphs)
+    benchmark = names_column(names, columns.values(), width, glyphs, indent=GAP)
     files = [cut(printable(_split(m.id)[0]), width, glyphs.ellipsis) for m in grouped]
-    marked = [replace(c, markup=_markup(name, c, grouped)) for name, c in fitted.items()]
+    colored = [replace(c, markup=_markup(name, c, grouped)) for name, c in columns.items()]
     labels = [name.removeprefix(GAP) for name in benchmark.cells]
     return [
-        *table([benchmark, *marked], glyphs, nothing=glyphs.nothing, groups=files),
-        *_notes_below(grouped, labels, width, glyphs, fitted),
+        *table([benchmark, *colored], glyphs, nothing=glyphs.nothing, groups=files),
+        *_notes_below(grouped, labels, width, glyphs, columns),
         _counts(grouped),
     ]
 
@@ -90,10 +89,7 @@ def _by_file(measurements: Sequence[Measurement]) -> list[Measurement]:
 
 
 def _labels(measurements: Sequence[Measurement]) -> list[str]:
-    """Names without ``test_``, and without common precision and world size.
-
-    Then the header says them.
-    """
+    """Names without ``test_``, and without common precision and world size (see the header)."""
     precisions = {m.params["precision"] for m in measurements if "precision" in m.params}
     world_sizes = {m.params.get("world_size") for m in measurements}
     precision = rf"(?:{re.escape(precisions.pop())}-)?" if len(precisions) == 1 else ""
@@ -115,7 +111,7 @@ def _split(node_id: str) -> tuple[str, str]:
 
 
 def _markup(name: str, column: Column, measurements: Sequence[Measurement]) -> list[Markup]:
-    """The colours of the cells of a column: what is sure is bold, and what is in doubt yellow."""
+    """Markup of a column's cells: steps with an interval are bold, doubtful ones yellow."""
     return [
         _COLOURS.get(m.outcome, BAD) if cell == m.outcome else _markup_of(name, m)
         for cell, m in zip(column.cells, measurements, strict=True)
@@ -125,8 +121,8 @@ def _markup(name: str, column: Column, measurements: Sequence[Measurement]) -> l
 def _markup_of(name: str, measurement: Measurement) -> Markup:
     if name == "doubts" or (name == "step" and doubtful_flags(measurement.flags)):
         return DOUBTFUL
-    is_sure = name == "step" and half_width(measurement, "step_time_s") is not None
-    return BOLD if is_sure else PLAIN
+    has_interval = name == "step" and half_width(measurement, "step_time_s") is not None
+    return BOLD if has_interval else PLAIN
 
 
 def _notes_below(
@@ -136,20 +132,16 @@ def _notes_below(
     glyphs: Glyphs,
     columns: Mapping[str, Column],
 ) -> Iterator[Line]:
-    """Notes on benchmarks below the table.
-
-    That is its reason, folded flags, a lag, and a check that lapsed. Doubts and notes are folded
-    that have no column.
-    """
+    """Lines below the table: reasons, flags that have no column, lagging ranks, lapsed checks."""
     labels = shorten(names, width // 2, glyphs.ellipsis)
     for name, measurement in zip(labels, measurements, strict=True):
         reason = measurement.reason if measurement.outcome != "measured" else ""
-        in_doubt = [] if "doubts" in columns else doubtful_flags(measurement.flags)
-        hidden_notes = [] if "notes" in columns else other_flags(measurement.flags)
+        doubts = [] if "doubts" in columns else doubtful_flags(measurement.flags)
+        notes = [] if "notes" in columns else other_flags(measurement.flags)
         for note, markup in (
             (reason, DOUBTFUL),
-            ("doubtful: " * bool(in_doubt) + ", ".join(in_doubt), DOUBTFUL),
-            (", ".join(hidden_notes), PLAIN),
+            ("doubtful: " * bool(doubts) + ", ".join(doubts), DOUBTFUL),
+            (", ".join(notes), PLAIN),
             (_slowest_rank_text(measurement), DOUBTFUL),
             (str(measurement.correctness.get("loss_drop_lapsed", "")), PLAIN),
         ):
@@ -164,7 +156,7 @@ def _slowest_rank_text(measurement: Measurement) -> str:
     if slowest is None:
         return ""
     lag = slowest.median_s / min(rank.median_s for rank in measurement.ranks) - 1
-    if lag < _LAG_WORTH_SAYING:
+    if lag < _NOTABLE_LAG:
         return ""
     is_multi_host = len({rank.host for rank in measurement.ranks}) > 1
     host_text = f" on {slowest.host}" if is_multi_host else ""
@@ -173,9 +165,9 @@ def _slowest_rank_text(measurement: Measurement) -> str:
 
 def _counts(measurements: Sequence[Measurement]) -> Line:
     counts = Counter(m.outcome for m in measurements)
-    outcome_counts = [(outcome, counts[outcome]) for outcome in OUTCOMES if counts[outcome]]
     spans: list[Span] = [] if counts["measured"] else [("nothing was measured: ", DOUBTFUL)]
-    for outcome, number in outcome_counts:
-        separator = ", " if outcome != outcome_counts[0][0] else ""
-        spans.append((f"{separator}{number} {outcome}", _COLOURS.get(outcome, BAD)))
+    separator = ""
+    for outcome in filter(counts.get, OUTCOMES):
+        spans.append((f"{separator}{counts[outcome]} {outcome}", _COLOURS.get(outcome, BAD)))
+        separator = ", "
     return tuple(spans)

@@ -1,7 +1,7 @@
 """Terminal text: width in columns, cutting, number formats, glyphs, sparklines.
 
-Numbers have four significant digits at most, fewer where their interval allows no more, and a
-fitting prefix.
+Numbers have at most four significant digits, as many as their interval justifies, and a unit
+prefix.
 """
 
 from __future__ import annotations
@@ -21,19 +21,16 @@ _ESCAPED: Final = {"::": r"\x3a:", "##[": r"#\x23["}
 
 
 def printable(text: str) -> str:
-    """`text` on one line, with control characters escaped.
-
-    So is what would steer GitHub's runner, see :func:`defuse_commands`.
-    """
+    """`text` on one line, with control characters and GitHub workflow commands escaped."""
     one_line = re.sub(r"\s*[\r\n]+\s*", " ", text.strip())
-    return defuse_commands("".join(map(_harmless, one_line)))
+    return defuse_commands("".join(map(_escape_control, one_line)))
 
 
 def defuse_commands(text: str) -> str:
     """Defuse GitHub workflow commands in `text`, which is printed in CI logs.
 
-    A line that begins with ``::``, after any space, is one, and one that has ``##[`` anywhere. Each
-    word is looked at, since a text may be wrapped.
+    A line that starts with ``::``, after any space, is one, and a line that contains ``##[``. Every
+    word is checked, since a text may be wrapped.
     """
     return _COMMAND.sub(lambda match: _ESCAPED[match.group()], text)
 
@@ -61,9 +58,8 @@ def cut(text: str, columns: int, ellipsis: str) -> str:
 def shorten(texts: Sequence[str], columns: int, ellipsis: str) -> list[str]:
     """Shorten `texts` to `columns` in the middle, keeping them distinct if possible.
 
-    What tells the texts apart is kept: the cut moves until all differ, and if there is no such
-    place, both ends are cut. It starts at a third, since the parameters at the end of a test's
-    name distinguish most.
+    The cut moves until all texts differ, and if there is no such place, both ends are cut. It
+    starts at a third, since the parameters at the end of a test's name distinguish most.
     """
     unique = list(dict.fromkeys(texts))
     cuts = _cuts(max(map(len, texts), default=0), columns, ellipsis)
@@ -121,8 +117,8 @@ def _columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def _harmless(character: str) -> str:
-    """Controls, format characters such as bidi overrides, surrogates, line separators escaped."""
+def _escape_control(character: str) -> str:
+    """Escape a control or format character (bidi override), surrogate or line separator."""
     if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}:
         return character.encode("unicode_escape").decode("ascii")
     return character
@@ -176,14 +172,14 @@ def glyphs_for(encoding: str | None) -> Glyphs:
 
 _THOUSANDS: Final[Sequence[Scale]] = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _WITHOUT_INTERVAL: Final = 3
-"""Digits of a number of which nobody knows how well it is known."""
+"""Digits of a number without an interval: more would claim a precision that was not measured."""
 
 
 def digits_for(half_width: float | None) -> int:
     """Number of significant digits justified by this relative half-width.
 
-    The last one shown is the first that the interval leaves open: 8.4 ms of ±26 %, 11.5 µs of
-    ±1.3 %, 18.42 ms of ±0.5 %, and one digit where not even the first is sure.
+    The last digit is the first uncertain one: 8.4 ms at ±26 %, 11.5 µs at ±1.3 %, 18.42 ms at
+    ±0.5 %; one digit is always shown.
     """
     if half_width is None or not math.isfinite(half_width):
         return _WITHOUT_INTERVAL
@@ -208,6 +204,8 @@ def percentage(fraction: float, digits: int = 2) -> str:
     return f"{significant(fraction * 100, digits)}%"
 
 
+LEAST_EXTENT: Final = 0.01
+"""Range of a plot relative to its values, at least: noise below 1 % would fill it otherwise."""
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _DIGITS: Final = "01234567"
 MARK: Final = "|"
@@ -215,15 +213,12 @@ MARK: Final = "|"
 
 
 def sparkline(values: Sequence[float], glyphs: Glyphs, marks: Collection[int] = ()) -> str:
-    """One bar per value, from lowest to highest, with :data:`MARK` before `marks`.
-
-    The scale reaches over 1 % at least, so that noise does not look like mountains.
-    """
+    """One bar per value, from lowest to highest, with :data:`MARK` before `marks`."""
     if not values:
         return ""
     signs = _DIGITS if glyphs == ASCII else _BLOCKS
     low, high = min(values), max(values)
-    extent = max(high - low, abs(high) * 0.01) or 1.0
+    extent = max(high - low, abs(high) * LEAST_EXTENT) or 1.0
     start = (low + high - extent) / 2
     bars = (signs[min(int((v - start) / extent * len(signs)), len(signs) - 1)] for v in values)
     return "".join(f"{MARK if i in marks else ''}{sign}" for i, sign in enumerate(bars))

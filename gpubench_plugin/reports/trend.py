@@ -24,9 +24,10 @@ def history_lines(
     """Lines for all `segments` of `benchmark`, at most `total` columns wide."""
     yield printable(benchmark)
     for position, segment in enumerate(segments, start=1):
-        series_label = f", machine, clock, configuration or work {position} of {len(segments)}"
-        part = f"{series_label} ({_series_label(segment)})" if len(segments) > 1 else ""
-        yield from wrapped(f"{metric}: {counted(len(segment.points), 'run')}{part}", total)
+        heading = f"{metric}: {counted(len(segment.points), 'run')}"
+        if len(segments) > 1:
+            heading += f", series {position} of {len(segments)} ({_series_label(segment)})"
+        yield from wrapped(heading, total)
         yield ""
         yield from _plot(segment, total, glyphs)
         yield ""
@@ -71,28 +72,29 @@ def history_json(benchmark: str, metric: str, segments: Sequence[TrendSegment]) 
 
 def history_csv(segments: Sequence[TrendSegment]) -> str:
     """One row per run; `change` is set where a new level starts, `work` is per series."""
-    return csv_text([_CSV, *(row for course in segments for row in _rows(course))])
+    return csv_text([_CSV, *(row for segment in segments for row in _rows(segment))])
 
 
-def _rows(course: TrendSegment) -> Iterator[list[Cell]]:
-    changes = {change.index: change.change for change in course.changes or ()}
-    for index, point in enumerate(course.points):
-        origin = (course.fingerprint, point.run_id, point.started, point.branch, point.commit)
+def _rows(segment: TrendSegment) -> Iterator[list[Cell]]:
+    changes = {change.index: change.change for change in segment.changes or ()}
+    for index, point in enumerate(segment.points):
+        origin = (segment.fingerprint, point.run_id, point.started, point.branch, point.commit)
         yield [
             *(printable(text or "") for text in origin),
             point.value,
             printable(point.unit),
             changes.get(index),
-            printable(_amounts(course)),
+            printable(_work_text(segment)),
         ]
 
 
 def _series_label(segment: TrendSegment) -> str:
-    """Label that distinguishes the series: ``1f0c93aa; samples=32 flops=4.2e+09``."""
-    return "; ".join(filter(None, [segment.fingerprint[:8], _amounts(segment)]))
+    """What distinguishes the series: ``fingerprint 1f0c93aa; samples=32 flops=4.2e+09``."""
+    fingerprint = segment.fingerprint and f"fingerprint {segment.fingerprint[:8]}"
+    return "; ".join(filter(None, [fingerprint, _work_text(segment)]))
 
 
-def _amounts(segment: TrendSegment) -> str:
+def _work_text(segment: TrendSegment) -> str:
     """Work per call; empty if none or unknown."""
     return " ".join(f"{name}={amount:.6g}" for name, amount in (segment.work or {}).items())
 
@@ -101,8 +103,9 @@ def _plot(segment: TrendSegment, total: int, glyphs: Glyphs) -> Iterator[str]:
     values = [point.value for point in segment.points]
     marks = {change.index for change in segment.changes or ()}
     bars = sparkline(values, glyphs, marks)
-    for start in range(0, len(bars), max(total - 2, 1)):
-        yield f"  {bars[start : start + max(total - 2, 1)]}"
+    columns = max(total - 2, 1)
+    for start in range(0, len(bars), columns):
+        yield f"  {bars[start : start + columns]}"
     unit = segment.points[-1].unit
     low, high = (number(extreme, unit, glyphs) for extreme in (min(values), max(values)))
     yield f"  {printable(f'lowest {low}, highest {high}')}"

@@ -1,8 +1,4 @@
-"""Verdict table for a terminal: headline, rows, sorting.
-
-They are spans with the markup of pytest's writer. Nothing here writes; see
-:mod:`gpubench_plugin.reports.markup`.
-"""
+"""Verdict table for a terminal: headline, rows, sorting."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from typing import Any, Final
 
 from gpubench_plugin.environment import byte_size, listed, significant
 from gpubench_plugin.records import Comparison, Difference, Verdict, VerdictKind
-from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN, Line, Markup
+from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN, Line, Markup, marked
 from gpubench_plugin.reports.table import (
     GAP,
     Column,
@@ -48,14 +44,11 @@ ORDER: Final[tuple[VerdictKind, ...]] = (
     "incomparable",
     "not_measured",
 )
-"""What matters most comes first."""
+"""Verdict kinds, most important first."""
 
 
 def headline(verdicts: Iterable[Verdict], glyphs: Glyphs = UNICODE) -> str:
-    """Summary of verdicts: ``2 slower · 1 faster · 46 within noise · 1 no baseline``.
-
-    It says how many are of which kind, no two kinds in one number.
-    """
+    """Counts of verdicts by kind: ``2 slower · 1 faster · 46 within noise · 1 no baseline``."""
     counts = Counter((ORDER.index(v.kind), verdict_text(v)) for v in verdicts)
     parts = (f"{number} {phrase}" for (_, phrase), number in sorted(counts.items()))
     return f" {glyphs.separator} ".join(parts) or "nothing was compared"
@@ -64,7 +57,7 @@ def headline(verdicts: Iterable[Verdict], glyphs: Glyphs = UNICODE) -> str:
 def verdict_text(verdict: Verdict) -> str:
     """Verdict in plain words: ``slower``, ``within noise``, ``no baseline``.
 
-    A threshold knows no noise: what it finds unchanged is ``within the limit``.
+    An unchanged verdict of a threshold, which knows no noise, is ``within the limit``.
     """
     of_time = verdict.unit == "s" or verdict.unit.endswith("/s")
     if verdict.kind == "regressed":
@@ -77,7 +70,7 @@ def verdict_text(verdict: Verdict) -> str:
     return verdict.kind.replace("_", " ")
 
 
-_SHOWS: Final[Mapping[str, Callable[[float], str]]] = {
+_FORMATTERS: Final[Mapping[str, Callable[[float], str]]] = {
     "bytes": byte_size,
     "bytes/s": lambda rate: f"{byte_size(rate)}/s",
     "fraction": percentage,
@@ -87,14 +80,11 @@ _SHOWS: Final[Mapping[str, Callable[[float], str]]] = {
     "1": significant,
     "": significant,
 }
-"""How a number with a unit is written; seconds are written by `text.seconds`."""
+"""Formatter of each unit but seconds, which depend on the glyphs."""
 
 
 def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Sort by effect, worst first, then verdicts without a numeric effect.
-
-    A regression by a fixed bound, and what failed, stand with the regressions.
-    """
+    """Sort regressions first, then failures, then by effect; verdicts without one come last."""
     return sorted(verdicts, key=_rank)
 
 
@@ -104,7 +94,7 @@ def changed(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 def cells_of(verdict: Verdict, glyphs: Glyphs = UNICODE) -> dict[str, str]:
-    """The cells of `verdict` by the title of their column; nothing in them is escaped."""
+    """Cells of `verdict` by column title, not escaped."""
     arrow = {"lower": glyphs.lower, "higher": glyphs.higher}.get(verdict.better, "")
     ends = verdict.interval
     return {
@@ -124,8 +114,8 @@ def number(value: float | None, unit: str, glyphs: Glyphs = UNICODE) -> str:
         return ""
     if unit == "s":
         return seconds(value, glyphs)
-    show = _SHOWS.get(unit)
-    return show(value) if show else f"{significant(value)} {unit}"
+    format_value = _FORMATTERS.get(unit)
+    return format_value(value) if format_value else f"{significant(value)} {unit}"
 
 
 def signed(effect: float | None) -> str:
@@ -145,10 +135,7 @@ def difference_text(difference: Difference, glyphs: Glyphs = UNICODE) -> str:
 def reasons(
     verdicts: Sequence[Verdict], names: Sequence[str]
 ) -> list[tuple[Verdict, list[str], str]]:
-    """Verdicts grouped by equal kind and reason.
-
-    `names` are what the verdicts are called. What is unchanged or has no reason needs no words.
-    """
+    """Verdicts with a reason, except unchanged ones, and their `names` by kind and reason."""
     groups: dict[tuple[str, str], tuple[Verdict, list[str]]] = {}
     for verdict, name in zip(verdicts, names, strict=True):
         if verdict.reason and verdict.kind != "unchanged":
@@ -175,12 +162,13 @@ _COLOURS: Final[Mapping[VerdictKind, Markup]] = {
 """Any other verdict is doubtful."""
 
 _LEFT_OUT: Final = ("launches", "interval", "base", "head", "metric")
-"""Columns that give way, in this order, before names become too short."""
-_LEAST_FOR_NAMES: Final = 20
-_NAMED: Final = 3
-"""Benchmarks that a shared reason names."""
-_DIFFERENCES: Final = 8
-"""Differences of the environment that are listed."""
+"""Columns left out, in this order, before names become too short."""
+_MIN_NAME_WIDTH: Final = 20
+"""Width to which names are shortened before a column is left out: enough to tell tests apart."""
+_MAX_NAMES: Final = 3
+"""Benchmarks named with a reason they share: more fill a line of the terminal."""
+_MAX_DIFFERENCES: Final = 8
+"""Environment differences listed, so that verdicts stay on the screen; JSON has all."""
 
 
 def verdict_lines(
@@ -190,10 +178,7 @@ def verdict_lines(
     *,
     only_changed: bool = False,
 ) -> list[Line]:
-    """Title, notes, one row per verdict, reasons, and counts.
-
-    With `only_changed`, rows of what is unchanged are left out; the counts are of all.
-    """
+    """Title, notes, one row per verdict (changed ones `only_changed`), reasons, counts of all."""
     visible = worst_first(comparison.verdicts)
     visible = changed(visible) if only_changed else visible
     return [
@@ -213,7 +198,7 @@ def _table(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[
     names = _names(verdicts)
     columns = _fitting(rows, names, width)
     if "metric" not in columns and (metric := rows[0]["metric"]):
-        yield ((_escaped(f"of {metric}:", width, glyphs), PLAIN),)
+        yield ((_escaped(f"{metric}:", width, glyphs), PLAIN),)
     columns["verdict"] = replace(columns["verdict"], markup=[*map(colour, verdicts)])
     benchmark = names_column(names, columns.values(), width, glyphs)
     yield from table([benchmark, *columns.values()], glyphs, nothing=glyphs.nothing)
@@ -235,9 +220,9 @@ def _fitting(
         name: column(name, [row[name] for row in rows], numeric=name not in {"metric", "verdict"})
         for name in rows[0]
     }
-    name_width = min(max(map(columns_of, names)), max(_LEAST_FOR_NAMES, width // 4))
-    tells_apart = len({row["metric"] for row in rows}) > 1
-    give_way = [name for name in _LEFT_OUT if not (name == "metric" and tells_apart)]
+    name_width = min(max(map(columns_of, names)), max(_MIN_NAME_WIDTH, width // 4))
+    is_same_metric = len({row["metric"] for row in rows}) == 1
+    give_way = [name for name in _LEFT_OUT if name != "metric" or is_same_metric]
     with_content = {name: column for name, column in columns.items() if any(column.cells)}
     return narrowed(with_content, give_way, width - name_width)
 
@@ -246,10 +231,9 @@ def _reason_lines(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> It
     names = zip(_names(verdicts), verdicts, strict=True)
     labels = [f"{name} {verdict.metric}".strip() for name, verdict in names]
     for verdict, group, reason in reasons(verdicts, labels):
-        shortened = shorten(group[:_NAMED], width // 2, glyphs.ellipsis)
-        names_text = listed([*map(printable, shortened), *group[_NAMED:]], _NAMED)
-        for line in _wrapped(f"{names_text}: {reason}", width):
-            yield ((line, colour(verdict)),)
+        shortened = shorten(group[:_MAX_NAMES], width // 2, glyphs.ellipsis)
+        names_text = listed([*map(printable, shortened), *group[_MAX_NAMES:]], _MAX_NAMES)
+        yield from marked(_wrapped(f"{names_text}: {reason}", width), colour(verdict))
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -258,12 +242,11 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def _notes(comparison: Comparison, width: int) -> Iterator[Line]:
     for note in comparison.notes:
-        yield from (((line, DOUBTFUL),) for line in _wrapped(note, width))
+        yield from marked(_wrapped(note, width), DOUBTFUL)
 
 
 def _counts(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[Line]:
-    of_all = _colour_of_all(verdicts)
-    yield from (((line, of_all),) for line in _wrapped(headline(verdicts, glyphs), width))
+    return marked(_wrapped(headline(verdicts, glyphs), width), _overall_colour(verdicts))
 
 
 def _environment(comparison: Comparison, width: int, glyphs: Glyphs) -> Iterator[Line]:
@@ -271,10 +254,10 @@ def _environment(comparison: Comparison, width: int, glyphs: Glyphs) -> Iterator
     if not differences:
         return
     yield (("environment differences:", BOLD),)
-    for difference in differences[:_DIFFERENCES]:
+    for difference in differences[:_MAX_DIFFERENCES]:
         yield ((_escaped(f"  {difference_text(difference, glyphs)}", width, glyphs), PLAIN),)
-    if len(differences) > _DIFFERENCES:
-        hidden_count = len(differences) - _DIFFERENCES
+    if len(differences) > _MAX_DIFFERENCES:
+        hidden_count = len(differences) - _MAX_DIFFERENCES
         yield ((f"  and {hidden_count} more; use --format=json for all", PLAIN),)
 
 
@@ -288,7 +271,7 @@ def colour(verdict: Verdict) -> Markup:
     return _COLOURS.get(verdict.kind, DOUBTFUL)
 
 
-def _colour_of_all(verdicts: Sequence[Verdict]) -> Markup:
+def _overall_colour(verdicts: Sequence[Verdict]) -> Markup:
     kinds = {verdict.kind for verdict in verdicts}
     if kinds & {"regressed", "errored"}:
         return BAD

@@ -89,7 +89,7 @@ def test_pins_of_one_sitting_are_said_to_know_nothing_of_days(shell: Shell) -> N
         write_run(shell.results, number, BOTH)
     runs = [run_id(number) for number in (*range(10), 48)]
     assert shell("baseline", "set", "main", *runs[:10]) == 0
-    assert "they started within 9.0 hours and do not show the noise between days" in shell.out
+    assert "the runs started within 9.0 hours and do not show the noise between days" in shell.out
     assert shell("baseline", "set", "main", *runs[1:]) == 0
     assert "know nothing" not in shell.out
     assert "a gate cannot judge by" not in shell.out
@@ -287,8 +287,8 @@ def test_history_shows_where_the_level_changed(shell: Shell, registry: bool) -> 
     if registry:
         assert shell("db", "ingest") == 0
     assert shell("history", "mlp") == 0
-    assert "40 runs, machine, clock, configuration or work 1 of 2" in shell.out
-    assert "3 runs, machine, clock, configuration or work 2 of 2" in shell.out
+    assert "40 runs, series 1 of 2 (fingerprint " in shell.out
+    assert "3 runs, series 2 of 2 (fingerprint " in shell.out
     change = next(
         line for line in shell.out.splitlines() if line.startswith("new level starting with")
     )

@@ -1,4 +1,4 @@
-"""Comparison format base class."""
+"""Base of comparison formats."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from gpubench_plugin.reports.verdict_table import changed, worst_first
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What is printed: `only_changed` leaves out what is known to be unchanged.
-
-    `width` is the columns of the terminal, for formats that look at it; so are `color` and
-    `glyphs`.
-    """
+    """Settings of the output; `width` in columns, `color` and `glyphs` are for terminals."""
 
     only_changed: bool = False
     width: int = 80
@@ -25,13 +21,13 @@ class Page:
     glyphs: Glyphs = UNICODE
 
     def verdicts(self, comparison: Comparison) -> list[Verdict]:
-        """Those of the comparison that are shown, the worst first."""
+        """Verdicts of the comparison to print, worst first."""
         verdicts = worst_first(comparison.verdicts)
         return changed(verdicts) if self.only_changed else verdicts
 
 
 class Format(Function[[Sequence[Comparison], Page], str]):
-    """Comparisons, one per head and all with the same base, as text that ends with a line's end."""
+    """Renders comparisons, one per head with the same base, as text with a final newline."""
 
     decorator = "gpubench_plugin.reports.formats.Format"
 

@@ -18,12 +18,12 @@ from gpubench_plugin.reports.verdict_table import headline, verdict_lines
 @Format
 def table(comparisons: Sequence[Comparison], page: Page) -> str:
     """Verdicts sorted by effect, worst first, per comparison."""
-    written = painted if page.color else plain
+    render_line = painted if page.color else plain
     parts = (
         verdict_lines(comparison, page.width, page.glyphs, only_changed=page.only_changed)
         for comparison in comparisons
     )
-    return "\n".join("".join(f"{written(line)}\n" for line in part) for part in parts)
+    return "\n".join("".join(f"{render_line(line)}\n" for line in part) for part in parts)
 
 
 @Format
@@ -42,7 +42,7 @@ def json(comparisons: Sequence[Comparison], page: Page) -> str:
     from gpubench_plugin.results import verdicts
 
     return verdicts.to_text(
-        [replace(one, verdicts=tuple(page.verdicts(one))) for one in comparisons]
+        [replace(each, verdicts=tuple(page.verdicts(each))) for each in comparisons]
     )
 
 
@@ -51,20 +51,19 @@ _COLUMNS: Final = (
     *("interval_low", "interval_high", "launches", "smallest_visible_effect", "method", "limit"),
     *("reason", "base_label", "head_label", "moved", "pairs_needed", "runs_needed"),
 )
-"""Effects are fractions, positive where the head is worse; values are in the unit beside them.
-
-The row of a step time has the numbers of the metric that decided; `moved` are all that did."""
+"""Columns of CSV. Effects are fractions, positive if the head is worse; a step time's row has the
+values of the metric that decided, and `moved` lists all that did."""
 
 
 @Format
 def csv(comparisons: Sequence[Comparison], page: Page) -> str:
     """CSV; texts that a spreadsheet would evaluate as formulas are escaped."""
-    rows = (_row(verdict, one) for one in comparisons for verdict in page.verdicts(one))
+    rows = (_row(verdict, each) for each in comparisons for verdict in page.verdicts(each))
     return csv_text([_COLUMNS, *rows])
 
 
 def _row(verdict: Verdict, comparison: Comparison) -> Iterator[Cell]:
-    """The cell of each column; one without an entry here is the field of its name."""
+    """Cell of each column: an entry below, or else the verdict's field of that name."""
     low, high = verdict.interval or (None, None)
     values: Mapping[str, Cell] = {
         "verdict": verdict.kind,

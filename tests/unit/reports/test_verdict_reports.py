@@ -147,7 +147,7 @@ def test_the_number_that_is_meant_is_said_where_the_column_has_no_room() -> None
     text = text_of(verdict_lines(comparison(*many), 40))
     titles = next(line for line in text.splitlines() if line.startswith("benchmark"))
     assert "metric" not in titles
-    assert "of step_time_min_s ↓:" in text.splitlines()
+    assert "step_time_min_s ↓:" in text.splitlines()
 
 
 def test_equal_reasons_are_said_once() -> None:

@@ -104,7 +104,7 @@ def test_amounts_of_work_stand_apart(tmp_path: Path, stored: bool) -> None:
     assert [course.work for course in found] == [{"samples": 16.0}, {"samples": 8.0}]
     assert len({course.fingerprint for course in found}) == 1
     shown = "\n".join(history_lines(MLP, "step_time_s", found, 100, UNICODE))
-    assert "configuration or work 1 of 2" in shown
+    assert ", series 1 of 2 (fingerprint " in shown
     assert "; samples=16)" in shown
     assert [one["work"] for one in history_json(MLP, "step_time_s", found)["series"]] == [
         {"samples": 16.0},
