@@ -13,51 +13,52 @@ from gpubench_plugin.flags import INSTRUMENTED
 from gpubench_plugin.measure import FIRST_METHOD
 from gpubench_plugin.records import Difference, Result, Run, is_same_amount
 
-_WALL: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})
-_WAITING: Final = re.compile(r"(cuda|xpu|mps)_synchronised(_|$)")
+_WALL_CLOCKS: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})
+_SYNCHRONISED: Final = re.compile(r"(cuda|xpu|mps)_synchronised(_|$)")
 _MODULE: Final = re.compile(r"(time|timeit)\.")
 
 
 def same_kind_of_time(first: str, second: str) -> bool:
     """Whether two clocks measure the same kind of time, whatever their names.
 
-    They do if both take the device's, if both take wall time of the host, or else if they have the
-    same name. Processor time is of another kind than wall time, and a process's of another than a
-    thread's. A clock that waits for the device before it is read is of the kind that it reads.
+    They do if both take device time, if both take wall time of the host, or else if they have the
+    same name: processor time is another kind than wall time, and a process's another than a
+    thread's. Synchronising with the device before a clock is read does not change its kind.
     """
     return _kind(first) == _kind(second)
 
 
 def _kind(timer: str) -> str:
     if is_device_timed(timer):
-        return "the device's"
-    name = _MODULE.sub("", _WAITING.sub("", timer, count=1), count=1).removesuffix("_ns")
-    return "wall time" if name in _WALL or not name else name
+        return "device time"
+    name = _MODULE.sub("", _SYNCHRONISED.sub("", timer, count=1), count=1).removesuffix("_ns")
+    return "wall time" if name in _WALL_CLOCKS or not name else name
 
 
 _TO_TARGET: Final = "steps_to_target"
 _METHOD: Final = "gpubench.measuring_method"
 
-_LONGEST = 40
-_MOST_NAMED = 4
+_LONGEST: Final = 40
+_MOST_NAMED: Final = 4
+"""Characters of a value and differences in a reason, to fit into a few lines of a table."""
 
 
-def machine_differences(base: Run, head: Run, exempt: Sequence[str]) -> tuple[Difference, ...]:
-    """Machine facts that differ, except dot keys with a prefix in `exempt`.
+def machine_differences(base: Run, head: Run) -> tuple[Difference, ...]:
+    """Machine facts that differ.
 
-    A fact that is absent on one side differs, unless one of the runs is foreign, or of an earlier
-    version that did not record it.
+    A fact absent on one side differs, unless one of the runs is foreign, or of an earlier version
+    that did not record it.
     """
     is_partial = base.foreign or head.foreign
-    return _differences(_machine(base), _machine(head), exempt, is_partial=is_partial)
+    return _differences(_machine(base), _machine(head), is_partial=is_partial)
 
 
 def reported_differences(base: Run, head: Run) -> tuple[Difference, ...]:
     """All facts that differ between the runs, including merely informative ones."""
     is_partial = base.foreign or head.foreign
     return (
-        *machine_differences(base, head, ()),
-        *_differences(base.environment, head.environment, (), is_partial=is_partial),
+        *machine_differences(base, head),
+        *_differences(base.environment, head.environment, is_partial=is_partial),
     )
 
 
@@ -66,32 +67,27 @@ def _machine(run: Run) -> Mapping[str, Any]:
     return run.machine if run.foreign else {_METHOD: FIRST_METHOD, **run.machine}
 
 
-def settings_differences(
-    base: Result, head: Result, exempt: Sequence[str], *, is_partial: bool
-) -> tuple[Difference, ...]:
+def settings_differences(base: Result, head: Result, *, is_partial: bool) -> tuple[Difference, ...]:
     """Settings and clocks of a benchmark that differ between the sides.
 
-    A key that one side's settings leave out stands for its default there, which the whole
-    configuration knows; where both know it and the values differ, a default that has changed
-    between two versions is a difference too. `is_partial`: a setting one side lacks is none.
+    A key missing from one side's settings has its default there, from the whole configuration; a
+    default that changed between two versions differs, too. `is_partial`: a missing setting does
+    not differ.
     """
     timers: tuple[Difference, ...] = ()
-    if not (_same_clock(base.timer, head.timer, is_partial) or "timer".startswith(tuple(exempt))):
+    if not _same_clock(base.timer, head.timer, is_partial):
         timers = (Difference(key="timer", base=base.timer, head=head.timer),)
     if base.settings == head.settings and base.configuration == head.configuration:
         return timers
-    base_settings, head_settings = (
-        _comparable_settings(base, head),
-        _comparable_settings(head, base),
-    )
-    return timers + _differences(base_settings, head_settings, exempt, is_partial=is_partial)
+    settings = _comparable_settings(base, head), _comparable_settings(head, base)
+    return timers + _differences(*settings, is_partial=is_partial)
 
 
-def work_differences(base: Result, head: Result, exempt: Sequence[str]) -> tuple[Difference, ...]:
+def work_differences(base: Result, head: Result) -> tuple[Difference, ...]:
     """Differences in the amounts of work per call, which make times incomparable.
 
-    Where one side recorded none at all, as earlier versions did, there is no difference. Nor are
-    the amounts of a training to a target one, which are what it took.
+    None where a side recorded no amounts, as earlier versions did, or trained to a target, where
+    the amounts are part of the result.
     """
     if _TO_TARGET in base.metrics and _TO_TARGET in head.metrics:
         return ()
@@ -99,7 +95,6 @@ def work_differences(base: Result, head: Result, exempt: Sequence[str]) -> tuple
     return tuple(
         Difference(key=f"work.{name}", base=base_work.get(name), head=head_work.get(name))
         for name in differing_amounts(base.work, head.work)
-        if not f"work.{name}".startswith(tuple(exempt))
     )
 
 
@@ -114,22 +109,19 @@ def differing_amounts(
 
 
 def requested_work(result: Result) -> Mapping[str, float] | None:
-    """Requested amounts of work; None if unknown.
-
-    Nor does anybody of a training to a target, whose amounts are what it took.
-    """
+    """Requested amounts of work; None if unknown, or of a training to a target."""
     return None if _TO_TARGET in result.metrics else result.work
 
 
 class Comparability:
     """Comparability of results, decided once per pair of machines.
 
-    `exempt`: beginnings of dot keys of facts or settings that the comparison is about. `allow`:
-    call everything comparable, and keep notes of what is not.
+    `exempt` are prefixes of dot keys of facts or settings under comparison. `allow` turns
+    differences into notes.
     """
 
     def __init__(self, *, exempt: Sequence[str], allow: bool):
-        self._exempt_prefixes = exempt
+        self._exempt_prefixes = tuple(exempt)
         self._allow = allow
         self._machines: dict[tuple[int, int], tuple[Difference, ...]] = {}
         self._notes: dict[str, list[str]] = {}
@@ -138,23 +130,18 @@ class Comparability:
         """Describe what makes the two incomparable; empty if nothing, or if allowed."""
         pair_key = id(base_run), id(head_run)
         if pair_key not in self._machines:
-            self._machines[pair_key] = machine_differences(
-                base_run, head_run, self._exempt_prefixes
-            )
+            self._machines[pair_key] = machine_differences(base_run, head_run)
         is_partial = any(side.foreign for side in (base_run, base, head_run, head))
-        differing = (
+        all_differences = (
             *self._machines[pair_key],
-            *settings_differences(base, head, self._exempt_prefixes, is_partial=is_partial),
-            *work_differences(base, head, self._exempt_prefixes),
-            *(
-                ()
-                if is_partial
-                else _instrumentation_differences(base, head, self._exempt_prefixes)
-            ),
+            *settings_differences(base, head, is_partial=is_partial),
+            *work_differences(base, head),
+            *(() if is_partial else _instrumentation_differences(base, head)),
         )
-        if not differing:
+        prefixes = self._exempt_prefixes
+        text = differences_text(d for d in all_differences if not d.key.startswith(prefixes))
+        if not text:
             return ""
-        text = differences_text(differing)
         if not self._allow:
             return text
         names = self._notes.setdefault(text, [])
@@ -180,25 +167,22 @@ def differences_text(all_differences: Iterable[Difference]) -> str:
     return listed(texts, _MOST_NAMED, separator="; ")
 
 
-def _instrumentation_differences(
-    base: Result, head: Result, exempt: Sequence[str]
-) -> Iterator[Difference]:
+def _instrumentation_differences(base: Result, head: Result) -> Iterator[Difference]:
     """Instrumentation of one side only, which machine facts recorded earlier do not show."""
     sides = [INSTRUMENTED in r.flags or None for r in (base, head)]
-    if sides[0] != sides[1] and not INSTRUMENTED.startswith(tuple(exempt)):
+    if sides[0] != sides[1]:
         yield Difference(key=INSTRUMENTED, base=sides[0], head=sides[1])
 
 
 def _comparable_settings(r: Result, counterpart: Result) -> dict[str, Any]:
     """Comparable keys of `r`: its settings, and what both full configurations define."""
-    configuration = r.configuration
-    keys = {key: configuration[key] for key in counterpart.configuration if key in configuration}
-    keys |= {key: configuration[key] for key in counterpart.settings if key in configuration}
-    return comparable_part({**keys, **r.settings})
+    keys = (*counterpart.configuration, *counterpart.settings)
+    defaults = {key: r.configuration[key] for key in keys if key in r.configuration}
+    return comparable_part({**defaults, **r.settings})
 
 
 def _differences(
-    base: Mapping[str, Any], head: Mapping[str, Any], exempt: Sequence[str], *, is_partial: bool
+    base: Mapping[str, Any], head: Mapping[str, Any], *, is_partial: bool
 ) -> tuple[Difference, ...]:
     return tuple(
         Difference(
@@ -207,8 +191,7 @@ def _differences(
             head=None if head_value is ABSENT else head_value,
         )
         for key, (base_value, head_value) in differences(base, head).items()
-        if not key.startswith(tuple(exempt))
-        and not (ABSENT in (base_value, head_value) and (is_partial or is_recent_fact(key)))
+        if not (ABSENT in (base_value, head_value) and (is_partial or is_recent_fact(key)))
     )
 
 
@@ -225,5 +208,5 @@ def _short(value: object) -> str:
 
 
 def names_or_count(names: Sequence[str]) -> str:
-    """The only one of `names`, or their number."""
+    """The only name, or the number of benchmarks."""
     return names[0] if len(names) == 1 else f"{len(names)} benchmarks"

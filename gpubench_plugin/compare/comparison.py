@@ -34,7 +34,7 @@ def compare_runs(base: Run, head: Run, **options: Unpack[MatchOptions]) -> Compa
 
     Raises:
         NothingComparable: they have no benchmark, or no metric, in common.
-        UsageProblem: a text is no limit.
+        UsageProblem: a limit is invalid.
     """
     matched = match([base], [head], paired=False, **options)
     _require_common(matched, [base], [head])
@@ -46,10 +46,7 @@ def compare_threshold(
 ) -> Comparison:
     """Compare a run with the median of the pinned earlier runs by thresholds only.
 
-    Where they have nothing in common, a note says so.
-
-    Raises:
-        UsageProblem: a text is no limit.
+    A note replaces the error of :func:`compare_runs` where they have nothing in common.
     """
     matched = match(earlier_runs, [head], paired=False, **options)
     error_text = _nothing_in_common(matched, earlier_runs, [head]) if earlier_runs else ""
@@ -63,15 +60,13 @@ def compare_paired(
     unchanged_from: int = UNCHANGED_FROM,
     **options: Unpack[MatchOptions],
 ) -> Comparison:
-    """Compare launches of base and head, paired in order.
+    """Compare launches of base and head, paired in order; "unchanged" takes `unchanged_from` pairs.
 
-    Nothing is unchanged by fewer pairs than `unchanged_from`.
-
-    Launches that their time stamps say were not taken in turns are not judged as pairs.
+    Launches that did not alternate, by their time stamps, are not judged as pairs.
 
     Raises:
         NothingComparable: they have no benchmark, or no metric, in common.
-        UsageProblem: not as many of each; a text is no limit.
+        UsageProblem: the numbers of launches differ; a limit is invalid.
     """
     matched = match(bases, heads, paired=True, **options)
     _require_common(matched, bases, heads)
@@ -91,17 +86,10 @@ def compare_history(
     m: int | None = None,
     **options: Unpack[MatchOptions],
 ) -> Comparison:
-    """Compare a run with earlier ones, oldest first; without any, the verdicts say so.
+    """Compare a run with earlier ones, oldest first.
 
-    Args:
-        earlier_runs: the runs of the history.
-        head: the run that is judged.
-        repeat_runs: what its benchmarks measured when they were launched again; the median counts.
-        m: series of the whole suite where `head` holds only a part of it.
-        options: see :class:`BenchmarkOptions`.
-
-    Raises:
-        UsageProblem: a text is no limit.
+    `repeat_runs` are relaunches of its benchmarks, of which the median counts; `m` is the number of
+    series of the whole suite where `head` holds only a part of it.
     """
     heads = [head, *repeat_runs]
     matched = match(earlier_runs, heads, paired=False, **options)
@@ -121,7 +109,8 @@ def _comparison(
     notes: tuple[str, ...] = (),
 ) -> Comparison:
     on_series = merge_parts(matched.series, series_verdicts).values()
-    order = {name: i for i, name in enumerate({name: 0 for run in heads for name in run.results})}
+    names = dict.fromkeys(name for run in heads for name in run.results)
+    order = {name: position for position, name in enumerate(names)}
     verdicts = [with_doubts(item, bases, heads) for item in (*on_series, *matched.verdicts)]
     verdicts.sort(key=lambda verdict: order.get(verdict.id, len(order)))
     return Comparison(
@@ -150,11 +139,10 @@ def _nothing_in_common(matched: MatchResult, bases: Sequence[Run], heads: Sequen
     one_sided_kinds = {"new", "removed", "no_baseline"}
     if matched.series or any(verdict.kind not in one_sided_kinds for verdict in matched.verdicts):
         return ""
-    sides = (
+    counts = (
         f"{_label(runs)} has {len({name for run in runs for name in run.results})}"
         for runs in (bases, heads)
     )
-    renames = [f"{old_id}: {hint}" for old_id, hint in matched.renames.items()]
-    rest = [f"and {len(renames) - 1} more ids"] if len(renames) > 1 else []
-    error_text = f"no benchmark or metric in common: {', '.join(sides)}"
-    return "; ".join([error_text, *renames[:1], *rest])
+    texts = [f"no benchmark or metric in common: {', '.join(counts)}"]
+    texts += [f"{old_id}: {hint}" for old_id, hint in matched.renames.items()]
+    return "; ".join(texts[:2] + [f"and {len(texts) - 2} more ids"] * (len(texts) > 2))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from gpubench_plugin.environment import listed
 from gpubench_plugin.flags import DOUBTFUL_FLAGS, doubtful_flags
@@ -15,67 +15,62 @@ from gpubench_plugin.records import CONFIDENCE, Result, Run, Verdict
 
 _CONFIDENCE: Final = "measure.confidence"
 _MEMORY: Final = "_bytes"
-"""Metrics whose names end so were not timed: what held the clock up says nothing of them."""
+"""Suffix of metrics that are not timed, so flags of the clock do not concern them."""
 
 
 def with_doubts(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Verdict:
-    """Append the doubts of either side to the verdict's reason.
-
-    Nothing is said of a base that a fixed bound is not compared with.
-    """
+    """Append the doubts of either side to the verdict's reason."""
     if not _is_judged_by_time(verdict):
         return verdict
-    results = _sides(verdict, bases, heads)
-    flags_text = ", ".join(_flag_texts(results))
-    clauses = [
-        verdict.reason,
-        flags_text and f"in doubt: {flags_text}",
-        *_too_few_rounds_notes(results),
-    ]
-    return replace(verdict, reason="; ".join(filter(None, clauses)))
+    clauses = [verdict.reason, *_clauses(_sides(verdict, bases, heads), _flag_texts)]
+    return replace(verdict, reason="; ".join(clauses))
 
 
 def unchanged_in_doubt(
     verdicts: Iterable[Verdict], bases: Sequence[Run], heads: Sequence[Run]
 ) -> Iterator[str]:
-    """One line per kind of doubt about benchmarks judged unchanged.
+    """One line per kind of doubt about benchmarks judged unchanged, whose reasons no table shows.
 
-    Tables give no reason for what is unchanged. Of several launches of a side most must be in
-    doubt.
+    Of several launches of a side most must be in doubt.
     """
-    names: dict[str, dict[str, None]] = {}
+    ids_by_clause: dict[str, dict[str, None]] = {}
     for verdict in verdicts:
         if verdict.kind == "unchanged" and _is_judged_by_time(verdict):
-            results = _sides(verdict, bases, heads)
-            flags_text = ", ".join(_majority_flag_texts(results))
-            for clause in (
-                flags_text and f"in doubt: {flags_text}",
-                *_too_few_rounds_notes(results),
-            ):
-                names.setdefault(clause, {})[verdict.id] = None
-    names.pop("", None)
-    for clause, metric_names in names.items():
-        yield f"unchanged, but {clause}: {listed([*metric_names])}"
+            for clause in _clauses(_sides(verdict, bases, heads), _majority_flag_texts):
+                ids_by_clause.setdefault(clause, {})[verdict.id] = None
+    for clause, ids in ids_by_clause.items():
+        yield f"unchanged, but {clause}: {listed([*ids])}"
+
+
+_Results: TypeAlias = Mapping[str, Sequence[Result]]
+
+
+def _clauses(results: _Results, flag_texts: Callable[[_Results], Iterator[str]]) -> Iterator[str]:
+    """``in doubt: contended (head)``, and sides with too few rounds for an interval."""
+    if flags_text := ", ".join(flag_texts(results)):
+        yield f"in doubt: {flags_text}"
+    for side, of_side in results.items():
+        rounds = [count for r in of_side if (count := _rounds_without_interval(r))]
+        if rounds:
+            noun = "round is" if min(rounds) == 1 else "rounds are"
+            yield f"{min(rounds)} {noun} too few for an interval ({side})"
 
 
 def _sides(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> dict[str, list[Result]]:
     """Results behind a verdict, by side; for an absolute bound the head's only."""
     sides = {"base": () if verdict.method == "absolute" else bases, "head": heads}
-    return {side: list(_measured(runs, verdict.id)) for side, runs in sides.items()}
+    results = {
+        side: [run.results[verdict.id] for run in runs if verdict.id in run.results]
+        for side, runs in sides.items()
+    }
+    return {side: [r for r in rs if r.outcome == "measured"] for side, rs in results.items()}
 
 
 def _is_judged_by_time(verdict: Verdict) -> bool:
     return verdict.method is not None and not verdict.metric.endswith(_MEMORY)
 
 
-def _measured(runs: Sequence[Run], node_id: str) -> Iterator[Result]:
-    for run in runs:
-        result = run.results.get(node_id)
-        if result is not None and result.outcome == "measured":
-            yield result
-
-
-def _counts(results: Mapping[str, Sequence[Result]]) -> dict[str, Counter[str]]:
+def _counts(results: _Results) -> dict[str, Counter[str]]:
     """Number of results that raised each flag, by side."""
     return {
         side: Counter(name for r in of_side for name in doubtful_flags(r.flags))
@@ -83,7 +78,7 @@ def _counts(results: Mapping[str, Sequence[Result]]) -> dict[str, Counter[str]]:
     }
 
 
-def _majority_flag_texts(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+def _majority_flag_texts(results: _Results) -> Iterator[str]:
     """``contended (base, head), drifting (head)``: flags raised by more than half of a side."""
     counts_by_side = _counts(results)
     for name in DOUBTFUL_FLAGS:
@@ -94,7 +89,7 @@ def _majority_flag_texts(results: Mapping[str, Sequence[Result]]) -> Iterator[st
             yield f"{name} ({', '.join(sides)})"
 
 
-def _flag_texts(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+def _flag_texts(results: _Results) -> Iterator[str]:
     """``contended (base, head), drifting (2 of 5 in head)``."""
     counts_by_side = _counts(results)
     for name in DOUBTFUL_FLAGS:
@@ -105,16 +100,6 @@ def _flag_texts(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
         ]
         if sides:
             yield f"{name} ({', '.join(sides)})"
-
-
-def _too_few_rounds_notes(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
-    """Note on sides with too few rounds for a confidence interval."""
-    for side, of_side in results.items():
-        rounds = [round_count for r in of_side if (round_count := _rounds_without_interval(r))]
-        if rounds:
-            fewest = min(rounds)
-            noun = "round is" if fewest == 1 else "rounds are"
-            yield f"{fewest} {noun} too few for an interval ({side})"
 
 
 def _rounds_without_interval(result: Result) -> int | None:

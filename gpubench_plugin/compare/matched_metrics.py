@@ -1,7 +1,4 @@
-"""Metrics of a matched benchmark: which are judged, with limits, values and series.
-
-Metrics that have no series get their verdicts here.
-"""
+"""Judged metrics of a matched benchmark, with their limits and a series or verdict each."""
 
 from __future__ import annotations
 
@@ -24,12 +21,11 @@ MEMORY: Final = "peak_memory_bytes"
 _ROUNDS: Final = "rounds"
 
 HOST_RATE_LIMIT: Final = "5%"
-"""Of the total rate on a clock of the host, the noisiest of the three
-(``docs/evidence/paired_gate.md``)."""
+"""Of the rate on a host clock, the noisiest step time (``docs/evidence/paired_gate.md``)."""
 
 _MORE_ROUNDS: Final = 1.1
-"""A tenth more rounds lowers the minimum of normal ones by a twentieth of their standard deviation;
-beyond that minima are not compared."""
+"""Ratio of rounds from which on minima are not compared: a tenth more lowers the minimum of normal
+values by a twentieth of their standard deviation."""
 
 _DEVICE_TIMERS: Final = ("cuda_events", "cuda_kernel")
 
@@ -40,14 +36,13 @@ def is_device_timed(timer: str) -> bool:
 
 
 def judged_metrics(*launches: Result, limits: Mapping[str, str] = {}) -> dict[str, str]:
-    """Metrics to judge with their limit texts, which may be unvalidated.
+    """Metrics to judge with their limit texts, which may be invalid.
 
-    Those gated by default in any of the `launches` of one benchmark, then all others with a limit.
-    Of the limits that launches state the latest one's counts; `limits` override them. A stated one
-    whose metric the benchmark does not have is among them all the same. A percentage for one of the
-    step times, the median or the minimum, counts for both, unless each has its own; a fixed bound
-    on one stands in the place of all that is judged of the step time by default. Beside a fixed
-    bound on the rate another number is the rate.
+    Those gated by default in any of the `launches` of one benchmark, then all others with a limit,
+    measured or not. Later launches' limits override earlier ones', `limits` all. A percentage for
+    the median or the minimum of the step time counts for both, unless each has its own; an absolute
+    bound on one replaces the step time's defaults. Beside an absolute bound on the rate another
+    metric is the rate.
     """
     stated_limits: dict[str, str] = {}
     for launch in launches:
@@ -59,16 +54,15 @@ def judged_metrics(*launches: Result, limits: Mapping[str, str] = {}) -> dict[st
     default: dict[str, str] = {}
     for launch in launches:
         default |= _by_default(launch, bounded_metrics)
-    of_times = [stated_limits[name].strip() for name in _STEP_TIMES if name in stated_limits]
+    percentages = [stated_limits[name].strip() for name in _STEP_TIMES if name in stated_limits]
     if bounded_metrics.intersection(_STEP_TIMES):
         default = {name: text for name, text in default.items() if name == MEMORY}
-    elif of_times:
-        step_times: dict[str, str] = {n: of_times[0] for n in _STEP_TIMES if n in default}
-        rates = {name: text for name, text in default.items() if name not in (*_STEP_TIMES, MEMORY)}
-        default |= step_times
-        default |= {
-            name: max(text, *of_times, key=_allowed_fraction) for name, text in rates.items()
-        }
+    elif percentages:
+        for name, text in default.items():
+            if name in _STEP_TIMES:
+                default[name] = percentages[0]
+            elif name != MEMORY:
+                default[name] = max(text, *percentages, key=_allowed_fraction)
     candidates = (*_STEP_TIMES, *THROUGHPUT, MEAN, MEMORY)
     return {**{name: default[name] for name in candidates if name in default}, **stated_limits}
 
@@ -85,34 +79,30 @@ def _by_default(result: Result, bounded_metrics: Collection[str]) -> dict[str, s
     on_device = is_device_timed(result.timer)
     names = (STEP_TIME, MEMORY) if on_device else (*_STEP_TIMES, MEMORY)
     texts = {name: DEFAULT for name in names if name in result.metrics}
-    # A rate that only has to keep a fixed bound would let any slowdown pass: another one is judged.
+    # A rate that only has an absolute bound would let any slowdown pass: another one is judged.
     rate = rate_of(result.metrics.keys() - bounded_metrics)
     return {**texts, rate: DEFAULT if on_device else HOST_RATE_LIMIT} if rate else texts
 
 
 def rate_of(metrics: Collection[str]) -> str:
-    """The throughput metric: work over the length of all blocks, else the mean call.
+    """The throughput metric: work per second, else the mean call; empty if there is none.
 
-    Work per call is the same on both sides, so that all kinds of work say the same. Empty where
-    there is none.
+    All kinds of work are equivalent, since work per call is the same on both sides.
     """
     return next((name for name in (*THROUGHPUT, MEAN) if name in metrics), "")
 
 
 def step_time_of(timer: str, metrics: Collection[str]) -> str:
-    """The step time metric with the most precise level, given the available `metrics`.
+    """The most precise step time of the available `metrics`.
 
-    The median where the device keeps time; the minimum where the host does, whose other quantiles
-    move with everything else on the machine.
+    The median on a device clock; the minimum on a host clock, whose other quantiles move with the
+    load of the machine.
     """
     return STEP_TIME if is_device_timed(timer) or MINIMUM not in metrics else MINIMUM
 
 
 def value_of(result: Result, metric: str) -> float | None:
-    """One run's value of the metric: the median over its launches.
-
-    None where no launch has it.
-    """
+    """One run's value of the metric: the median over its launches; None where none has it."""
     values = launches_of(result, metric)
     return median(values) if values else None
 
@@ -132,10 +122,9 @@ _PREFERRED: Mapping[Better, str] = {"lower": "less", "higher": "more", "none": "
 class Sides:
     """Results of one benchmark on both sides.
 
-    `bases` are the comparable ones of the base's side; where there are none, only the metrics that
-    need no base are judged. `heads` are those of the head's side, where launches are `paired` the
-    n-th beside the n-th base. `measured` are all that the head's side has, one or more, also those
-    beside which there is no base: which metrics count, and by which limits, is theirs to say.
+    `bases` are comparable with the head; without any, only metrics that need no base are judged.
+    `heads` are the head's, of `paired` launches the n-th beside the n-th base. `measured` are one
+    or more of the head, also without a base: they decide which metrics are judged.
     """
 
     bases: Sequence[Result]
@@ -145,25 +134,18 @@ class Sides:
 
     @property
     def id(self) -> str:
-        """The benchmark."""
+        """Id of the benchmark."""
         return self.measured[-1].id
 
     @property
     def limit_sources(self) -> Sequence[Result]:
-        """Base results whose limits apply; none if no limits were recorded.
-
-        They are all launches that are paired, else what :func:`limit_source_of` a history is.
-        """
-        if self.paired:
-            return [r for r in self.bases if not r.foreign]
-        return limit_source_of(self.bases)
+        """Base results whose limits apply: all paired launches, or one of a history."""
+        own_results = [r for r in self.bases if not r.foreign]
+        return own_results if self.paired else limit_source_of(own_results)
 
 
 def limit_source_of(earlier_results: Sequence[Result]) -> Sequence[Result]:
-    """The `earlier_results` result whose limits apply to a later one; empty if none.
-
-    It is the latest pinned or accepted one, or the first where none is.
-    """
+    """The result whose limits apply: the latest pinned or accepted one, else the first."""
     own_results = [r for r in earlier_results if not r.foreign]
     pinned_results = [r for r in own_results if r.pinned]
     return pinned_results[-1:] or own_results[:1]
@@ -174,7 +156,7 @@ def metrics_of(
 ) -> Iterator[Series | Verdict]:
     """Series or verdict for each metric in `limits`; an invalid limit affects its own only.
 
-    `explicit_metrics` are the metrics whose limits somebody states, as opposed to the defaults.
+    `explicit_metrics` have a stated limit, not a default.
     """
     parts: list[Series | Verdict] = []
     other_items: list[Series | Verdict] = []
@@ -206,7 +188,7 @@ def _part(name: str, limit: Limit, explicit_metrics: Collection[str]) -> Part | 
 def _step_time(sides: Sides, parts: Sequence[Series | Verdict]) -> Iterator[Series | Verdict]:
     """Step time parts that both sides have, with a remark on omitted ones.
 
-    Where one contradicts its other side, none can be believed.
+    None where one of them contradicts its other side.
     """
     missing = [item for item in parts if isinstance(item, Verdict)]
     contradicting = [item for item in missing if item.kind != "no_baseline"]
@@ -224,7 +206,7 @@ def _step_time(sides: Sides, parts: Sequence[Series | Verdict]) -> Iterator[Seri
 def _uneven_rounds(sides: Sides) -> str:
     """Remark that minima are over different numbers of rounds; empty if equal.
 
-    One earlier run of ten may differ, as one of ten may be out: neither moves level nor noise.
+    One earlier run of ten may differ: an outlier moves neither level nor noise.
     """
     heads = sides.heads if sides.paired else [*sides.heads[-1:]] * len(sides.bases)
     uneven = [
@@ -247,8 +229,8 @@ def _uneven_rounds(sides: Sides) -> str:
 def removed_metrics(sides: Sides, limits: Mapping[str, str]) -> Iterator[Verdict]:
     """Verdicts on gated metrics that a base has and no head launch measures any more.
 
-    Those with a limit of a head's, or in `limits`, are none: they are not measured. Nor
-    is a number of the step time that no base states a limit of, while the head has another.
+    Those with a limit of the head or in `limits` are "not measured" instead. A step time without a
+    stated limit on the base is not reported while the head has another one.
     """
     present = limits.keys() | {name for r in sides.measured for name in r.limits}
     if any(_latest(name, sides.measured) for name in _STEP_TIMES):
@@ -269,19 +251,14 @@ def _series(sides: Sides, metric: Metric, limit: Limit, part: Part | None) -> Se
     if relative and (cause := _unit_mismatch(sides, metric)):
         return _metric_verdict(sides.id, metric, "incomparable", cause, limit)
     base_values = [value_of(r, name) for r in sides.bases]
-    # A fixed bound needs no base beside it: all launches of the head must keep it.
+    # An absolute bound needs no base: it holds for all launches of the head.
     head_values = [value_of(r, name) for r in (sides.heads if relative else sides.measured)]
     if sides.paired and relative:
-        complete_pairs = [
-            pair for pair in zip(base_values, head_values, strict=True) if None not in pair
-        ]
-        if not complete_pairs and _latest(name, sides.bases):
+        pairs = [pair for pair in zip(base_values, head_values, strict=True) if None not in pair]
+        if not pairs and _latest(name, sides.bases):
             cause = f"no pair has {name} on both sides"
             return _metric_verdict(sides.id, metric, "no_baseline", cause, limit)
-        base_values, head_values = (
-            [pair[0] for pair in complete_pairs],
-            [pair[1] for pair in complete_pairs],
-        )
+        base_values, head_values = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     base = tuple(value for value in base_values if value is not None)
     if relative and not base:
         cause = f"the base did not measure {name}"
@@ -312,30 +289,23 @@ def _unit_mismatch(sides: Sides, metric: Metric) -> str:
     launches = [("base", r) for r in sides.bases]
     launches += [("an earlier head", r) for r in sides.measured]
     for origin, r in launches:
-        counterpart = r.metrics.get(name, metric)
-        if counterpart.unit != metric.unit:
-            return (
-                f"unit of {name} is {counterpart.unit or '1'} in {origin} but "
-                f"{metric.unit or '1'} in head"
-            )
-        if counterpart.better != metric.better:
-            old_direction, new_direction = _PREFERRED[counterpart.better], _PREFERRED[metric.better]
-            return f"{name} of {old_direction} is better in {origin}, but {new_direction} in head"
+        other = r.metrics.get(name, metric)
+        if other.unit != metric.unit:
+            unit = metric.unit or "1"
+            return f"unit of {name} is {other.unit or '1'} in {origin} but {unit} in head"
+        if other.better != metric.better:
+            preferred = f"{_PREFERRED[other.better]} is better in {origin}"
+            return f"{name} of {preferred}, but {_PREFERRED[metric.better]} in head"
     return ""
 
 
 def _not_measured(sides: Sides, name: str, limit: Limit) -> Verdict:
-    measured_metrics = {metric for r in sides.measured for metric in r.metrics}
     reason = f"limit {limit.text} on {name}, which this benchmark does not measure"
-    requirement = _REQUIREMENTS.get(name)
-    return Verdict(
-        id=sides.id,
-        metric=name,
-        kind="not_measured",
-        limit=limit.text,
-        reason=reason
-        + (nearest(name, measured_metrics) if requirement is None else f": requires {requirement}"),
-    )
+    if requirement := _REQUIREMENTS.get(name):
+        reason += f": requires {requirement}"
+    else:
+        reason += nearest(name, {metric for r in sides.measured for metric in r.metrics})
+    return Verdict(id=sides.id, metric=name, kind="not_measured", limit=limit.text, reason=reason)
 
 
 _REQUIREMENTS: Final[Mapping[str, str]] = {
@@ -346,7 +316,7 @@ _REQUIREMENTS: Final[Mapping[str, str]] = {
     "step_time_p95_s": "20 durations; raise measure.min_rounds or measure.min_time_s",
     "step_time_p99_s": "100 durations; raise measure.min_rounds or measure.min_time_s",
 }
-"""What metrics need that not every benchmark has."""
+"""Requirements of metrics that not every benchmark meets."""
 
 
 def _metric_verdict(

@@ -1,8 +1,8 @@
 """Empirical Bayes moderation: shrink a series' variance towards that of its suite.
 
-The variances of the series of a suite are taken for draws of one scaled inverse χ² distribution,
-whose location and degrees of freedom all of them tell together; what a series itself tells and what
-the suite tells are weighed by their degrees of freedom (G. Smyth, "Linear models and empirical
+The variances of a suite's series are taken for draws of one scaled inverse χ² distribution, whose
+location and degrees of freedom are estimated from all of them; a series' own variance and the
+suite's are weighed by their degrees of freedom (G. Smyth, "Linear models and empirical
 Bayes methods", 2004, sections 3 and 6.2). Arrays end in the axis of the series of one suite.
 """
 
@@ -21,15 +21,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _CAUTION: Final = 1.25
-"""By so much, over one less than the number of series, the variances of a suite are taken to differ
-more than they seem to: of few series nobody knows how equal their noise is."""
+"""Added share, over the number of series less one, by which a suite's variances differ more than
+observed: few series do not show how equal their noise is. Not measured by itself."""
 
 _FEWEST: Final = 3
-"""Series without which a suite tells nothing: two that happen to be alike prove nothing."""
+"""Series needed for a prior: two may be alike by chance."""
 
 _OUTLIER: Final = 0.25
-"""The p value of a variance above which a series is one of the suite; of a louder one the suite
-says less, in proportion to its p value.
+"""P value of a variance from which on a series belongs to the suite; noisier ones do in proportion.
 
 One series with three times the noise of 59 others gives false alarms in 2.9 % of suites without
 that, in 0.8 % with it (B. Phipson et al., "Robust hyperparameter estimation protects against
@@ -37,21 +36,21 @@ hypervariable genes", 2016)."""
 
 _LOUD: Final = 0.75
 _LOUD_SHARE: Final = 0.75
-"""Of the variance that three of four series of a suite do not exceed: nothing is called by less at
-five pairs, nor by √(5/n) of that at n. Launches in one of two modes give five differences
-of one sign and size once in 2¹⁰; in suites of 20 such series they would be 2 % of false alarms.
-From ten pairs on a series may be called by itself, see :data:`statistics._MODES`."""
+"""Share of the variance that three of four series of a suite do not exceed: the least by which an
+effect is called at five pairs; √(5/n) of that at n. Launches in one of two modes give five
+differences of one sign and size once in 2¹⁰, which would be 2 % of false alarms in suites of 20
+such series. From ten pairs on a series may be called by itself, see :data:`.statistics._MODES`."""
 
 _TINY: Final = 1e-5
-"""Of the median variance: smaller ones, zero for example, count as this much."""
+"""Least variance in shares of the median, so that zeros have a logarithm; not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
     """Variance prior estimated from a suite; array shapes end in 1.
 
-    `dof` is 0 where it tells nothing, a suite of two series for example. `noisy_variance` is the
-    variance that three of four series do not exceed.
+    `dof` is 0 without information, as of a suite of two series. `noisy_variance` is the variance
+    that three of four series do not exceed.
     """
 
     variance: Floats
@@ -93,10 +92,9 @@ def posterior_spread(
     Args:
         spread: of each series by itself.
         prior: of their suite.
-        pairs: that each one rests on.
-        members: how far the benchmark of each is one of the suite, less than the series itself may
-            be: it lends certainty only so far, but a series that is quieter than the suite by
-            chance is taken for as loud as by itself.
+        pairs: number behind each spread.
+        members: membership of each series' benchmark, at most its own: it limits the degrees of
+            freedom lent, but does not lower a variance.
     """
     own_freedom = np.asarray(spread.dof, dtype=np.float64)
     prior_freedom = prior.dof * membership(spread, prior)
@@ -114,14 +112,13 @@ def posterior_spread(
 def membership(spread: Spread, prior: Prior) -> Floats:
     """Degree of membership of each series in the suite, 0 to 1; lower if it is too noisy.
 
-    A benchmark with several numbers is one as far as its loudest number is: of three each may seem
-    quiet by chance in five pairs, and one benchmark with three times the noise of 19 others gives
-    false alarms in 1.2 % of suites, two in 1.5 %; by the loudest 0.1 %
-    (``docs/evidence/paired_gate.md``).
+    A benchmark has that of its noisiest metric, since each of three may seem quiet by chance in
+    five pairs: one benchmark with three times the noise of 19 others gives false alarms in 1.2 % of
+    suites, two in 1.5 %; by the noisiest 0.1 % (``docs/evidence/paired_gate.md``).
     """
     if not np.any(prior.dof):
         return np.ones_like(prior.dof)
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # of hardly any variance
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # tiny variances
         ratio = spread.deviation**2 / prior.variance
     tail_probability = special.fdtrc(spread.dof, prior.dof, ratio)
     members: Floats = np.fmin(tail_probability / _OUTLIER, 1.0)

@@ -44,37 +44,29 @@ def judge_pairs(
     Pairs are of fresh processes; a look is taken after every five of them.
 
     Args:
-        series: base and head of each have the same length, in the order of the pairs.
-        m: series of the whole suite that are judged by statistics, see :func:`plain.family`. Those
-            that are not among `series`, since an earlier look has decided them, count as not
-            rejected. Without it: those among `series` and `decided_series`.
-        decided_series: series of the suite that earlier looks have decided, with the pairs that
-            they were
-            decided by.
-        unchanged_from: nothing is called unchanged by fewer pairs.
+        series: base and head of each have the same length, in pair order.
+        m: series of the whole suite that need statistics, see :func:`plain.family_size`; those
+            not among `series` and `decided_series` count as not rejected.
+        decided_series: series decided by earlier looks, with the pairs used then.
+        unchanged_from: pairs required for "unchanged".
     """
-    trivial_verdicts = {
-        number: verdict
-        for number, item in enumerate(series)
-        if (verdict := _trivial_verdict(item, unchanged_from))
-    }
-    open_ = [item for number, item in enumerate(series) if number not in trivial_verdicts]
-    if not open_:
-        return list(trivial_verdicts.values())
-    from gpubench_plugin.compare.tested import paired_samples, run_tests
+    trivial = [_trivial_verdict(item, unchanged_from) for item in series]
+    tested = [item for item, verdict in zip(series, trivial, strict=True) if verdict is None]
+    results: list[TestResult] = []
+    if tested:
+        from gpubench_plugin.compare.tested import paired_samples, run_tests
 
-    pairs = [used_pairs(len(item.head)) for item in open_]
-    results = run_tests(
-        # What needs no statistics tells nothing of noise: its values may be zero, or no pairs.
-        paired_samples(
-            open_, pairs, [item for item in decided_series if not _trivial_verdict(item, 0)]
-        ),
-        max(m or 0, family_size((*series, *decided_series))),
-        q=false_discovery_rate(max(pairs) // LOOK),
-        unchanged_from=unchanged_from,
-    )
-    verdicts = iter([_verdict_of_pairs(item, unchanged_from) for item in results])
-    return [trivial_verdicts.get(number) or next(verdicts) for number in range(len(series))]
+        pairs = [used_pairs(len(item.head)) for item in tested]
+        # Series judged without statistics carry no noise: their values may be zero, or unpaired.
+        decided = [item for item in decided_series if not _trivial_verdict(item, 0)]
+        results = run_tests(
+            paired_samples(tested, pairs, decided),
+            max(m or 0, family_size((*series, *decided_series))),
+            q=false_discovery_rate(max(pairs) // LOOK),
+            unchanged_from=unchanged_from,
+        )
+    verdicts = (_verdict_of_pairs(result, unchanged_from) for result in results)
+    return [verdict or next(verdicts) for verdict in trivial]
 
 
 def _trivial_verdict(series: Series, unchanged_from: int) -> Verdict | None:
@@ -93,13 +85,13 @@ def _trivial_verdict(series: Series, unchanged_from: int) -> Verdict | None:
         return inconclusive_verdict(series, "paired", cause, launches=pairs)
     if has_no_variance(series):
         return _exact_pairs(series, unchanged_from)
-    # A zero beside a zero is no effect, but has no logarithm beside other pairs.
+    # Zero on both sides is no effect, but has no logarithm to average with other pairs.
     non_positive = next((value for value in series.base if value <= 0), None)
     return None if non_positive is None else unusable(series, non_positive, None)
 
 
 def _exact_pairs(series: Series, unchanged_from: int) -> Verdict:
-    """Like :func:`plain.exact`, but with enough pairs: a few constant launches prove little."""
+    """Like :func:`plain.exact_verdict`, but "unchanged" takes enough pairs."""
     pairs = len(series.head)
     verdict = exact_verdict(series, launches=pairs)
     if verdict.kind != "unchanged":
@@ -129,26 +121,21 @@ def _verdict_of_pairs(tested: TestResult, unchanged_from: int) -> Verdict:
     if tested.kind == "unchanged":
         return tested.verdict("paired", f"{details}; {undetected_text}")
     if tested.kind != "inconclusive":
-        return tested.verdict(
-            "paired", f"{details}; detectable effect ≥ {percent(tested.detectable)}"
-        )
+        power = f"detectable effect ≥ {percent(tested.detectable)}"
+        return tested.verdict("paired", f"{details}; {power}")
     needed_pairs = _pairs_needed(tested, unchanged_from)
     if tested.is_unchanged:
         cause = _not_yet_unchanged(undetected_text, unchanged_from)
         return tested.verdict("paired", f"{cause} ({details})", pairs_needed=needed_pairs)
-    outlook = (
-        f"about {needed_pairs} pairs needed"
-        if needed_pairs
-        else f"too close to the limit to be decided within {MOST_PAIRS} pairs"
-    )
-    cause = (
-        f"launch noise {_noise(sample)}: only effects ≥ {percent(tested.detectable)} would be "
-        "detected"
-    )
-    return tested.verdict("paired", f"{cause}; {outlook} ({details})", pairs_needed=needed_pairs)
+    outlook = f"too close to the limit to be decided within {MOST_PAIRS} pairs"
+    if needed_pairs:
+        outlook = f"about {needed_pairs} pairs needed"
+    power = f"only effects ≥ {percent(tested.detectable)} would be detected"
+    reason = f"launch noise {_noise_text(sample)}: {power}; {outlook} ({details})"
+    return tested.verdict("paired", reason, pairs_needed=needed_pairs)
 
 
-def _noise(sample: Sample) -> str:
+def _noise_text(sample: Sample) -> str:
     """Noise of a launch, and the value assumed for it in a noisier suite."""
     if sample.floor <= sample.spread:
         return percent(sample.noise)
@@ -159,7 +146,7 @@ def _noise(sample: Sample) -> str:
 def _pairs_needed(tested: TestResult, unchanged_from: int) -> int | None:
     from gpubench_plugin.compare.statistics import pairs_needed
 
-    sample, own_estimates = tested.sample, tested.sample.estimates.own_pairs
+    sample, own_pairs = tested.sample, tested.sample.estimates.own_pairs
     return pairs_needed(
         float(sample.estimates.mean),
         sample.spread,
@@ -167,8 +154,8 @@ def _pairs_needed(tested: TestResult, unchanged_from: int) -> int | None:
         worse=worse_bar(sample.series.limit, sample.series.better),
         at=tested.level,
         unchanged_from=unchanged_from,
-        own_error=float(own_estimates.error) * math.sqrt(sample.launches)
-        if own_estimates
+        own_error=float(own_pairs.error) * math.sqrt(sample.launches)
+        if own_pairs
         else sample.spread,
         shared=float(sample.estimates.dof) - (sample.launches - 1),
         least=sample.floor,

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, Final
 
-from gpubench_plugin.compare.series import Series, effect_text
+from gpubench_plugin.compare.series import Series, effect_text, has_logarithm
 from gpubench_plugin.config import Limit
 from gpubench_plugin.records import Better, Method, Verdict, VerdictKind
 
 _MOST: Final = 700.0
-"""The log ratio at which effects end, shortly before their exponential overflows."""
+"""The largest log ratio of an effect: a float's exponential overflows from 709.8 on."""
+
+_BOUND_HINT: Final = "; use an absolute bound such as '<=0.25'"
 
 
 def log_ratio(base: float, head: float, better: Better) -> float:
@@ -29,7 +31,7 @@ def log_ratio(base: float, head: float, better: Better) -> float:
 
 
 def fraction(log_effect: float, better: Better) -> float:
-    """Convert a log ratio to an effect: head/base − 1, or 1 − head/base if higher is better."""
+    """Effect of a log ratio: head/base − 1, or 1 − head/base if higher is better."""
     clipped = min(max(log_effect, -_MOST), _MOST)
     return -math.expm1(-clipped) if better == "higher" else math.expm1(clipped)
 
@@ -51,13 +53,9 @@ def better_bar(limit: Limit, better: Better) -> float:
 
 
 def verdict(
-    series: Series,
-    kind: VerdictKind,
-    method: Method | None,
-    reason: str,
-    **numbers: Any,
+    series: Series, kind: VerdictKind, method: Method | None, reason: str, **numbers: Any
 ) -> Verdict:
-    """A verdict about `series`; `numbers` are further fields of :class:`JointVerdict`."""
+    """Verdict on `series`; `numbers` are further fields of :class:`.Verdict`."""
     return Verdict(
         id=series.id,
         metric=series.metric,
@@ -72,7 +70,7 @@ def verdict(
 
 
 def trivial_verdict(series: Series) -> Verdict | None:
-    """Verdict that needs no base, or explains why none is possible; None to continue."""
+    """Verdict that needs no base, or explains why none is possible; else None."""
     if not series.head:
         return verdict(series, "not_measured", None, f"the head has no value of {series.metric}")
     if non_finite := [value for value in series.head if not math.isfinite(value)]:
@@ -80,15 +78,8 @@ def trivial_verdict(series: Series) -> Verdict | None:
     if series.limit.kind != "relative":
         return _absolute(series)
     if series.better == "none":
-        return verdict(
-            series,
-            "errored",
-            None,
-            (
-                f"{series.metric} has no preferred direction, so {series.limit.text} is "
-                "undefined; use an absolute bound such as '<=0.25'"
-            ),
-        )
+        cause = f"{series.metric} has no preferred direction, so {series.limit.text} is undefined"
+        return verdict(series, "errored", None, cause + _BOUND_HINT)
     if not series.base:
         return verdict(series, "no_baseline", None, f"the base has no value of {series.metric}")
     return None
@@ -99,10 +90,17 @@ def has_no_variance(series: Series) -> bool:
     return len(series.base) > 1 and len({*series.base}) == 1 and len({*series.head}) == 1
 
 
+def simple_verdict(series: Series) -> Verdict | None:
+    """Trivial verdict, or an exact one where neither side varies; else None."""
+    if has_no_variance(series):
+        return trivial_verdict(series) or exact_verdict(series, launches=len(series.base))
+    return trivial_verdict(series)
+
+
 def inconclusive_verdict(
     series: Series, method: Method, cause: str, *, launches: int, runs_needed: int | None = None
 ) -> Verdict:
-    """Inconclusive verdict with the medians, for too few launches."""
+    """Inconclusive verdict with the medians, for lack of launches."""
     base, head = _median(series.base), median(series.head)
     effect = effect_of(base, head, series.better) if base is not None and head > 0 else None
     if base is not None:
@@ -123,7 +121,7 @@ def inconclusive_verdict(
 
 
 def family_size(series: Sequence[Series]) -> int:
-    """Number of `series` that are judged by statistics: `m` of a whole suite."""
+    """Number of `series` that need statistics: `m` of a whole suite."""
     return sum(not trivial_verdict(item) and not has_no_variance(item) for item in series)
 
 
@@ -141,13 +139,13 @@ def threshold_verdict(
         return unusable_verdict
     effect = 0.0 if base == head else effect_of(base, head, series.better)
     bound = series.limit.bound
-    kind: VerdictKind = (
-        "regressed" if effect >= bound else "improved" if effect <= -bound else "unchanged"
-    )
-    if kind == "regressed" and series.is_lenient and method == "threshold":
-        kind, text = "inconclusive", f"{text}; a single total on a host clock is not reliable"
-    elif kind == "improved" and series.is_lenient and method == "threshold":
-        kind = "unchanged"  # nor does a base that others held up make the head a faster one
+    is_lenient = series.is_lenient and method == "threshold"
+    kind: VerdictKind = "unchanged"
+    if effect >= bound:
+        kind = "inconclusive" if is_lenient else "regressed"
+        text += "; a single total on a host clock is not reliable" * is_lenient
+    elif effect <= -bound and not is_lenient:  # a slow base does not make the head a faster one
+        kind = "improved"
     reason = f"{effect_text(series, effect)}, limit {series.limit.text}; {text}"
     return verdict(
         series, kind, method, reason, base=base, head=head, effect=effect, launches=launches
@@ -155,24 +153,12 @@ def threshold_verdict(
 
 
 def unusable(series: Series, base: float | None, head: float | None) -> Verdict | None:
-    """Verdict if a ratio of the two is undefined; else None.
-
-    Of a side that is None nothing is asked, nor said.
-    """
+    """Verdict if the ratio of the two is undefined, for a side that is not None; else None."""
     for side, value in (("base", base), ("head", head)):
         if value is not None and (not math.isfinite(value) or (value <= 0 and base != head)):
-            return verdict(
-                series,
-                "errored",
-                None,
-                (
-                    f"the {side}'s {series.metric} is {value:g}: {series.limit.text} of it is "
-                    "undefined"
-                )
-                + ("; use an absolute bound such as '<=0.25'" if value <= 0 else ""),
-                base=_finite(base),
-                head=_finite(head),
-            )
+            cause = f"the {side}'s {series.metric} is {value:g}: {series.limit.text} of it is "
+            cause += "undefined" + _BOUND_HINT * (value <= 0)
+            return verdict(series, "errored", None, cause, base=_finite(base), head=_finite(head))
     return None
 
 
@@ -182,8 +168,7 @@ def _finite(value: float | None) -> float | None:
 
 def _median(values: Sequence[float]) -> float | None:
     """Median of the positive finite values; None without any."""
-    usable = [value for value in values if math.isfinite(value) and value > 0]
-    return median(usable) if usable else None
+    return median(usable) if (usable := [*filter(has_logarithm, values)]) else None
 
 
 def _absolute(series: Series) -> Verdict:
@@ -202,22 +187,13 @@ def _absolute(series: Series) -> Verdict:
     )
 
 
-LABEL = "threshold, not statistical"
+LABEL: Final = "threshold, not statistical"
 
 
 def judge_threshold(series: Sequence[Series]) -> list[Verdict]:
-    """One verdict per series, in order: the head's median against that of the level.
-
-    It compares one value with one, for those who want it, and is not statistical.
-    """
-    return [_judge_one(item) for item in series]
-
-
-def _judge_one(series: Series) -> Verdict:
-    if trivial := trivial_verdict(series):
-        return trivial
-    if has_no_variance(series):
-        return exact_verdict(series, launches=len(series.base))
-    return threshold_verdict(
-        series, median(series.level), median(series.head), "threshold", LABEL, 1
-    )
+    """One verdict per series, in order: the head's median against that of the level."""
+    return [
+        simple_verdict(item)
+        or threshold_verdict(item, median(item.level), median(item.head), "threshold", LABEL, 1)
+        for item in series
+    ]

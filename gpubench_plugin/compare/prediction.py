@@ -1,8 +1,7 @@
-"""Prediction t test of the history gate, which asks whether the head is drawn from earlier runs.
+"""Prediction t test of the history gate: whether the head is drawn from the earlier runs.
 
 Values are log values, positive where worse, along the last axis; axes before it are suites, as in
-:mod:`.statistics`. Single values far out, of pinned runs as of later ones, move neither the level
-nor the noise.
+:mod:`.statistics`. Single outliers move neither the level nor the noise.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from gpubench_plugin.compare.statistics import Bools, Estimates, Floats
 from gpubench_plugin.compare.tested import Sample
 
 _OUTLYING: Final = 0.01
-"""The chance that the test for outliers takes one of ten to twenty normal values for one."""
+"""Chance that the outlier test rejects one of ten to twenty normal values."""
 
 _WIDER: Final = 1.25
-"""What the noise without its outliers is multiplied by; each of them costs two degrees of freedom.
+"""Factor of the noise without its outliers; each of them costs two degrees of freedom.
 
 Simulated for 10 to 20 normal values, of which one of a hundred samples loses some: the prediction t
-then exceeds its quantile of 0.017 % at most 1.4 times as often as it may, else three times
-(`tests/unit/compare/test_prediction.py`).
+then exceeds its 0.017 % quantile at most 1.4 times as often as it may, without the factor three
+times (`tests/unit/compare/test_prediction.py`).
 """
 
 
@@ -54,26 +53,22 @@ class Noise:
 def inlier_mask(values: Floats, max_outliers: int) -> Bools:
     """Mask of `values` that are not outliers, removing at most `max_outliers`.
 
-    The generalised extreme Studentised deviate test (B. Rosner, Technometrics 25, 1983), which
-    several outliers cannot hide from. Where all others are equal nothing else tells of noise, and
-    none is an outlier.
+    The generalised extreme Studentised deviate test (B. Rosner, Technometrics 25, 1983), in which
+    several outliers cannot mask each other. Where all other values are equal, their noise is
+    unknown and none is an outlier.
     """
-    count = values.shape[-1]
-    kept = np.ones(values.shape, dtype=np.bool_)
+    remaining = np.ones(values.shape, dtype=np.bool_)
     removed_indices, outliers = [], np.zeros(values.shape[:-1], dtype=np.int64)
     for number in range(1, max_outliers + 1):
-        remaining = count - number + 1
-        mean = np.where(kept, values, 0.0).sum(axis=-1, keepdims=True) / remaining
-        distance = np.where(kept, np.abs(values - mean), 0.0)
-        deviation = np.sqrt((distance**2).sum(axis=-1) / (remaining - 1))
+        count = values.shape[-1] - number + 1
+        mean = np.where(remaining, values, 0.0).sum(axis=-1, keepdims=True) / count
+        distance = np.where(remaining, np.abs(values - mean), 0.0)
+        deviation = np.sqrt((distance**2).sum(axis=-1) / (count - 1))
         furthest = distance.argmax(axis=-1)[..., None]
-        np.put_along_axis(kept, furthest, False, axis=-1)
-        remaining_deviation = _deviation(values, kept)
-        is_outlier = (
-            np.take_along_axis(distance, furthest, axis=-1)[..., 0]
-            > _threshold(remaining) * deviation
-        )
-        outliers = np.where(is_outlier & (remaining_deviation > 0), number, outliers)
+        np.put_along_axis(remaining, furthest, False, axis=-1)
+        largest = np.take_along_axis(distance, furthest, axis=-1)[..., 0]
+        is_outlier = largest > _threshold(count) * deviation
+        outliers = np.where(is_outlier & (_deviation(values, remaining) > 0), number, outliers)
         removed_indices.append(furthest)
     mask = np.ones(values.shape, dtype=np.bool_)
     for number, furthest in enumerate(removed_indices):
@@ -99,7 +94,7 @@ def _deviation(values: Floats, mask: Bools) -> Floats:
 def level_of(values: Floats) -> Level:
     """Mean of the `values`; of ten or more, without one outlier in ten.
 
-    More of them are a second level, which is noise.
+    More of them are a second level, which counts as noise.
     """
     mask = inlier_mask(values, values.shape[-1] // 10)
     count = mask.sum(axis=-1).astype(np.float64)
@@ -107,10 +102,7 @@ def level_of(values: Floats) -> Level:
 
 
 def noise_about_level(values: Floats) -> Noise:
-    """Standard deviation of ten or more `values` around one level.
-
-    Without outliers, as :func:`level_of`.
-    """
+    """Standard deviation of ten or more `values` around one level, without outliers."""
     mask = inlier_mask(values, values.shape[-1] // 10)
     outliers = values.shape[-1] - mask.sum(axis=-1)
     return Noise(
@@ -124,10 +116,9 @@ def noise_of_steps(values: Floats) -> Noise:
     """Run-to-run standard deviation of ten or more `values`, oldest first, from their steps.
 
     From the differences of neighbours (J. von Neumann, 1941), so that a slow creep does not count,
-    and without the largest rise, which may be the very step that is to be found. Nor do outliers
-    among them count, two for each ten runs: a single slow run is a rise and a fall. What the rise
-    takes from the sum, and the degrees of freedom of what is left, are simulated for 10 to 20
-    normal values (`tests/unit/compare/test_prediction.py`).
+    and without the largest rise, which may be the regression to detect. Outliers are left out, two
+    for each ten runs: a single slow run is a rise and a fall. The constants 3 and 0.6 are simulated
+    for 10 to 20 normal values (`tests/unit/compare/test_prediction.py`).
     """
     steps = np.diff(values, axis=-1)
     mask = inlier_mask(steps, 2 * (values.shape[-1] // 10))
@@ -145,11 +136,10 @@ def noise_of_steps(values: Floats) -> Noise:
 def widened_noise(noise: Noise, level: Level, head: Floats) -> Noise:
     """Widen `noise` to half the distance of three head launches, if that is larger.
 
-    Two that agree outvote a third: what counts is how far their median is from the nearer of the
-    others. Where an earlier run was out as well, such launches are known here, and all three must
-    agree: what counts is how far it is from the next one towards the `level`. The half is
-    simulated: with 5 % of launches 5 to 30 % slower, fewer than 7 % of suites of twenty have an
-    alarm that is confirmed (docs/evidence/history_gate.md).
+    Two that agree outvote a third: the distance is that of the median to the nearer neighbour.
+    Where earlier runs had outliers, too, all three must agree: it is that towards the `level`. The
+    half is simulated: with 5 % of launches 5 to 30 % slower, fewer than 7 % of suites of twenty
+    have a confirmed alarm (``docs/evidence/history_gate.md``).
     """
     if head.shape[-1] != 3:
         return noise
@@ -172,8 +162,7 @@ def variance_of_median(count: int) -> float:
 def variance_within(launches: Sequence[Floats]) -> float:
     """Variance between launches of the same run, from arrays of two or more; 0 without any.
 
-    The median over the runs, so that a single launch far out does not count; that of the
-    distribution of a variance is below its mean.
+    The median over the runs, robust to outliers, scaled from a variance's median to its mean.
     """
     variances = [
         values.var(ddof=1) * (values.size - 1) / stats.chi2.median(values.size - 1)
@@ -189,13 +178,12 @@ def prediction_estimates(
 
     Args:
         level: the mean of k earlier runs.
-        head: one run, or n of them.
-        noise: s, from run to run.
-        excess: what the variance of one run of the head is larger by, since it has fewer launches.
+        head: n runs.
+        noise: standard deviation s between runs.
+        excess: extra variance of a head run with fewer launches.
 
     Returns:
-        The difference, whose error is √((s² + excess)·v(n) + s²/k), v of
-        :func:`variance_of_median`.
+        The difference with the error √((s² + excess)·v(n) + s²/k), v by :func:`variance_of_median`.
     """
     share = variance_of_median(head.shape[-1])
     variance = noise.deviation**2
@@ -209,8 +197,8 @@ def prediction_estimates(
 def prediction_sample(series: Series, samples: HistorySamples) -> Sample:
     """Sample of the head against earlier runs, all positive.
 
-    The noise is what they tell themselves, or what later runs tell, whichever is more: runs of one
-    sitting know nothing of the noise between days, and later ones may be few.
+    The noise is that of the level or of the later runs, whichever is larger: runs of one session do
+    not show the noise between days, and later runs may be few.
     """
     level, steps = _logs(series, samples.level), _logs(series, samples.steps)
     noises = [noise_about_level(level)] if samples.level_estimates_noise else []
@@ -223,24 +211,21 @@ def prediction_sample(series: Series, samples: HistorySamples) -> Sample:
 
 
 def excess_variance(series: Series, samples: HistorySamples) -> float:
-    """Extra variance of a head run over an earlier run, due to fewer launches.
-
-    The head may have fewer launches: their noise does not average out as it did before.
-    """
-    multi_launch_runs = [
-        _logs(series, launches) for launches in samples.launches if len(launches) > 1
-    ]
-    earlier_variances = [variance_of_median(max(1, len(launches))) for launches in samples.launches]
+    """Extra variance of a head run over an earlier run, due to fewer launches."""
+    runs = [_logs(series, launches) for launches in samples.launches if len(launches) > 1]
     head = variance_of_median(series.fewest_launches)
-    return max(0.0, head - sum(earlier_variances) / len(earlier_variances)) * variance_within(
-        multi_launch_runs
-    )
+    return max(0.0, head - _mean_share(samples.launches)) * variance_within(runs)
+
+
+def _mean_share(runs: Sequence[Sequence[float]]) -> float:
+    """Mean variance of the runs' medians, relative to a single launch's."""
+    return sum(variance_of_median(max(1, len(launches))) for launches in runs) / len(runs)
 
 
 def bound_sample(series: Series, samples: HistorySamples) -> Sample | None:
-    """Sample of the head against too few earlier runs, with between-launch noise.
+    """Sample of the head against too few earlier runs, with between-launch noise only.
 
-    None where no run has several launches. Of the noise between hours and days it knows nothing.
+    None where no run has several launches.
     """
     runs = [*samples.launches, *series.head_launches]
     logs = [_logs(series, values) for values in runs if len(values) > 1 and min(values) > 0]
@@ -249,22 +234,14 @@ def bound_sample(series: Series, samples: HistorySamples) -> Sample | None:
     dof = sum(values.size - 1 for values in logs)
     variance = sum(float(values.var(ddof=1)) * (values.size - 1) for values in logs) / dof
     level = _logs(series, samples.level)
-    earlier_variances = [
-        variance_of_median(max(1, len(values))) for values in samples.launches[: level.size]
-    ]
-    own_variance = sum(earlier_variances) / len(earlier_variances) * variance
-    return _sample(
-        series,
-        samples,
-        level_of(level),
-        _logs(series, series.head),
-        Noise(
-            deviation=np.asarray(math.sqrt(own_variance)),
-            dof=np.asarray(float(dof)),
-            outliers=np.asarray(False),
-        ),
-        variance_of_median(series.fewest_launches) * variance - own_variance,
+    own_variance = _mean_share(samples.launches[: level.size]) * variance
+    noise = Noise(
+        deviation=np.asarray(math.sqrt(own_variance)),
+        dof=np.asarray(float(dof)),
+        outliers=np.asarray(False),
     )
+    excess = variance_of_median(series.fewest_launches) * variance - own_variance
+    return _sample(series, samples, level_of(level), _logs(series, series.head), noise, excess)
 
 
 def _sample(

@@ -11,10 +11,11 @@ from gpubench_plugin.compare.matched_metrics import STEP_TIME, value_of
 from gpubench_plugin.records import Result, Run
 
 _MOST: Final = 20
-"""Where more of a file are gone, several would fit, and to compare all with all takes long."""
+"""Removed benchmarks of a file, at most: of more several fit each new one, and all pairs take long;
+not measured."""
 
 _MAGNITUDE: Final = 10
-"""Benchmarks whose step times differ by so much are likely of different code."""
+"""Ratio of step times from which on the code is likely another one; not measured."""
 
 
 def likely_renames(
@@ -23,13 +24,8 @@ def likely_renames(
     """Base ids by the head ids of what are probably the same benchmarks.
 
     Both were measured, with the same parameters, settings, clock and work per call, and with step
-    times of one magnitude, as functions of the same file or of the same name. Where several fit, on
-    either side, none is named.
-
-    Args:
-        bases: the runs of the base.
-        heads: the runs of the head.
-        is_gone: whether a benchmark that the head did not measure no longer exists.
+    times of one magnitude, as functions of the same file or of the same name. Ambiguous matches are
+    left out. `is_gone` says whether a benchmark that the head did not measure no longer exists.
     """
     base_ids, head_ids = _ids(bases), _ids(heads)
     removed_by_key: dict[tuple[str, ...], dict[str, Result]] = {}
@@ -67,8 +63,8 @@ def _union(results: Iterable[Mapping[str, Result]]) -> Iterable[Result]:
 def _is_match(old: Result, new: Result) -> bool:
     if not _has_similar_time(old, new):
         return False
-    mismatches = settings_differences(old, new, (), is_partial=old.foreign or new.foreign)
-    return not mismatches and not work_differences(old, new, ())
+    mismatches = settings_differences(old, new, is_partial=old.foreign or new.foreign)
+    return not mismatches and not work_differences(old, new)
 
 
 def _has_similar_time(old: Result, new: Result) -> bool:

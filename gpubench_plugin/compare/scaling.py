@@ -1,7 +1,7 @@
 """Scaling: a benchmark's throughput relative to fewer ranks in the same run.
 
-The metrics belong to two measurements, so they are added where both are known and not where one is
-made. They are missing where either side is in doubt: what is divided by a wrong number is wrong.
+The metrics depend on two measurements, so they are added once both are known. They are missing
+where either has a doubtful flag.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ _ADDED: Final = frozenset(
 )
 
 THROUGHPUT: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
-"""Work that is summed over the ranks: the more ranks, the more of it is expected."""
+"""Rates of work that is summed over the ranks."""
 
 Kind = Literal["strong", "weak", ""]
 
-_NEAR: Final = 0.01
-"""How far an amount may be from the one expected: ranks may divide it unevenly."""
+_TOLERANCE: Final = 0.01
+"""Relative difference of amounts of work that count as equal: ranks may divide a batch unevenly;
+not measured."""
 
 
 class Families:
@@ -58,9 +59,9 @@ def families(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
 
 
 def with_scaling(family: Sequence[Measurement]) -> list[Measurement]:
-    """One family's measurements with speed-up and efficiency relative to the smallest.
+    """One family's measurements with speed-up and efficiency relative to the fewest ranks.
 
-    What was added to them before is left out: a smaller number of ranks may have come meanwhile.
+    Earlier values are replaced: a smaller number of ranks may have been measured since.
     """
     unscaled = [_without_scaling(measurement) for measurement in family]
     members = families(unscaled)
@@ -79,7 +80,7 @@ def with_scaling(family: Sequence[Measurement]) -> list[Measurement]:
 def kind_of(family: Sequence[Measurement]) -> Kind:
     """Strong scaling if all ranks share a fixed amount of work, weak if each has its own.
 
-    By the work that was recorded, whatever a configuration calls it; nothing where it is neither.
+    By the recorded work, not the configuration; empty where it is neither.
     """
     rate = _rate(family)
     if rate is None:
@@ -117,7 +118,7 @@ def _amount(measurement: Measurement, rate: str) -> float | None:
 
 
 def _near(amount: float, expected: float) -> bool:
-    return abs(amount / expected - 1) <= _NEAR
+    return abs(amount / expected - 1) <= _TOLERANCE
 
 
 def _relative_to(smallest: Measurement, other: Measurement, rate: str) -> dict[str, Metric]:
@@ -128,28 +129,19 @@ def _relative_to(smallest: Measurement, other: Measurement, rate: str) -> dict[s
     if doubtful_flags(smallest.flags) or doubtful_flags(other.flags):
         return {}
     speed_up = other.metrics[rate].value / smallest.metrics[rate].value
-    half_width = (
-        None
-        if smallest is other
-        else _combined_half_width(_half_width(smallest, rate), _half_width(other, rate))
-    )
+    half_widths = _half_width(smallest, rate), _half_width(other, rate)
+    half_width = None
+    if smallest is not other and None not in half_widths:
+        half_width = math.hypot(*filter(None, half_widths))
     metrics: dict[str, Metric] = {}
-    ranks = other.world_size / smallest.world_size
-    for name, unit, value in (
-        (SPEED_UP, "1", speed_up),
-        (EFFICIENCY, "fraction", speed_up / ranks),
-    ):
+    efficiency = speed_up / (other.world_size / smallest.world_size)
+    for name, unit, value in ((SPEED_UP, "1", speed_up), (EFFICIENCY, "fraction", efficiency)):
         metrics[name] = Metric(name=name, value=value, unit=unit, better="higher")
         if half_width is not None:
-            for end, factor in zip(
-                confidence_bounds_of(name), (-half_width, half_width), strict=True
-            ):
-                metrics[end] = Metric(name=end, value=value * math.exp(factor), unit=unit)
+            low, high = confidence_bounds_of(name)
+            for bound, factor in ((low, -half_width), (high, half_width)):
+                metrics[bound] = Metric(name=bound, value=value * math.exp(factor), unit=unit)
     return metrics
-
-
-def _combined_half_width(first: float | None, second: float | None) -> float | None:
-    return None if first is None or second is None else math.hypot(first, second)
 
 
 def _half_width(measurement: Measurement, rate: str) -> float | None:

@@ -1,7 +1,6 @@
 """Series: the values of one metric of one benchmark on both sides, input of every judge.
 
-Beside it stand its samples in a history, those that are the level and later ones, and the words of
-a verdict's reason, one line for people.
+Also its samples in a history, and the wording of effects in a verdict's reason.
 """
 
 from __future__ import annotations
@@ -22,16 +21,15 @@ Part = Literal["floor", "median", "rate"]
 class Series:
     """One value per launch (fresh process) on each side, in the metric's unit.
 
-    `part` is what it is of the step time of its benchmark, which has one verdict for all of them;
-    None of a series with a verdict of its own. A `is_lenient` one is too noisy for anybody to be
-    sure that it is not worse: it is unchanged unless it is likely to be. `remark` ends the reason.
+    `part` is the role in the benchmark's step time, whose parts share one verdict; None for a
+    series with a verdict of its own. An `is_lenient` series is too noisy to exclude a regression:
+    it is unchanged unless it is likely worse. `remark` ends the reason.
 
-    For paired judging both sides have the same length and stand in the order of the pairs; for
-    history `base` holds one value per earlier run, the oldest first, and `head` those of this run.
-    Then its first `pinned` values are the level that the head is judged by; None: all of them.
+    For pairs both sides are in pair order; for a history `base` holds one value per earlier run,
+    oldest first, of which the first `pinned` are the level (None: all), and `head` this run's.
 
-    `base_launches` and `head_launches` hold the values of each run's own launches, of which the run
-    counts as the median; empty where every run is one launch, or nobody knows.
+    `base_launches` and `head_launches` hold the values of each run's launches, whose median is the
+    run's value; empty where every run is one launch, or launches are unknown.
     """
 
     id: str
@@ -75,10 +73,9 @@ def effect_text(series: Series, effect: float) -> str:
 
 
 def interval_text(series: Series, interval: tuple[float, float]) -> str:
-    """Describe an interval: ``99 % interval 3.7 to 6.0 %``, or with directions if it holds zero.
+    """Describe an interval: ``99 % interval 3.7 to 6.0 %``, in the direction of the effect.
 
-    Then it reads ``99 % interval 0.4 % faster to 1.2 % slower``. Otherwise it is in the words of
-    the effect, which lies within.
+    With directions if it contains zero: ``99 % interval 0.4 % faster to 1.2 % slower``.
     """
     low, high = interval
     if low < 0 < high:
@@ -90,17 +87,14 @@ def interval_text(series: Series, interval: tuple[float, float]) -> str:
 def variation_text(series: Series, interval: tuple[float, float]) -> str:
     """Describe the launch-to-launch variation if it makes the interval useless; else empty.
 
-    ``launches vary by 2.7×: quiet the machine`` says more than such an interval, and than the
-    effect in it. Empty elsewhere.
+    Useless is an interval that reaches beyond twice as fast or slow, on both sides of zero.
     """
     low, high = interval
-    is_uninformative = (
-        (low < -1 or high > 0.5) if series.better == "higher" else (low < -0.5 or high > 1)
-    )
-    sides = [usable for side in (series.base, series.head) if (usable := [*filter(_is_fit, side)])]
-    if not is_uninformative or not low < 0 < high or not sides:
+    lowest, highest = (-1, 0.5) if series.better == "higher" else (-0.5, 1)
+    sides = [[*filter(has_logarithm, side)] for side in (series.base, series.head)]
+    if (lowest <= low and high <= highest) or not low < 0 < high or not any(sides):
         return ""
-    factor = max(max(values) / min(values) for values in sides)
+    factor = max(max(values) / min(values) for values in sides if values)
     return f"launches vary by a factor of {factor:.1f}: reduce other load"
 
 
@@ -116,16 +110,15 @@ def join_names(names: Sequence[str]) -> str:
 
 
 FEWEST: Final = 10
-"""Values without which nothing is said: the spread of fewer is hardly known."""
+"""Values needed for a verdict: the 99 % interval of the spread of ten reaches a factor of 2.3."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HistorySamples:
-    """Positive values, oldest first; others have no logarithm.
+    """Positive values of a series, oldest first; others have no logarithm.
 
-    `level` are those that the head is judged by, `later` those of runs that nobody vouches for.
-    `pinned`: somebody has said that the level is one; else it is the oldest run. `launches` are
-    those of each, of the level first.
+    The head is judged by the `level`: that of the `pinned` runs, else of the oldest one; `later`
+    values are of unpinned runs. `launches` are those of each run, the level's first.
     """
 
     level: tuple[float, ...]
@@ -135,15 +128,15 @@ class HistorySamples:
 
     @classmethod
     def of(cls, series: Series) -> HistorySamples:
-        """Samples of `series`."""
+        """Split the values of `series`."""
         launches = series.base_launches or tuple((value,) for value in series.base)
-        usable = [number for number, value in enumerate(series.base) if _is_fit(value)]
+        usable = [number for number, value in enumerate(series.base) if has_logarithm(value)]
         level = [number for number in usable if number < len(series.level)]
         return cls(
             level=tuple(series.base[number] for number in level),
             later=tuple(series.base[number] for number in usable[len(level) :]),
             pinned=series.pinned != 0,
-            launches=tuple(tuple(filter(_is_fit, launches[number])) for number in usable),
+            launches=tuple(tuple(filter(has_logarithm, launches[number])) for number in usable),
         )
 
     @property
@@ -173,7 +166,7 @@ class HistorySamples:
 
     @property
     def description(self) -> str:
-        """Describe the number and kind of samples."""
+        """The number and kind of samples, in words."""
         if not self.later:
             return counted(self.count, "earlier run")
         if not self.pinned:
@@ -181,5 +174,6 @@ class HistorySamples:
         return f"{len(self.level)} pinned and {counted(len(self.later), 'later run')}"
 
 
-def _is_fit(value: float) -> bool:
+def has_logarithm(value: float) -> bool:
+    """Whether the value is positive and finite."""
     return math.isfinite(value) and value > 0

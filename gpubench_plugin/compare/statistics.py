@@ -25,37 +25,37 @@ Q: Final = FALSE_ALARMS / 3
 
 _RANK_LEVEL: Final = 0.005
 _RANK_LEVEL_OF_FIVE: Final = 0.05
-"""The p value of signed ranks above which no t, however large, calls anything.
+"""P value of signed ranks above which nothing is called, whatever its t; the second at 5 pairs.
 
 All of five pairs must be on one side, which is 0.03, and of ten all but one of the three smallest:
-so it takes more than wild launches. Where 40 % of all launches are about 30 % slower 0.9 % of
-suites have a false alarm so, and 1.07 % at 0.05 throughout (``docs/evidence/repeats.md``)."""
+it takes more than outlying launches. Where 40 % of launches are about 30 % slower, 0.9 % of suites
+have a false alarm, and 1.07 % at 0.05 throughout (``docs/evidence/repeats.md``)."""
 
 _OWN_PRICE: Final = 100.0
-"""What a p value by nothing but the own pairs of a series is multiplied by, beside the one that the
-suite has a say in: of two chances the second costs so little that alarms hardly increase."""
+"""Factor of the p value by a series' own pairs, a second test beside that with the suite's noise,
+so that it hardly adds false alarms."""
 
 _MODES: Final = 0.25
-"""To the power of the pairs, the chance that all of them are of a slow launch of the head and a
-fast one of the base, where half of all launches are slow: no p value of a series by itself is
-less. A clear effect on a quiet benchmark is called at ten pairs in the loudest suite so (1e-6), and
-not at five (1e-3)."""
+"""Floor of a series' own p value, to the power of the pairs: the chance that each pair is a slow
+launch of the head and a fast one of the base, where half of all launches are slow. A clear effect
+on a quiet benchmark is called at ten pairs in the noisiest suite (1e-6), not at five (1e-3)."""
 
 _SUSPICION: Final = 0.05
-"""The p value of one side from which on a rate that is worse is not called unchanged."""
+"""One-sided p value up to which a worse rate is not called unchanged; the usual level."""
 
 CONFIDENCE: Final = 0.995
 """Of the one-sided bounds of an effect; both together are a 99 % interval."""
 
 _POWER: Final = 0.8
+"""Of a detectable effect, as is usual in the planning of experiments."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignedRanks:
     """Signed-rank test results per series, independent of the distribution.
 
-    `median` is that of the effects; `p_above` and `p_below` are the p values of signed ranks that
-    they are above or below zero, which at most may be the `level` where something is called.
+    `median` is that of the effects; `p_above` and `p_below` are the p values of their being above
+    or below zero, which must not exceed `level` where something is called.
     """
 
     median: Floats
@@ -76,8 +76,8 @@ class OwnPairs:
 class Estimates:
     """Mean effect, standard error and degrees of freedom per series.
 
-    `floor` is the error by which an effect is called at least, unless the `own_pairs` pairs of the
-    series are clear enough. Of pairs there are `own_pairs` and `ranks`.
+    `floor` is the least error by which an effect is called, unless the series' `own_pairs` are
+    clear enough. Only paired estimates have `own_pairs` and `ranks`.
     """
 
     mean: Floats
@@ -92,7 +92,7 @@ class Estimates:
 class Spread:
     """Standard deviation of each series with its degrees of freedom.
 
-    By `floor`, where that is more, an effect is called; its interval is by the deviation.
+    Effects are called by `floor` where that is larger; intervals are by the deviation.
     """
 
     deviation: Floats
@@ -104,7 +104,7 @@ class Spread:
 class Decisions:
     """Test decisions per series; `low` and `high` bound the effect.
 
-    `rejected` are the series whose effect is surely above zero, regressed or not.
+    `rejected` are the series whose effect is significantly above zero, regressed or not.
     """
 
     regressed: Bools
@@ -118,7 +118,7 @@ class Decisions:
 def paired_estimates(differences: Floats, spread: Spread | None = None) -> Estimates:
     """Paired t test estimates; the last axis of `differences` are the pairs.
 
-    Their `spread` is their own standard deviation, unless a better one is known.
+    Their `spread` is their own standard deviation by default.
     """
     pairs = differences.shape[-1]
     own = spread_about_mean(differences)
@@ -181,13 +181,12 @@ def judge_all_series(
 
     Args:
         estimates: of the effects.
-        worse: the effect from which on a series has regressed, per series.
-        better: the effect down to which it has improved, negative.
-        m: series in the whole suite; those that are not here count as not rejected.
+        worse: smallest effect of a regression, per series.
+        better: smallest effect of an improvement, negative.
+        m: series of the whole suite; missing ones count as not rejected.
         q: the false discovery rate of this look.
-        undecided: the series that are still looked at; the others count as not rejected.
-        loose: the series that are unchanged unless they are likely to be worse: too noisy for
-            anybody to be sure that they are not.
+        undecided: mask of the series still tested; the others count as not rejected.
+        loose: mask of the series that are unchanged unless they are likely worse.
     """
     t = _t(estimates)
     p_worse: Floats = np.asarray(stats.t.sf(t, estimates.dof))
@@ -241,8 +240,8 @@ def rejection_thresholds(rejected: Bools, m: int, q: float = Q) -> Floats:
 def detectable_effect(estimates: Estimates, worse: Floats, levels: Floats) -> Floats:
     """Smallest true effect detected with a power of 80 %.
 
-    By the usual sum of two quantiles of t instead of the noncentral t, from which it differs by a
-    few percent of itself; never less than the limit, below which nothing is called regressed.
+    By the usual sum of two quantiles of t instead of the noncentral t, which differs by a few
+    percent; never less than the limit, below which nothing is called regressed.
     """
     quantiles = stats.t.isf(levels, estimates.dof) + stats.t.ppf(_POWER, estimates.dof)
     effects = quantiles * np.maximum(estimates.error, estimates.floor)
@@ -268,29 +267,25 @@ def pairs_needed(
     """Estimate how many pairs would decide a series that `pairs` could not.
 
     Args:
-        mean: the mean of the effects of the pairs so far.
+        mean: mean effect of the pairs so far.
         sd: their standard deviation.
-        pairs: how many there were.
-        worse: the effect from which on it has regressed.
-        at: the p value at which it would be rejected now; later looks are stricter.
-        unchanged_from: the number of pairs from which on it may be unchanged.
-        own_error: the standard deviation by nothing but these pairs; infinite where it is not
-            known.
+        pairs: their number.
+        worse: smallest effect of a regression.
+        at: p value at which it would be rejected now; later looks are stricter.
+        unchanged_from: pairs required for "unchanged".
+        own_error: standard deviation of these pairs alone; infinite if unknown.
         shared: degrees of freedom that the suite lends.
-        least: the standard deviation by which it is called at least now; its variance falls as the
-            root of the number of pairs.
+        least: least standard deviation by which it is called now; its variance falls as the root of
+            the number of pairs.
 
     Returns:
-        A multiple of five, or None where even 200 would not do.
+        A multiple of five, or None where even 200 pairs are too few.
     """
     future_looks = np.arange(pairs // LOOK + 1, MOST_PAIRS // LOOK + 1)
     n: Floats = np.asarray(future_looks * LOOK, dtype=np.float64)
     current_rate = false_discovery_rate(max(pairs // LOOK, 1))
-    levels: Floats = (
-        at
-        * np.array([false_discovery_rate(int(look_number)) for look_number in future_looks])
-        / current_rate
-    )
+    rates = np.array([false_discovery_rate(int(number)) for number in future_looks])
+    levels: Floats = at * rates / current_rate
     error, dof = sd / np.sqrt(n), n - 1 + shared
     called_by = np.maximum(error, least * (pairs / n) ** 0.25 / np.sqrt(n))
     own_pairs = OwnPairs(error=own_error / np.sqrt(n), pairs=n)
@@ -316,11 +311,11 @@ def _own_p_value(mean: Floats, own_pairs: OwnPairs) -> Floats:
 def _own_critical_effect(levels: Floats, own_pairs: OwnPairs, power: Floats | float) -> Floats:
     """Smallest effect significant by a series' own pairs at these levels.
 
-    `power` is the quantile of t by which it must be more. Infinite where none is enough.
+    `power` is a quantile of t that is added. Infinite where no effect is enough.
     """
     remaining_level = np.maximum(levels - _MODES**own_pairs.pairs, 0.0) / _OWN_PRICE
     quantiles = stats.t.isf(remaining_level, own_pairs.pairs - 1) + power
-    with np.errstate(invalid="ignore"):  # of pairs that do not vary at all
+    with np.errstate(invalid="ignore"):  # pairs without variance
         effects: Floats = np.where(remaining_level > 0, quantiles * own_pairs.error, np.inf)
     return effects
 

@@ -1,8 +1,8 @@
 """One step time verdict per benchmark, combined from minimum, median and rate.
 
-The floor is what the code can do, and the most exact; it does not see what slows only some of the
-calls. The median does not see what slows fewer than half of them; the rate, by the total, sees all
-calls, and everything else on the machine.
+The minimum is the most exact, but blind to what slows only some of the calls. The median is blind
+to what slows fewer than half of them; the rate, by the total, includes all calls, and all other
+load of the machine.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ _WORST_FIRST: Final[tuple[VerdictKind, ...]] = (
     "improved",
     "unchanged",
 )
-"""A step time is what the worst of its parts is: ``unchanged`` only if all are."""
-
+"""A step time has the worst verdict of its parts: it is ``unchanged`` only if all are."""
 
 Subject = tuple[str, str]
-"""What a verdict is about: a benchmark, and a metric or its step time."""
+"""A benchmark's id, and a metric or ``step time``."""
 
 
 def subject_of(series: Series) -> Subject:
@@ -51,14 +50,13 @@ def _merge_verdicts(parts: Sequence[tuple[Series, Verdict]]) -> Verdict:
     if len(parts) == 1:
         return replace(decisive, reason="; ".join([decisive.reason, *part_remarks]))
     changed_metrics = [verdict.metric for _, verdict in parts if verdict.kind == decisive.kind]
-    is_plural = len(changed_metrics) > 1 and decisive.kind in {"regressed", "improved"}
-    prefix = (
-        f"{join_names(changed_metrics)}: " if is_plural else ""
-    )  # every report names a single one
+    reason = decisive.reason
+    if len(changed_metrics) > 1 and decisive.kind in {"regressed", "improved"}:
+        reason = f"{join_names(changed_metrics)}: {reason}"  # reports name a single one themselves
     other_parts = [_summary(*part) for part in parts if part[1] is not decisive]
     return replace(
         decisive,
-        reason="; ".join([f"{prefix}{decisive.reason}", *filter(None, other_parts), *part_remarks]),
+        reason="; ".join([reason, *other_parts, *part_remarks]),
         parts=tuple(_part(verdict) for _, verdict in parts),
     )
 
@@ -75,11 +73,9 @@ def _summary(series: Series, verdict: Verdict) -> str:
     if verdict.effect is None:
         return f"{verdict.metric} {verdict.kind.replace('_', ' ')}"
     is_tolerated = verdict.kind == "unchanged" and verdict.effect >= series.limit.bound
-    kind = "not significantly worse" if is_tolerated else verdict.kind  # of a loose series alone
-    return (
-        f"{verdict.metric} {effect_text(series, verdict.effect)}, {kind} (limit "
-        f"{series.limit.text})"
-    )
+    kind = "not significantly worse" if is_tolerated else verdict.kind  # of a lenient series alone
+    effect = effect_text(series, verdict.effect)
+    return f"{verdict.metric} {effect}, {kind} (limit {series.limit.text})"
 
 
 def _part(verdict: Verdict) -> VerdictPart:

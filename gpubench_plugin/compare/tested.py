@@ -1,6 +1,6 @@
 """One look at many series by t tests.
 
-Imported where something is tested, since numpy and scipy come with it.
+Imported only where something is tested, since it imports numpy and scipy.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ from gpubench_plugin.records import Method, Verdict, VerdictKind
 class Sample:
     """Numbers of one series that a test needs.
 
-    `estimates` are of this series alone; `spread` is the standard deviation of the effects that
-    they come from, `noise` that of the log value of one launch; by `floor` instead of `spread`,
-    where that is more, an effect is called; `base` and `head` are geometric means, so that the
-    effect is exactly theirs; `launches` counts pairs or earlier runs.
+    `spread` is the standard deviation of the effects, `noise` that of the log value of one launch.
+    An effect is called by `floor` where that exceeds `spread`. `base` and `head` are geometric
+    means, whose ratio is exactly the effect; `launches` counts pairs or earlier runs.
     """
 
     series: Series
@@ -56,8 +55,8 @@ class Sample:
 class TestResult:
     """Test result of one series, as fractions.
 
-    `level` is the p value at which it would have been called beside the others; `is_unchanged` says
-    that it would be unchanged if there were launches enough to say so.
+    `level` is the p value at which it would have been called beside the others; `is_unchanged`
+    ignores how many pairs "unchanged" requires.
     """
 
     sample: Sample
@@ -70,10 +69,7 @@ class TestResult:
 
     @property
     def effect_text(self) -> str:
-        """Effect and interval, ``4.1 % slower, 99 % interval 3.2 to 5.0 %``, or the variation.
-
-        Where launches are too loud for that, how loud.
-        """
+        """Effect and interval, ``4.1 % slower, 99 % interval 3.2 to 5.0 %``, or the variation."""
         series = self.sample.series
         text = f"{effect_text(series, self.effect)}, {interval_text(series, self.interval)}"
         return variation_text(series, self.interval) or text
@@ -101,25 +97,20 @@ def paired_samples(
 ) -> list[Sample]:
     """Samples of the first `pairs` pairs of each series, five or more, all positive.
 
-    What series of one kind tell of their noise is shared, also by those of them that were `decided`
-    by an earlier look.
+    Series of one kind share their noise, also with those `decided` by an earlier look.
     """
     effects = [_effects(item, number) for item, number in zip(series, pairs, strict=True)]
     spreads = [spread_about_mean(item) for item in effects]
-    decided_spreads = [
-        (_noise_kind(item), spread_about_mean(_effects(item, len(item.head)))) for item in decided
-    ]
+    decided_spreads = [spread_about_mean(_effects(item, len(item.head))) for item in decided]
     suites: dict[str, list[Spread]] = {}
-    for kind, spread in (*zip(map(_noise_kind, series), spreads, strict=True), *decided_spreads):
-        suites.setdefault(kind, []).append(spread)
-    of_kind = {kind: estimate_prior(_pooled(suite)) for kind, suite in suites.items()}
-    priors = [of_kind[_noise_kind(item)] for item in series]
+    for item, spread in zip((*series, *decided), (*spreads, *decided_spreads), strict=True):
+        suites.setdefault(_noise_kind(item), []).append(spread)
+    priors_by_kind = {kind: estimate_prior(_pooled(suite)) for kind, suite in suites.items()}
+    priors = [priors_by_kind[_noise_kind(item)] for item in series]
     members: dict[Subject, Floats] = {}
     for item, spread, prior in zip(series, spreads, priors, strict=True):
-        own_membership = membership(spread, prior)
-        members[subject_of(item)] = np.fmin(
-            own_membership, members.get(subject_of(item), own_membership)
-        )
+        degree, subject = membership(spread, prior), subject_of(item)
+        members[subject] = np.fmin(degree, members.get(subject, degree))
     return [
         _paired_sample(
             item, values, posterior_spread(spread, prior, len(values), members[subject_of(item)])
@@ -163,69 +154,66 @@ def _paired_sample(series: Series, effects: Floats, spread: Spread) -> Sample:
 def run_tests(
     samples: Sequence[Sample], m: int, *, q: float = Q, unchanged_from: int = 0
 ) -> list[TestResult]:
-    """Test all `samples` at one look, in order; `m` and `q` as :func:`statistics.find`.
+    """Test all `samples` at one look, in order; `m` and `q` as :func:`.judge_all_series`.
 
-    Nothing but a loose series is unchanged that has fewer launches than `unchanged_from`.
+    Only lenient series are unchanged by fewer launches than `unchanged_from`.
     """
     estimates = _stacked([sample.estimates for sample in samples])
     series = [sample.series for sample in samples]
-    regression_thresholds = np.array([worse_bar(item.limit, item.better) for item in series])
-    improvement_thresholds = np.array([better_bar(item.limit, item.better) for item in series])
+    worse = np.array([worse_bar(item.limit, item.better) for item in series])
+    better = np.array([better_bar(item.limit, item.better) for item in series])
     is_lenient = np.array([item.is_lenient for item in series])
-    findings = judge_all_series(
-        estimates, regression_thresholds, improvement_thresholds, m=m, q=q, loose=is_lenient
-    )
-    levels = rejection_thresholds(findings.rejected, m, q)
-    detectable = detectable_effect(estimates, regression_thresholds, levels)
-    return [
-        TestResult(
-            sample=sample,
-            kind=_kind(
-                findings,
-                number,
-                unchanged=sample.series.is_lenient or sample.launches >= unchanged_from,
-            ),
-            effect=fraction(float(estimates.mean[number]), sample.series.better),
-            interval=(
-                fraction(float(findings.low[number]), sample.series.better),
-                fraction(float(findings.high[number]), sample.series.better),
-            ),
-            detectable=fraction(float(detectable[number]), sample.series.better),
-            level=float(levels[number]),
-            is_unchanged=bool(findings.unchanged[number]),
+    decisions = judge_all_series(estimates, worse, better, m=m, q=q, loose=is_lenient)
+    levels = rejection_thresholds(decisions.rejected, m, q)
+    detectable = detectable_effect(estimates, worse, levels)
+
+    def result(number: int, sample: Sample) -> TestResult:
+        effect, low, high, smallest = (
+            fraction(float(log_effects[number]), sample.series.better)
+            for log_effects in (estimates.mean, decisions.low, decisions.high, detectable)
         )
-        for number, sample in enumerate(samples)
-    ]
+        has_enough = sample.series.is_lenient or sample.launches >= unchanged_from
+        return TestResult(
+            sample=sample,
+            kind=_kind(decisions, number, unchanged=has_enough),
+            effect=effect,
+            interval=(low, high),
+            detectable=smallest,
+            level=float(levels[number]),
+            is_unchanged=bool(decisions.unchanged[number]),
+        )
+
+    return [result(number, sample) for number, sample in enumerate(samples)]
 
 
 def _stacked(estimates: Sequence[Estimates]) -> Estimates:
     """Stack estimates of single series into arrays."""
-    owns = [estimate.own_pairs for estimate in estimates if estimate.own_pairs is not None]
+    pairs = [estimate.own_pairs for estimate in estimates if estimate.own_pairs is not None]
     ranks = [estimate.ranks for estimate in estimates if estimate.ranks is not None]
     return Estimates(
         mean=_column(estimates, "mean"),
         error=_column(estimates, "error"),
         dof=_column(estimates, "dof"),
         floor=_column(estimates, "floor"),
-        own_pairs=OwnPairs(**{part.name: _column(owns, part.name) for part in fields(OwnPairs)})
-        if owns
-        else None,
-        ranks=SignedRanks(**{part.name: _column(ranks, part.name) for part in fields(SignedRanks)})
-        if ranks
-        else None,
+        own_pairs=OwnPairs(**_columns(pairs)) if pairs else None,
+        ranks=SignedRanks(**_columns(ranks)) if ranks else None,
     )
+
+
+def _columns(rows: Sequence[OwnPairs | SignedRanks]) -> dict[str, Floats]:
+    return {field.name: _column(rows, field.name) for field in fields(rows[0])}
 
 
 def _column(rows: Sequence[Estimates | OwnPairs | SignedRanks], name: str) -> Floats:
     return np.array([float(getattr(row, name)) for row in rows])
 
 
-def _kind(findings: Decisions, number: int, *, unchanged: bool) -> VerdictKind:
-    if findings.regressed[number]:
+def _kind(decisions: Decisions, number: int, *, unchanged: bool) -> VerdictKind:
+    if decisions.regressed[number]:
         return "regressed"
-    if findings.improved[number]:
+    if decisions.improved[number]:
         return "improved"
-    return "unchanged" if unchanged and findings.unchanged[number] else "inconclusive"
+    return "unchanged" if unchanged and decisions.unchanged[number] else "inconclusive"
 
 
 def _geometric_mean(values: Sequence[float]) -> float:

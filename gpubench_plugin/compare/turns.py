@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import median
+from typing import Final
 
-from gpubench_plugin.compare.plain import exact_verdict, has_no_variance, trivial_verdict, verdict
+from gpubench_plugin.compare.plain import simple_verdict, verdict
 from gpubench_plugin.compare.series import Series
 from gpubench_plugin.records import Run, Verdict
 
-_ADVICE = "alternate base and head, or use `gpubench ab`"
-_UNKNOWN = (
-    "it cannot be verified that launches alternated, since some have no start time: a drift "
-    "of the machine could pass for an effect"
+_DRIFT: Final = "a drift of the machine could pass for an effect"
+_RISK: Final = f"{_DRIFT}; alternate base and head, or use `gpubench ab`"
+_UNKNOWN: Final = (
+    f"it cannot be verified that launches alternated, since some have no start time: {_DRIFT}"
 )
 
 
@@ -23,8 +24,8 @@ _UNKNOWN = (
 class Interleaving:
     """Interleaving of paired launches according to their time stamps.
 
-    `violation` says which launch came between the two of a pair; it is empty where each pair's two
-    followed each other, in either order, and where nobody knows. `notes` are for the user.
+    `violation` names the launch between the two of a pair; it is empty where each pair's two
+    followed each other, in either order, and where time stamps are missing.
     """
 
     violation: str = ""
@@ -41,7 +42,7 @@ class Interleaving:
         ]
         if len(started_runs) < len(bases) + len(heads):
             return cls(notes=(_UNKNOWN,))
-        # Of equal times the two of a pair stand together: nothing says that they did not.
+        # At equal times, a coarse clock's, the two of a pair stay together.
         started_runs.sort(key=lambda launch: launch[:2])
         overlapping = _overlapping([run for _, _, run in started_runs])
         notes = [overlapping] if overlapping else []
@@ -50,33 +51,19 @@ class Interleaving:
         ):
             if pair != other_pair:
                 partner = next(run for run in (bases[pair], heads[pair]) if run is not earlier)
-                broken = (
-                    f"{intruder.label} started between {earlier.label} and {partner.label}, "
-                    "which form a pair"
-                )
-                return cls(violation=broken, notes=tuple(notes))
+                between = f"between {earlier.label} and {partner.label}, which form a pair"
+                return cls(violation=f"{intruder.label} started {between}", notes=tuple(notes))
         return cls(notes=tuple(notes))
 
     def judge_unpaired(self, series: Sequence[Series]) -> list[Verdict]:
-        """One verdict per series, in order: trivial ones judged, all others undecided."""
-        return [self._without_pairs(item) for item in series]
+        """One verdict per series, in order: without statistics, or inconclusive."""
+        return [simple_verdict(item) or self._undecided(item) for item in series]
 
-    def _without_pairs(self, series: Series) -> Verdict:
-        if trivial := trivial_verdict(series):
-            return trivial
-        if has_no_variance(series):
-            return exact_verdict(series, launches=len(series.base))
+    def _undecided(self, series: Series) -> Verdict:
+        reason = f"not judged because the launches did not alternate: {self.violation}; {_RISK}"
+        medians = {"base": median(series.base), "head": median(series.head)}
         return verdict(
-            series,
-            "inconclusive",
-            "paired",
-            (
-                f"not judged because the launches did not alternate: {self.violation}; a drift of "
-                f"the machine could pass for an effect; {_ADVICE}"
-            ),
-            base=median(series.base),
-            head=median(series.head),
-            launches=len(series.head),
+            series, "inconclusive", "paired", reason, **medians, launches=len(series.head)
         )
 
 
@@ -94,9 +81,9 @@ def _overlapping(launches: Sequence[Run]) -> str:
         return ""
     earlier, later = overlaps[0]
     count = f"{len(overlaps)} launches" if len(overlaps) > 1 else "a launch"
+    during = f"{later.label} during {earlier.label}"
     return (
-        f"{count} started before the previous one had ended ({later.label} during "
-        f"{earlier.label}): they slowed each other down"
+        f"{count} started before the previous one had ended ({during}): they slowed each other down"
     )
 
 

@@ -208,7 +208,7 @@ def _kill_in_the_next_launch(process: subprocess.Popen[str], folder: Path) -> No
 def test_an_interruption_leaves_nothing_behind(story: Story) -> None:
     """No tree, no temporary folder, no change; and the message says how to go on."""
     assert story.interrupted.code == 130, story.interrupted.err
-    assert f"go on with gpubench ab --resume={story.folder}" in story.interrupted.err
+    assert f"interrupted; resume with gpubench ab --resume={story.folder}" in story.interrupted.err
     assert story.between == story.before
 
 
@@ -316,7 +316,7 @@ def test_a_package_installed_before_the_tree_is_found_out(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ((), 2, "--base is missing"),
+        ((), 2, "--base is required: a git ref or folder"),
         (("--base=mian",), 2, "did you mean 'main'?"),
         (("--base=main", "--head=nowhere"), 2, "--head: 'nowhere' is neither a folder nor"),
         (("--base=main", "--pairs=3"), 2, "allowed: 5, 10, 15"),
@@ -325,19 +325,19 @@ def test_a_package_installed_before_the_tree_is_found_out(tmp_path: Path) -> Non
             2,
             ": cannot be combined with --until-decided",
         ),
-        (("--base=main", "--time=20"), 2, "allowed: such as 90s, 20m, 2h or 1h30m"),
+        (("--base=main", "--time=20"), 2, "allowed: for example 90s, 20m, 2h or 1h30m"),
         (("--base=main", "--unchanged-from=7"), 2, "allowed: 5, 10, 15"),
         (("--base=main", "--format=tabel"), 2, "did you mean 'table'?"),
-        (("--base=main", "--limit=step_time_s=3"), 2, "is no limit"),
+        (("--base=main", "--limit=step_time_s=3"), 2, "is not a limit"),
         (("--base=main", "--launch-timeout=0"), 2, ": not a positive number of seconds"),
-        (("--base=main", "--base-python=nothere"), 2, "no program that can be run"),
+        (("--base=main", "--base-python=nothere"), 2, "'nothere' is not an executable"),
         (("--base=main", "--", "-n", "4"), 2, "beside other work"),
         (("--base=main", "--", "--gate"), 2, "not allowed in the launches"),
         (("--resume=nowhere",), 2, ": not a `gpubench ab` folder: it has no"),
         (
             ("--base=main", "--output=no/such.md"),
             2,
-            ": its parent folder does not exist, or it is not a file",
+            ": not a file in an existing folder",
         ),
     ],
 )

@@ -46,7 +46,7 @@ def last_runs(head: Run, *, results_dir: Path, connection: Connection) -> Refere
         search.search(
             run
             for run in registry_runs
-            if run.run_id not in local_ids and not machine_differences(run, head, ())
+            if run.run_id not in local_ids and not machine_differences(run, head)
         )
     elif search.missing and connection.note:
         notes.append(f"only runs in {results_dir} are considered: {connection.note}")

@@ -70,7 +70,7 @@ def fix_rounds(items: Iterable[pytest.Item], lookup: BaselineLookup, head: Run) 
 
 def _is_of_machine(directory: RunDirectory, head: Run) -> bool:
     try:
-        return not machine_differences(StoredRun(directory).run(), head, ())
+        return not machine_differences(StoredRun(directory).run(), head)
     except GpubenchError:  # reported when its numbers are read
         return False
 
