@@ -38,7 +38,12 @@ class Ab(Command):
         add("--head", metavar="REF|DIR", help="git ref or folder to judge (default: working tree)")
         add("--base-python", metavar="PY", help="Python of the base (default: this one)")
         add("--head-python", metavar="PY", help="Python of the head (default: this one)")
-        add("--pairs", metavar="N", type=int, help="most pairs, a multiple of five (default: 15)")
+        add(
+            "--pairs",
+            metavar="N",
+            type=int,
+            help="maximum number of pairs, a multiple of five (default: 15)",
+        )
         add(
             "--until-decided",
             action="store_true",

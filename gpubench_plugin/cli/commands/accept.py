@@ -34,7 +34,9 @@ class Accept(Command):
         parser.add_argument("run", **RUN)
         parser.add_argument("benchmark", **BENCHMARK)
         parser.add_argument("--reason", required=True, help="why the new level is acceptable")
-        parser.add_argument("--baseline", metavar="NAME", help="baseline, if there are several")
+        parser.add_argument(
+            "--baseline", metavar="NAME", help="baseline name (default: the only one)"
+        )
         add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:

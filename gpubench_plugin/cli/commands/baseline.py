@@ -30,10 +30,10 @@ _SESSION_H: Final = 12
 
 
 class BaselineCommand(Command):
-    """Manages baselines: names for pinned runs, stored in the results directory and shared.
+    """Manages baselines: named sets of pinned runs, stored with the results and in the registry.
 
-    Later runs on the branch of the pinned ones are further samples. A baseline changes only by
-    this command and by 'gpubench accept'.
+    Later runs on the pinned runs' branch become samples, too. Only this command and
+    'gpubench accept' change a baseline.
     """
 
     help: ClassVar[str] = "set, list, show or remove the baselines that runs are judged against"
@@ -42,7 +42,7 @@ class BaselineCommand(Command):
         """One subparser per action."""
         actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
         sub = actions.add_parser("set", help="pin runs under a name")
-        sub.add_argument("name", metavar="NAME")
+        sub.add_argument("name", metavar="NAME", help="baseline name")
         sub.add_argument("runs", nargs="+", **RUN)
         branch = sub.add_mutually_exclusive_group()
         branch.add_argument(
@@ -56,16 +56,16 @@ class BaselineCommand(Command):
         sub.add_argument(
             "--reset-accepted",
             action="store_true",
-            help="drop accepted levels; without this option they are kept",
+            help="drop accepted levels (default: keep them)",
         )
         sub.set_defaults(action=_set)
         sub = actions.add_parser("list", help="list all baselines")
         sub.set_defaults(action=_list)
         sub = actions.add_parser("show", help="show one baseline and its changes")
-        sub.add_argument("name", metavar="NAME")
+        sub.add_argument("name", metavar="NAME", help="baseline name")
         sub.set_defaults(action=_show)
         sub = actions.add_parser("rm", help="remove a baseline")
-        sub.add_argument("name", metavar="NAME")
+        sub.add_argument("name", metavar="NAME", help="baseline name")
         sub.set_defaults(action=_remove)
         for name, subparser in actions.choices.items():
             if name in {"set", "rm"}:

@@ -103,7 +103,7 @@ Compared: TypeAlias = "tuple[Comparison, Collection[str]]"
 class Compare(Command):
     """Compares runs: each with the first, or paired launches with --paired.
 
-    A run is a folder, a run id or its beginning, a summary.json, any JSON file of pytest-benchmark,
+    A run is a folder, a run id or id prefix, a summary.json, any pytest-benchmark JSON file,
     or the name of a baseline.
     """
 

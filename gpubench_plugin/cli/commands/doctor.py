@@ -16,7 +16,7 @@ _PACKAGES = ("pytest-gpubench", "torch", "pytest", "pytest-benchmark", "transfor
 
 
 class Doctor(Command):
-    """Shows versions, the device ``auto`` selects, and the supported precisions."""
+    """Shows versions, the device that "auto" selects, and the supported precisions."""
 
     help: ClassVar[str] = "show what this machine supports and what is missing"
 

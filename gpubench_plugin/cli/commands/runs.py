@@ -38,7 +38,7 @@ _STATES: Final = ("complete", "failed", "interrupted", "running", "broken")
 
 
 class Runs(Command):
-    """Manages the runs in the results directory and those only the registry knows."""
+    """Manages the runs in the results directory and those known only to the registry."""
 
     help: ClassVar[str] = "list, show, tag or prune runs, or list a run's files"
 
@@ -59,7 +59,7 @@ class Runs(Command):
         sub.set_defaults(action=_show)
         sub = actions.add_parser("tag", help="add or remove tags of a run")
         sub.add_argument("run", **RUN)
-        sub.add_argument("tags", metavar="TAG", nargs="+")
+        sub.add_argument("tags", metavar="TAG", nargs="+", help="tag to add or remove")
         sub.add_argument("--remove", action="store_true", help="remove the tags")
         sub.set_defaults(action=_tag)
         sub = actions.add_parser("prune", help="delete traces or whole runs")

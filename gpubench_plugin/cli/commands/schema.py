@@ -21,18 +21,24 @@ _FILES: Final = {
 
 
 class Schema(Command):
-    """Prints a published JSON Schema."""
+    """Prints the JSON Schema of a file that gpubench writes."""
 
     help: ClassVar[str] = "print the JSON Schema of a file written by gpubench"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """File kind."""
-        parser.add_argument("file", nargs="?", default="summary", help=f"file: {', '.join(_FILES)}")
+        parser.add_argument(
+            "file",
+            metavar="FILE",
+            nargs="?",
+            default="summary",
+            help=f"{', '.join(_FILES)} (default: summary)",
+        )
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the schema."""
         if options.file not in _FILES:
-            raise invalid_choice("gpubench schema", options.file, _FILES)
+            raise invalid_choice("FILE", options.file, _FILES)
         module, record = _FILES[options.file]
         schema = stored.json_schema(getattr(importlib.import_module(module), record))
         echo([json_files.text(schema, indent=2)])
