@@ -20,7 +20,7 @@ from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.errors import GpubenchError, UsageProblem, invalid_choice
 from gpubench_plugin.records import Json, Samples
 
-FORMAT: Final = stored.Format(what="rounds file", newest=1)
+FORMAT: Final = stored.Format(kind="rounds file", newest=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -229,17 +229,17 @@ class _Modules:
         an attribute. Empty locations end the search.
         """
         if not parts:
-            return self._own([] if start is None else [f"{start[0]}/__init__.py"]), start
+            return self._project_files([] if start is None else [f"{start[0]}/__init__.py"]), start
         files, search_paths = self._resolve(parts[:-1], start)
         if search_paths == () or (spec := _spec(parts[-1], search_paths)) is None:
             return files, ()
         if spec.has_location and spec.origin is not None:
-            files |= self._own([spec.origin])
+            files |= self._project_files([spec.origin])
         locations = tuple(spec.submodule_search_locations or ())
         is_own = any(_is_own(_prefix(folder), self._rootdir) for folder in locations)
         return files, locations if is_own else ()
 
-    def _own(self, files: list[str]) -> frozenset[Path]:
+    def _project_files(self, files: list[str]) -> frozenset[Path]:
         own_paths = (Path(file) for file in files if _is_own(file, self._rootdir))
         return frozenset(file for file in own_paths if file.is_file())
 

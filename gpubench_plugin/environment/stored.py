@@ -37,10 +37,10 @@ _MESSAGES: Final = {"missing": "missing key", "unexpected_keyword_argument": "un
 class Format:
     """Kind of file with its version under `key`; versions 1 to `newest` are supported.
 
-    `what` completes the message "not a …"; `limit` is the largest size in bytes.
+    `kind` completes the message "not a …"; `limit` is the largest size in bytes.
     """
 
-    what: str
+    kind: str
     newest: int
     key: str = "schema_version"
     limit: int = json_files.LIMIT_OF_FACTS_BYTES
@@ -57,7 +57,7 @@ class Format:
     def check(self, fields: object, label: str) -> Json:
         """The `fields`, if they are an object of a supported version; raises BrokenFile."""
         if not isinstance(fields, dict) or self.key not in fields:
-            raise BrokenFile(f"{label} is not a {self.what}: it has no {self.key}")
+            raise BrokenFile(f"{label} is not a {self.kind}: it has no {self.key}")
         version = fields[self.key]
         # pydantic's Literal[1, 2] accepts true and 1.0 even in strict mode.
         if type(version) is not int or version < 1:
@@ -98,9 +98,11 @@ def restore(kind: type[_Record], fields: object, label: str, *, strict: bool = F
         # In strict mode, pydantic builds a dataclass from an object in JSON text only.
         return adapter.validate_json(to_json(fields, inf_nan_mode="constants"), strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"])) or "the document"
-        message = _MESSAGES.get(first["type"], f"{first['msg']}, not {_excerpt(first['input'])}")
+        first_error = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first_error["loc"])) or "the document"
+        message = _MESSAGES.get(
+            first_error["type"], f"{first_error['msg']}, not {_excerpt(first_error['input'])}"
+        )
         raise BrokenFile(f"{label} violates the schema at {key}: {message}") from error
     except PydanticSerializationError as error:  # a lone surrogate, which is not valid Unicode
         raise BrokenFile(f"{label} violates the schema at the document: {error}") from error

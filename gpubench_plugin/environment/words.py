@@ -20,8 +20,8 @@ _COMMIT_DIGITS: Final = 9  # git's default is 7, which large repositories outgro
 def listed(texts: Sequence[str], most: int = 5, separator: str = ", ") -> str:
     """Join at most `most` of the `texts` and count the rest: ``a, b and 3 more``."""
     hidden_count = len(texts) - most
-    rest = f"{separator.strip(', ')} and {hidden_count} more" if hidden_count > 0 else ""
-    return separator.join(texts[:most]) + rest
+    suffix = f"{separator.strip(', ')} and {hidden_count} more" if hidden_count > 0 else ""
+    return separator.join(texts[:most]) + suffix
 
 
 def plural(noun: str) -> str:

@@ -29,7 +29,7 @@ from gpubench_plugin.environment import ProcessIdentity, json_files, stored
 from gpubench_plugin.errors import GangError, GpubenchError, ResultsError
 
 TOKEN: Final = "gpubench-token.json"
-_FORMAT: Final = stored.Format(what="token", newest=1, limit=1 << 16)
+_FORMAT: Final = stored.Format(kind="token", newest=1, limit=1 << 16)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from gpubench_plugin.environment import KernelLock, files, json_files, stored
 from gpubench_plugin.errors import BrokenFile, ResultsError
 from gpubench_plugin.records import Json
 
-_LINE: Final = stored.Format(what="journal line", newest=1)
+_LINE: Final = stored.Format(kind="journal line", newest=1)
 
 _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 

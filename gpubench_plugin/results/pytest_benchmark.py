@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Timer = Callable[[], float]
 
-SECTION: Final = stored.Format(what="gpubench section", newest=1)
+SECTION: Final = stored.Format(kind="gpubench section", newest=1)
 """The ``gpubench`` part of its files."""
 
 DATA_LIMIT: Final = 1000

@@ -73,19 +73,20 @@ def _refuse_other_options(directory: RunDirectory, options: Mapping[str, str]) -
 
 
 def _refuse_other_benchmarks(run: ResumableRun, selected: Iterable[str]) -> None:
-    new = [i for i in selected if i not in run.configurations]
-    if new:
+    new_ids = [i for i in selected if i not in run.configurations]
+    if new_ids:
         command = shlex.join(["pytest", *run.command])
         raise UsageProblem(
-            f"not part of the resumed run: {listed(new)}; a run keeps the benchmarks it was "
-            f"started with: {command}{_renamed_hint(run, new)}"
+            f"not part of the resumed run: {listed(new_ids)}; a run keeps the benchmarks it was "
+            f"started with: {command}{_renamed_hint(run, new_ids)}"
         )
 
 
-def _renamed_hint(run: ResumableRun, new: Sequence[str]) -> str:
+def _renamed_hint(run: ResumableRun, new_ids: Sequence[str]) -> str:
     """Hint if the run has benchmarks under ids of earlier versions."""
     renames = [
-        f"{new_id} was {old_id}" for new_id, old_id in former_ids(run.configurations, new).items()
+        f"{new_id} was {old_id}"
+        for new_id, old_id in former_ids(run.configurations, new_ids).items()
     ]
     return (
         f"; {listed(renames)}: {PRECISION_LEFT}; measure a new run without --resume"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.environment import Cell
 
-FORMAT: Final = stored.Format(what="gpubench summary", newest=3, limit=json_files.LIMIT_BYTES)
+FORMAT: Final = stored.Format(kind="gpubench summary", newest=3, limit=json_files.LIMIT_BYTES)
 """The version grows with every change; older files stay readable, newer ones are refused."""
 
 UtcTime = Annotated[str, StringConstraints(pattern=stored.UTC_TIME)]

@@ -18,7 +18,7 @@ from gpubench_plugin.results.logical_time import time_after
 from gpubench_plugin.results.run_directory import RunDirectory, path_component
 
 FILE: Final = "tags.json"
-FORMAT: Final = stored.Format(what="tags file", newest=2, limit=json_files.LIMIT_OF_LABELS_BYTES)
+FORMAT: Final = stored.Format(kind="tags file", newest=2, limit=json_files.LIMIT_OF_LABELS_BYTES)
 """Version 2 added the changes."""
 
 _ACTIONS: Final = ("remove", "add")

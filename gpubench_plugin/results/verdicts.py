@@ -15,7 +15,7 @@ from typing import ClassVar, Final, Literal
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.records import Comparison, Difference, Json, Verdict, described, is_regression
 
-FORMAT: Final = stored.Format(what="gpubench verdict file", newest=1)
+FORMAT: Final = stored.Format(kind="gpubench verdict file", newest=1)
 """The version grows with every change; older files stay readable, newer ones are refused."""
 
 _KEYS: Final = (

@@ -43,7 +43,7 @@ def sha256_of(path: Path) -> str:
 
 
 FORMAT: Final = "gpubench-checkpoint"
-_FORM: Final = stored.Format(what="checkpoint manifest", newest=1, key="version")
+_FORM: Final = stored.Format(kind="checkpoint manifest", newest=1, key="version")
 """The version is raised whenever an older reader would misunderstand a newer file."""
 
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

@@ -24,7 +24,7 @@ from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Run
 from gpubench_plugin.results import RunDirectory, StoredRun
 
-FORMAT: Final = stored.Format(what="gpubench ab comparison", newest=1)
+FORMAT: Final = stored.Format(kind="gpubench ab comparison", newest=1)
 STATE: Final = "state.json"
 
 

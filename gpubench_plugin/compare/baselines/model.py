@@ -115,7 +115,7 @@ class Baseline:
         return frozenset((*self.runs, *(a.run for a in self.acceptances.values())))
 
 
-FORMAT: Final = stored.Format(what="gpubench baseline", newest=2)
+FORMAT: Final = stored.Format(kind="gpubench baseline", newest=2)
 """Version 2 added to a change its `id` and `reset_accepted`; in version 1 every ``set`` reset.
 
 It grows with every change of the format; older files stay readable, newer ones are refused."""

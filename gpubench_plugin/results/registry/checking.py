@@ -88,8 +88,8 @@ def _orphans() -> Iterator[tuple[str, Select[Any]]]:
     without_name = ~select(BENCHMARKS).where(BENCHMARKS.c.digest == RESULTS.c.benchmark).exists()
     yield "results without their benchmark's name", count.select_from(RESULTS).where(without_name)
     for column in (RESULTS.c.settings, RESULTS.c.limits, RESULTS.c.units):
-        lost = ~select(FACTS.c.digest).where(FACTS.c.digest == column).exists()
-        yield f"results without their {column.name}", count.select_from(RESULTS).where(lost)
+        is_orphan = ~select(FACTS.c.digest).where(FACTS.c.digest == column).exists()
+        yield f"results without their {column.name}", count.select_from(RESULTS).where(is_orphan)
     result_count = select(func.count()).select_from(RESULTS).where(RESULTS.c.run == RUNS.c.key)
     differs = result_count.scalar_subquery() != RUNS.c.benchmarks
     yield "runs without all their results", count.select_from(RUNS).where(differs)

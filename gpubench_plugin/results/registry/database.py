@@ -57,7 +57,7 @@ class FileLock:
                 self._lock = KernelLock(self._path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK)
             except OSError:
                 return  # opening the database reports the reason
-        end = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s
         while True:
             try:
                 self._lock.acquire(shared=shared)
@@ -66,7 +66,7 @@ class FileLock:
                     return
             else:
                 return
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 raise RegistryError(
                     f"registry {location.shown_name}: another process has it open (waited "
                     f"{timeout_s:g} s)"

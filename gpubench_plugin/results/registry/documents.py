@@ -54,11 +54,12 @@ def _swap(
     """Compare-and-swap: store `text` if `stored` is still current; return success."""
     values = {"text": clean(text), "changed": clean(changed)}
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    new = dialect.insert(DOCUMENTS).values(kind=indexed(kind), name=indexed(name), **values)
+    insertion = dialect.insert(DOCUMENTS).values(kind=indexed(kind), name=indexed(name), **values)
     # By the text, not by its time: two writers may have the same microsecond.
-    replacing = update(DOCUMENTS).where(_is(kind, name), DOCUMENTS.c.text == stored).values(values)
-    writing = new.on_conflict_do_nothing() if stored is None else replacing
-    return connection.execute(writing.returning(DOCUMENTS.c.name)).first() is not None
+    is_stored = _is(kind, name) & (DOCUMENTS.c.text == stored)
+    replacement = update(DOCUMENTS).where(is_stored).values(values)
+    statement = insertion.on_conflict_do_nothing() if stored is None else replacement
+    return connection.execute(statement.returning(DOCUMENTS.c.name)).first() is not None
 
 
 def text_of(connection: Connection, kind: str, name: str) -> str | None:

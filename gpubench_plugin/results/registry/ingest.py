@@ -107,7 +107,7 @@ def ingest(database: Database, directory: RunDirectory) -> bool:
         ResultsError: the run cannot be read, or another run has its id.
     """
     with database.reading() as connection:
-        if _stored(connection, directory.run_id)[0] == state_of(directory):
+        if _stored_state(connection, directory.run_id)[0] == state_of(directory):
             return False
     contents = read(directory)
     with database.writing() as connection:
@@ -130,7 +130,7 @@ def store(connection: Connection, run_id: str, contents: RunContents) -> bool:
     Raises:
         ResultsError: another run has its id.
     """
-    state, started = _stored(connection, run_id)
+    state, started = _stored_state(connection, run_id)
     if state == contents.state:
         return False
     if started not in {None, clean(contents.run.started)}:
@@ -201,7 +201,7 @@ class _Shared:
         return key
 
 
-def _stored(connection: Connection, run_id: str) -> tuple[str | None, str | None]:
+def _stored_state(connection: Connection, run_id: str) -> tuple[str | None, str | None]:
     """Stored state and start time of the run; None for an unknown one."""
     query = select(RUNS.c.state, RUNS.c.started).where(RUNS.c.run_id == indexed(run_id))
     row = connection.execute(query).first()

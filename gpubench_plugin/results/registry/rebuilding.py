@@ -8,6 +8,7 @@ import secrets
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, select
@@ -27,7 +28,6 @@ from gpubench_plugin.results.run_directory import runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from sqlalchemy import Connection
 
@@ -102,10 +102,10 @@ def _new_file(
     _refuse_missing(previous, results_dir, drop_missing, database.location)
     for leftover in _leftovers(file):
         leftover.unlink(missing_ok=True)
-    new = file.with_name(f"{file.name}.{secrets.token_hex(4)}.new")
+    new_path = file.with_name(f"{file.name}.{secrets.token_hex(4)}.new")
     with database.readable_errors():
         try:
-            new_location = replace(database.location, file=new)
+            new_location = replace(database.location, file=new_path)
             with closing(
                 Database.open_private(new_location, timeout_s=database.timeout_s)
             ) as built:
@@ -113,18 +113,18 @@ def _new_file(
                 with built.writing(without_timeout=True) as connection:
                     documents.restore(connection, previous.documents)
                     report = _fill(connection, results_dir, merge_baselines)
-            with new.open("rb") as new_file:
+            with new_path.open("rb") as new_file:
                 os.fsync(new_file.fileno())
             database.engine.dispose()
             if previous.damage:
                 report.notes += _back_up_damaged(file, previous.damage)
             # SQLite would apply a log of the old file to the new one.
-            for name in (f"{file.name}-wal", f"{file.name}-shm"):
-                file.with_name(name).unlink(missing_ok=True)
-            new.replace(file)
+            for suffix in ("-wal", "-shm"):
+                Path(f"{file}{suffix}").unlink(missing_ok=True)
+            new_path.replace(file)
             sync_folder(file.parent)
         except BaseException:
-            new.unlink(missing_ok=True)
+            new_path.unlink(missing_ok=True)
             raise
     return report
 
@@ -134,9 +134,9 @@ def _back_up_damaged(file: Path, damage: str) -> list[str]:
     if not file.stat().st_size:
         return []
     backup = file.with_name(f"{file.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
-    for end in ("", "-wal"):
+    for suffix in ("", "-wal"):
         with suppress(FileNotFoundError):
-            _link(file.with_name(f"{file.name}{end}"), backup.with_name(f"{backup.name}{end}"))
+            _link(Path(f"{file}{suffix}"), Path(f"{backup}{suffix}"))
     return [f"the old file was damaged ({damage}) and is kept as {backup}"]
 
 

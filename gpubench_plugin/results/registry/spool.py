@@ -98,9 +98,9 @@ def remove_marker(url: Location, results_dir: Path, directory: RunDirectory) -> 
 
 
 def _store_backlog(registry: Registry, markers: Iterable[Marker]) -> None:
-    end = time.monotonic() + _BACKLOG_S
+    deadline = time.monotonic() + _BACKLOG_S
     for marker in markers:
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             return
         with suppress(ResultsError):  # 'gpubench db check' lists unreadable runs
             registry.ingest(marker.directory)
