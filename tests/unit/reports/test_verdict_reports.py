@@ -268,7 +268,7 @@ def test_verdicts_that_are_no_file_are_not_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"schema_version": 2}', "schema_version 2, .* reads up to 1; upgrade"),
+        ('{"schema_version": 2}', "schema_version 2 is newer than 1, .*; upgrade"),
         ('{"schema_version": 1}', "violates the schema at benchmarks"),
         ("[]", "no schema_version"),
         ("[" * 100_000, "nested too deeply"),

@@ -322,7 +322,7 @@ def tensors_of(path):
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (newer, "version 2, but this version of gpubench reads up to 1"),
+        (newer, "version 2 is newer than 1, the latest this gpubench reads"),
         (no_manifest, "is not a checkpoint manifest: no format"),
         (lacking, "violates the schema at sha256: missing key"),
         (cut_off, "is truncated: .* bytes instead of .* according to its manifest"),
