@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class EventLog:
     """Events with start and duration in seconds since the log was opened.
 
-    It waits for the `device` around each, so it belongs to a call that is not timed.
+    Each event synchronizes the `device` twice: for untimed calls only.
     """
 
     def __init__(self, device: torch.device, now: Callable[[], float] = perf_counter):
@@ -64,9 +64,8 @@ def logged(log: EventLog | None, event: str, **facts: object) -> AbstractContext
 class Denoising:
     """Runs any range of steps of any sample, without hidden state.
 
-    Latent images are fp32 between the steps, whatever the network computes in. The noise that a
-    step draws is seeded by `seed`, sample and step. `texts` are those of the samples,
-    N×tokens×features, on the `device` of the `module`.
+    Latents are fp32 between steps in every precision. The noise of a step is seeded by `seed`,
+    sample and step. `texts` are embeddings of the samples, N×tokens×features, on `device`.
     """
 
     module: nn.Module
@@ -80,7 +79,7 @@ class Denoising:
     def __post_init__(self) -> None:
         self.module.eval()
         self._texts = self.texts.split(1)
-        self._generator = torch.Generator(self.device) if self.schedule.draws else None
+        self._generator = torch.Generator(self.device) if self.schedule.draws_noise else None
 
     def __call__(
         self, latents: Tensor, *, sample: int, steps: range, log: EventLog | None = None
@@ -109,7 +108,7 @@ class Denoising:
         """Noise predicted by the network, in the latents' dtype."""
         inputs = model_input.contiguous(memory_format=self.workload.memory_format)
         batch = self.precision.convert_batch(Batch(inputs, inputs, (self._texts[sample],)))
-        # Times stay as they are: 16 bits do not tell 999 from 1000.
+        # Time steps are not converted: 16 bits do not distinguish 999 from 1000.
         batch = batch._replace(context=(self.schedule.on_device[step], *batch.context))
         with self.precision.forward_context(self.device):
             predicted = self.workload.forward(self.module, batch)

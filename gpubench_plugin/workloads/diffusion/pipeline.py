@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import timedelta
 from statistics import median
 from time import perf_counter
@@ -30,83 +31,70 @@ if TYPE_CHECKING:
 
     Log = Callable[[Mapping[str, object]], None]
 
-_TIMES_ALONE: Final = 3
-_LONG_ENOUGH_S: Final = 0.2
-_MOST_TIMES_ALONE: Final = 50
-"""How often the last rank does all steps by itself, and short ones for how long: the median counts.
-
-A few calls of some milliseconds would be no measure for the many that the pipeline is timed by.
-"""
+_MIN_REPETITIONS: Final = 3
+_MAX_REPETITIONS: Final = 50
+_MIN_TOTAL_S: Final = 0.2
+"""Repetitions of all steps on the last rank, whose median is the time of one process: as long as a
+short measurement, since a few calls of some milliseconds are too noisy; not measured."""
 
 
+@dataclass(eq=False, kw_only=True)
 class DenoisingPipeline:
-    """Denoises `samples` per call of :meth:`step`, each rank running its steps of each sample.
+    """Denoises all samples per call of :meth:`step`, each rank running its steps of each sample.
 
-    While a sample is on its way to the next rank, this one works on the following sample.
-
-    `steps` are those of every rank, `latents` (N×C×H×W) the noise that each sample begins with.
-    The `transport` is None on a single rank; `keep` is told what this rank did in one call.
+    While a sample is sent to the next rank, this one works on the following sample.
+    `steps_by_rank` are the steps of every rank, `latents` (N×C×H×W) the initial noise. `transport`
+    is None on a single rank. `on_events` gets the events of one logged call on this rank.
     """
 
-    def __init__(
-        self,
-        *,
-        denoising: Denoising,
-        workload: Workload[Any],
-        steps: Sequence[range],
-        rank: int,
-        latents: Tensor,
-        transport: Transport | None,
-        barrier: Callable[[], object],
-        keep: Callable[[Sequence[Json]], None],
-    ):
-        self._denoising = denoising
-        self._workload = workload
-        self._steps_by_rank = steps
-        self._steps = steps[rank]
-        self._rank = rank
-        self._latents: tuple[Tensor, ...] = latents.split(1)
-        self._transport = transport
-        self._barrier = barrier
-        self._on_events = keep
-        self.calls = 0
-        self._outputs: list[Tensor] = []
-        self._expected: list[Tensor] = []
+    denoising: Denoising
+    workload: Workload[Any]
+    steps_by_rank: Sequence[range]
+    rank: int
+    latents: Tensor
+    transport: Transport | None
+    barrier: Callable[[], object]
+    on_events: Callable[[Sequence[Json]], None]
+    calls: int = field(default=0, init=False)
+    _outputs: list[Tensor] = field(default_factory=list, init=False)
+    _expected: list[Tensor] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._steps = self.steps_by_rank[self.rank]
+        self._latents: tuple[Tensor, ...] = self.latents.split(1)
 
     def step(self) -> None:
         """Run this rank's steps of all samples (hot path)."""
         self._run(None)
 
     def meet(self) -> None:
-        """Untimed barrier between calls, or the first rank would run ahead and hide the filling."""
-        synchronize(self._latents[0].device)
-        self._barrier()
+        """Untimed barrier between calls, or the first rank would hide the pipeline fill."""
+        synchronize(self.latents.device)
+        self.barrier()
 
     def prepare(self, log: Log) -> Check:
         """Compare bitwise with the last rank computing alone, and time that.
 
         Raises:
-            CorrectnessError: an output differs, or is not finite, or a message is a wrong one.
-            MeasurementError: a message did not come.
+            CorrectnessError: an output differs or is not finite, or a message is wrong.
+            MeasurementError: a message did not arrive.
         """
         self.meet()
-        facts = {"first_step_s": timed_s(self.step, self._latents[0].device)}
+        facts = {"first_step_s": timed_s(self.step, self.latents.device)}
         self.meet()
         self._run_logged(log)
         if self._is_last:
-            self._expected, alone_s = self._run_on_one_rank()
+            self._expected, one_process_s = self._run_on_one_rank()
             self._require_expected()
-        if len(self._steps_by_rank) > 1:
-            # What a fact of all ranks is, is the largest: the last rank's.
-            facts["one_process_s"] = alone_s if self._is_last else 0.0
-            facts["ideal_speed_up"] = ideal_speed_up(self._steps_by_rank, len(self._latents))
+        if len(self.steps_by_rank) > 1:
+            # Of a fact the largest over ranks is recorded: the last rank's.
+            facts["one_process_s"] = one_process_s if self._is_last else 0.0
+            facts["ideal_speed_up"] = ideal_speed_up(self.steps_by_rank, len(self._latents))
         return Check(
             correctness={
                 "bitwise_equal_to_one_process": True,
                 "verified_samples": len(self._latents),
-                "steps_of_ranks": [
-                    [rank_steps.start, rank_steps.stop] for rank_steps in self._steps_by_rank
-                ],
+                "steps_of_ranks": [[steps.start, steps.stop] for steps in self.steps_by_rank],
             },
             facts=facts,
         )
@@ -119,7 +107,7 @@ class DenoisingPipeline:
         """No further facts.
 
         Raises:
-            CorrectnessError: what the last timed call left is not what the check did, or nothing.
+            CorrectnessError: the last timed call's outputs are missing, or not the check's.
         """
         if self._is_last:
             outputs, samples = len(self._outputs), len(self._expected)
@@ -137,7 +125,7 @@ class DenoisingPipeline:
     def flops_step(self) -> None:
         """All evaluations of one call on this rank as one fake batch."""
         size = len(self._latents) * len(self._steps)
-        workload = self._workload.for_fake_tensors()
+        workload = self.workload.for_fake_tensors()
         with torch.no_grad():
             module = workload.build().eval()
             batch = workload.synthetic_batch(size, device=torch.device("cpu"))
@@ -145,41 +133,41 @@ class DenoisingPipeline:
 
     @property
     def _total(self) -> int:
-        return self._steps_by_rank[-1].stop
+        return self.steps_by_rank[-1].stop
 
     @property
     def _is_last(self) -> bool:
-        return self._rank == len(self._steps_by_rank) - 1
+        return self.rank == len(self.steps_by_rank) - 1
 
     def _run(self, log: EventLog | None) -> None:
         self.calls += 1
         outputs = []
         with torch.inference_mode():
             for sample in range(len(self._latents)):
-                latents = self._received(sample, log)
-                latents = self._denoising(latents, sample=sample, steps=self._steps, log=log)
+                latents = self._receive(sample, log)
+                latents = self.denoising(latents, sample=sample, steps=self._steps, log=log)
                 if self._is_last:
                     outputs.append(latents)
                 else:
                     self._send(latents, sample, log)
-            if self._transport is not None:
+            if self.transport is not None:
                 with logged(log, "sent"):
-                    self._transport.flush()
+                    self.transport.flush()
         self._outputs = outputs
 
-    def _received(self, sample: int, log: EventLog | None) -> Tensor:
+    def _receive(self, sample: int, log: EventLog | None) -> Tensor:
         """The sample from the previous rank; on the first rank, its initial latents."""
-        if self._transport is None or self._rank == 0:
+        if self.transport is None or self.rank == 0:
             return self._latents[sample]
-        header = self._header(sample, self._steps.start, receiver=self._rank)
+        header = self._header(sample, self._steps.start, receiver=self.rank)
         with logged(log, "receive", **_header_json(header)):
-            return self._transport.receive(header)
+            return self.transport.receive(header)
 
     def _send(self, latents: Tensor, sample: int, log: EventLog | None) -> None:
-        assert self._transport is not None, "a single rank is also the last one"
-        header = self._header(sample, self._steps.stop, receiver=self._rank + 1)
+        assert self.transport is not None, "a single rank is also the last one"
+        header = self._header(sample, self._steps.stop, receiver=self.rank + 1)
         with logged(log, "send", **_header_json(header)):
-            self._transport.send(latents, header)
+            self.transport.send(latents, header)
 
     def _header(self, sample: int, step: int, *, receiver: int) -> Header:
         latents = self._latents[sample]
@@ -195,38 +183,39 @@ class DenoisingPipeline:
 
     def _run_logged(self, log: Log) -> None:
         """Run one call with logging: all events to this rank's file, sums to the journal."""
-        event_log = EventLog(self._latents[0].device)
+        event_log = EventLog(self.latents.device)
         try:
             self._run(event_log)
-        finally:  # also of a call that failed: there they are needed most
+        finally:  # also for a failed call
             about = {"steps": [self._steps.start, self._steps.stop], "samples": len(self._latents)}
-            self._on_events([{"event": "pipeline", **about}, *event_log.events])
-        seconds_by_kind = {
+            self.on_events([{"event": "pipeline", **about}, *event_log.events])
+        durations_s = {
             f"{kind}_s": sum(e["duration_s"] for e in event_log.events if e["event"] == kind)
             for kind in ("receive", "step", "send", "sent")
         }
-        log({"event": "pipeline", "rank": self._rank, **about, **seconds_by_kind})
+        log({"event": "pipeline", "rank": self.rank, **about, **durations_s})
 
     def _run_on_one_rank(self) -> tuple[list[Tensor], float]:
-        """All samples through all steps on this rank alone, with the seconds taken."""
-        all_steps, lengths_s = range(self._total), list[float]()
-        while not self._timed_enough(lengths_s):
+        """Outputs of all samples and steps on this rank alone, and the median duration."""
+        all_steps, durations_s = range(self._total), list[float]()
+        while not self._timed_enough(durations_s):
             started = perf_counter()
             with torch.inference_mode():
                 outputs = [
-                    self._denoising(latents, sample=sample, steps=all_steps)
+                    self.denoising(latents, sample=sample, steps=all_steps)
                     for sample, latents in enumerate(self._latents)
                 ]
             synchronize(outputs[0].device)
-            lengths_s.append(perf_counter() - started)
-        return outputs, median(lengths_s)
+            durations_s.append(perf_counter() - started)
+        return outputs, median(durations_s)
 
-    def _timed_enough(self, lengths_s: Sequence[float]) -> bool:
+    def _timed_enough(self, durations_s: Sequence[float]) -> bool:
         """Whether enough repetitions were timed; one suffices for a single rank."""
-        if len(self._steps_by_rank) == 1:
-            return bool(lengths_s)
-        is_long_enough = sum(lengths_s) >= _LONG_ENOUGH_S or len(lengths_s) >= _MOST_TIMES_ALONE
-        return is_long_enough and len(lengths_s) >= _TIMES_ALONE
+        repetitions = len(durations_s)
+        if len(self.steps_by_rank) == 1:
+            return repetitions > 0
+        is_long_enough = sum(durations_s) >= _MIN_TOTAL_S or repetitions >= _MAX_REPETITIONS
+        return is_long_enough and repetitions >= _MIN_REPETITIONS
 
     def _require_expected(self) -> None:
         for sample, expected in enumerate(self._expected):
@@ -245,9 +234,9 @@ class DenoisingPipeline:
 def ideal_speed_up(steps: Sequence[range], samples: int) -> float:
     """Ideal speed-up over one process with free communication.
 
-    The first sample goes through all ranks, each other one follows as soon as the slowest rank
-    lets it: with M samples on w ranks of equal steps that is M·w/(M + w - 1), as for the
-    micro-batches of Huang et al. 2018 (https://arxiv.org/abs/1811.06965), section 2.3.
+    The first sample passes all ranks, the others follow at the pace of the slowest rank: with M
+    samples on w ranks of equal steps that is M·w/(M + w - 1), as for the micro-batches of Huang et
+    al. 2018 (https://arxiv.org/abs/1811.06965), section 2.3.
     """
     lengths = [len(rank_steps) for rank_steps in steps]
     return samples * sum(lengths) / (sum(lengths) + (samples - 1) * max(lengths))
@@ -281,13 +270,13 @@ def build_pipeline(
 ) -> DenoisingPipeline:
     """Build this rank's part of the pipeline of `section`.
 
-    Noise and text of every sample are drawn on the host from `seed`, the same on every rank. Of
-    `world_size` ranks, whose default process group has that `backend`, no one returns from
-    `barrier` before all have called it; `hosts` is their gloo group, None of a single rank.
+    Noise and text of every sample are drawn on the host from `seed`, the same on every rank.
+    `backend` is that of the default process group, `hosts` a gloo group of all ranks, None for a
+    single rank.
 
     Raises:
-        Unsupported: the workload is no U-Net under a text, the scheduler's steps cannot be split
-            or do not divide among the ranks, or diffusers is not installed.
+        Unsupported: the workload is no text-conditioned U-Net, the scheduler's steps cannot be
+            split or divided among the ranks, or diffusers is not installed.
     """
     if not isinstance(workload, UNetCond):
         name = workload.section.name
@@ -304,7 +293,7 @@ def build_pipeline(
             world_size=world_size,
             total=schedule.total,
             remainder=section.remainder,
-            together=schedule.together,
+            evaluations_per_step=schedule.evaluations_per_step,
         )
         for number in range(world_size)
     ]
@@ -325,23 +314,22 @@ def build_pipeline(
     return DenoisingPipeline(
         denoising=denoising,
         workload=workload,
-        steps=steps,
+        steps_by_rank=steps,
         rank=rank,
         latents=(initial_batch.targets.contiguous() * schedule.initial_scale).to(device),
         transport=_transport(section, device, backend, hosts) if world_size > 1 else None,
         barrier=barrier,
-        keep=on_events,
+        on_events=on_events,
     )
 
 
 def _transport(
     section: DiffusionSection, device: torch.device, backend: str, hosts: dist.ProcessGroup | None
 ) -> Transport:
-    by_host = backend == "gloo"
+    is_gloo = backend == "gloo"
     return Transport(
         device=device,
-        staged=by_host and device.type != "cpu",
+        staged=is_gloo and device.type != "cpu",
         timeout=timedelta(seconds=section.receive_timeout_s),
-        # Where tensors go from device to device, headers take the hosts' own group.
-        headers=None if by_host else hosts,
+        headers=None if is_gloo else hosts,
     )

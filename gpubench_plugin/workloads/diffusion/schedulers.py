@@ -20,70 +20,60 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SplittableScheduler:
-    """A stateless diffusers scheduler, which any rank can continue from any step.
+    """A diffusers scheduler without state between steps: any rank can continue from any step.
 
-    A step that `draws_noise` noise is given a generator; between the `evaluations_per_step`
-    evaluations of the network in a step it keeps state. `noises_by_beta` says whether it takes the
-    arguments of the schedule of betas, `options` what else it is made with.
+    If it `draws_noise`, a step takes a generator. It keeps state between the
+    `evaluations_per_step` network evaluations of a step. `takes_betas` says whether it takes the
+    arguments of the beta schedule; `options` are further arguments.
     """
 
     draws_noise: bool = False
     evaluations_per_step: int = 1
-    noises_by_beta: bool = True
+    takes_betas: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-_UNCLIPPED: Final = {"clip_sample": False}  # as for latent images, which have no bounds
+_UNCLIPPED: Final = {"clip_sample": False}  # latents are unbounded
 
 SPLIT_SAFE: Final[Mapping[str, SplittableScheduler]] = {
     "ddim": SplittableScheduler(options=_UNCLIPPED),
     "ddpm": SplittableScheduler(draws_noise=True, options=_UNCLIPPED),
     "euler": SplittableScheduler(),
     "euler-ancestral": SplittableScheduler(draws_noise=True),
-    "flow-match-euler": SplittableScheduler(noises_by_beta=False),
-    # Two evaluations per step, of which the second needs the first one's derivative.
+    "flow-match-euler": SplittableScheduler(takes_betas=False),
+    # The second evaluation of a step needs the first one's derivative.
     "heun": SplittableScheduler(evaluations_per_step=2),
     "lcm": SplittableScheduler(draws_noise=True),
 }
-"""Of the schedulers that ``diffusion.scheduler`` knows those that keep nothing between steps."""
-
-
-def splittable(name: str) -> SplittableScheduler:
-    """The splittable scheduler called `name`.
-
-    Raises:
-        Unsupported: it computes a step from the outputs of earlier ones.
-    """
-    if name not in SPLIT_SAFE:
-        raise Unsupported(
-            f"diffusion.scheduler={name}: it depends on network outputs of earlier steps, "
-            f"which a later rank does not have; allowed: {', '.join(SPLIT_SAFE)}"
-        )
-    return SPLIT_SAFE[name]
+"""The splittable values of ``diffusion.scheduler``."""
 
 
 class NoiseSchedule:
     """Time steps of one scheduler, which can be started at any step.
 
-    `beta_schedule` says how noise grows with time, as diffusers' schedulers are told. See
-    :class:`SplittableScheduler` for `together` and `draws`.
+    `beta_schedule` are diffusers' arguments for how noise grows with time.
 
     Raises:
         Unsupported: diffusers is not installed, the steps of the scheduler cannot be split, or it
-            has no such number of steps.
+            rejects the number of steps.
     """
 
     def __init__(
         self, name: str, *, steps: int, beta_schedule: Mapping[str, Any], device: torch.device
     ):
-        kind = splittable(name)
-        self.together, self.draws = kind.evaluations_per_step, kind.draws_noise
+        if name not in SPLIT_SAFE:
+            raise Unsupported(
+                f"diffusion.scheduler={name}: it depends on network outputs of earlier steps, "
+                f"which a later rank does not have; allowed: {', '.join(SPLIT_SAFE)}"
+            )
+        kind = SPLIT_SAFE[name]
+        self.evaluations_per_step, self.draws_noise = kind.evaluations_per_step, kind.draws_noise
         (scheduler_class,) = from_library(
             f"diffusion.scheduler={name}", "diffusers", SCHEDULERS[name]
         )
-        betas = beta_schedule if kind.noises_by_beta else {}
+        betas = beta_schedule if kind.takes_betas else {}
         with warnings.catch_warnings():
-            # Some hand tensors to numpy in a way that numpy 2 calls deprecated.
+            # Some of diffusers' schedulers pass tensors to numpy in a way deprecated by numpy 2.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._template = scheduler_class(**betas, **kind.options)
             try:
@@ -92,7 +82,7 @@ class NoiseSchedule:
                 raise Unsupported(
                     f"diffusion.denoising_steps={steps}: rejected by {name}: {error}"
                 ) from error
-        # The scheduler computes with numbers on the host, the network takes one on its device.
+        # The scheduler needs time steps on the host, the network on its device.
         self.timesteps: Tensor = self._template.timesteps
         self.on_device: tuple[Tensor, ...] = self.timesteps.to(device).split(1)
 
@@ -115,23 +105,26 @@ class NoiseSchedule:
 
 
 REMAINDERS: Final = ("first", "last", "spread")
-"""Who takes the steps that are left: the first rank, the last, or the first few one each."""
+"""Ranks that take the remaining steps: the first, the last, or the first few one each."""
 
 _REFUSE: Final = "refuse"
 
 
 def steps_of(
-    rank: int, *, world_size: int, total: int, remainder: str = _REFUSE, together: int = 1
+    rank: int,
+    *,
+    world_size: int,
+    total: int,
+    remainder: str = _REFUSE,
+    evaluations_per_step: int = 1,
 ) -> range:
-    """Steps of `rank` among `total`, counted from zero.
+    """Network evaluations of `rank` among `total`, counted from zero.
 
-    Without a `remainder` they start at ``rank * (total // world_size)``; who takes what is left is
-    one of :data:`REMAINDERS`, and ``refuse`` refuses that. As many evaluations as `together` make
-    up one step of the solver; ranks part between steps.
+    `remainder` is one of :data:`REMAINDERS`, or ``refuse``.
 
     Raises:
-        Unsupported: steps would be left out, a rank would have none, or a step of the solver
-            would be torn apart.
+        Unsupported: steps remain and are refused, a rank would have none, or a solver step would be
+            split between ranks.
         UsageProblem: there is no such remainder.
     """
     if remainder not in (_REFUSE, *REMAINDERS):
@@ -146,19 +139,25 @@ def steps_of(
         raise Unsupported(
             f"diffusion.denoising_steps: {total} steps are not divisible by {world_size} "
             f"ranks (remainder {remaining}); allowed: a multiple of {world_size}, or "
-            f"diffusion.remainder={_listed(_valid_remainders(world_size, total, together))}"
+            f"diffusion.remainder={_listed(_remainders(world_size, total, evaluations_per_step))}"
         )
-    boundaries = _bounds(world_size, total, remainder)
-    if split_rank := _split_rank(boundaries, together):
+    boundaries = _boundaries(world_size, total, remainder)
+    if split_rank := _split_rank(boundaries, evaluations_per_step):
+        options = _remainders(world_size, total, evaluations_per_step) if remaining else []
+        hint = (
+            f"allowed: diffusion.remainder={_listed(options)}"
+            if options
+            else "choose a different number of steps or ranks"
+        )
         raise Unsupported(
             f"diffusion.denoising_steps: the boundary between ranks {split_rank - 1} and "
             f"{split_rank}, at {boundaries[split_rank]} of {total}, would split a step of "
-            f"{together} evaluations; {_alternative_hint(world_size, total, together)}"
+            f"{evaluations_per_step} evaluations; {hint}"
         )
     return range(boundaries[rank], boundaries[rank + 1])
 
 
-def _bounds(world_size: int, total: int, remainder: str) -> list[int]:
+def _boundaries(world_size: int, total: int, remainder: str) -> list[int]:
     """First step of each rank, followed by `total`."""
     base_count, extra_count = divmod(total, world_size)
     extra_steps = [0] * world_size
@@ -171,24 +170,19 @@ def _bounds(world_size: int, total: int, remainder: str) -> list[int]:
     return [rank * base_count + sum(extra_steps[:rank]) for rank in range(world_size + 1)]
 
 
-def _split_rank(boundaries: list[int], together: int) -> int:
+def _split_rank(boundaries: list[int], evaluations_per_step: int) -> int:
     """First rank that would start inside a solver step; 0 if none."""
-    return next((rank for rank, boundary in enumerate(boundaries[:-1]) if boundary % together), 0)
+    starts = enumerate(boundaries[:-1])
+    return next((rank for rank, start in starts if start % evaluations_per_step), 0)
 
 
-def _valid_remainders(world_size: int, total: int, together: int) -> list[str]:
+def _remainders(world_size: int, total: int, evaluations_per_step: int) -> list[str]:
     """Remainder options that split no solver step."""
     return [
         option
         for option in REMAINDERS
-        if not _split_rank(_bounds(world_size, total, option), together)
+        if not _split_rank(_boundaries(world_size, total, option), evaluations_per_step)
     ]
-
-
-def _alternative_hint(world_size: int, total: int, together: int) -> str:
-    if total % world_size and (options := _valid_remainders(world_size, total, together)):
-        return f"allowed: diffusion.remainder={_listed(options)}"
-    return "choose a different number of steps or ranks"
 
 
 def _listed(options: list[str]) -> str:

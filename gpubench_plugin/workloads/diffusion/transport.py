@@ -1,7 +1,7 @@
 """Transfer of latents between ranks, each message with a fixed-size header.
 
-gloo itself detects no mismatch: a tensor too short for what waits for it arrives without a word,
-one of another type as garbage, and one too long ends the process. So the header comes first.
+gloo detects no mismatch: a tensor that is too short is received silently, one of another dtype as
+garbage, and one that is too long aborts the process. So a header comes first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import distributed as dist
 from gpubench_plugin.errors import CorrectnessError, MeasurementError
 
 LENGTH: Final = 16
-"""Numbers of a header, of 8 bytes each."""
+"""Integers of a header: eight fixed ones, and up to eight dimensions."""
 
 _MAGIC: Final = 0x6770_7562_656E_6368  # "gpubench"
 _FIXED: Final = 8
@@ -29,7 +29,7 @@ _DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 class Header:
     """Message header: call, sample, step, ranks, dtype and shape.
 
-    `call` counts the calls of the pipeline, `step` is the one that is to be done next.
+    `call` counts the calls of the pipeline, `step` is the next one of the sample.
     """
 
     call: int
@@ -76,12 +76,10 @@ HOST = torch.device("cpu")
 class Transport:
     """Sends asynchronously, and receives expected messages.
 
-    Tensors go through the default process group: with NCCL from device to device, with gloo from
-    host to host, `staged` through the host where they live on a device. Headers travel between
-    the hosts, so that looking at one does not wait for a device.
-
-    `timeout` is how long to wait for a message, or for one to be taken; `headers` is the gloo group
-    that carries the headers, None for the default group.
+    Tensors use the default process group: from device to device with NCCL; with gloo from host to
+    host, `staged` if they live on a device. Headers always travel between hosts, so that reading
+    one does not synchronize a device, in the gloo group `headers`, None for the default group.
+    `timeout` limits both sending and receiving.
     """
 
     def __init__(
@@ -96,25 +94,25 @@ class Transport:
         self._transfer_device = HOST if staged else device
         self._timeout = timeout
         self._headers = headers
-        # What is still on its way, with the tensors that must not be freed before.
+        # Keeps the tensors of unfinished transfers alive.
         self._pending: list[tuple[Header, dist.Work | None, Tensor]] = []
 
     def send(self, latents: Tensor, header: Header) -> None:
         """Start sending `latents`, which must not change before :meth:`flush`."""
         payload = latents.to(self._transfer_device).contiguous()
-        head = header.encode()
+        numbers = header.encode()
         try:
-            header_work = dist.isend(head, header.receiver, group=self._headers)
-            second = dist.isend(payload, header.receiver)
+            header_work = dist.isend(numbers, header.receiver, group=self._headers)
+            payload_work = dist.isend(payload, header.receiver)
         except RuntimeError as error:
             raise _lost_error(f"rank {header.sender} could not send {header}", error) from error
-        self._pending += [(header, header_work, head), (header, second, payload)]
+        self._pending += [(header, header_work, numbers), (header, payload_work, payload)]
 
     def flush(self) -> None:
         """Wait until everything was sent.
 
         Raises:
-            MeasurementError: it was not taken in time, or the other rank is gone.
+            MeasurementError: the timeout expired, or the other rank is gone.
         """
         for header, work, tensor in self._pending:
             context = f"rank {header.sender} waited for its message to be received: {header}"
@@ -125,13 +123,13 @@ class Transport:
         """Receive the latents described by `expected`.
 
         Raises:
-            CorrectnessError: something else came; nothing more can be received then.
-            MeasurementError: nothing came in time, or the other rank is gone.
+            CorrectnessError: another message arrived; nothing more can be received then.
+            MeasurementError: the timeout expired, or the other rank is gone.
         """
-        head = torch.zeros(LENGTH, dtype=torch.int64)
-        self._fill(head, expected, self._headers)
-        if (header := Header.decode(head)) != expected:
-            description = header or f"data starting with {int(head[0])}, which is not a header"
+        numbers = torch.zeros(LENGTH, dtype=torch.int64)
+        self._fill(numbers, expected, self._headers)
+        if (header := Header.decode(numbers)) != expected:
+            description = header or f"data starting with {int(numbers[0])}, which is not a header"
             raise CorrectnessError(f"{_wait_text(expected)}, but received {description}")
         payload = torch.empty(expected.shape, dtype=expected.dtype, device=self._transfer_device)
         self._fill(payload, expected, None)
@@ -148,13 +146,13 @@ class Transport:
     def _wait(self, context: str, work: dist.Work | None, tensor: Tensor) -> None:
         started = monotonic()
         try:
-            if work is None:  # of a rank that is no part of the group
+            if work is None:  # this rank is not in the group
                 return
             if tensor.device.type == "cpu":
                 work.wait(self._timeout)
             else:
-                # The device waits, not the host: with a limit the host would, too. Its header
-                # has come, and NCCL's own watchdog sees a payload that does not.
+                # Makes only the stream wait; with a timeout the host would wait, too. The header
+                # has arrived, and NCCL's watchdog detects a missing payload.
                 work.wait()
         except RuntimeError as error:
             limit_s = self._timeout.total_seconds()

@@ -20,11 +20,7 @@ class UNetOutput(NamedTuple):
 
 
 class DummyUNet(nn.Module):
-    """Small U-Net with one skip connection, conditioned on time step and text.
-
-    It stands in for a U-Net: its inputs and outputs, one level of `width` channels, and little to
-    compute.
-    """
+    """Cheap stand-in for diffusers' U-Net: one level of `width` channels, one skip connection."""
 
     def __init__(self, *, channels: int, width: int, text_width: int):
         super().__init__()
@@ -38,10 +34,10 @@ class DummyUNet(nn.Module):
     def forward(
         self, sample: Tensor, timestep: Tensor, encoder_hidden_states: Tensor
     ) -> UNetOutput:
-        """The noise in `sample`, noised latent images, N×C×H×W, of which H and W are even.
+        """Noise in the latents `sample`, N×C×H×W with even H and W.
 
-        `timestep` is how far the noising has gone, one number for all or N of them, and
-        `encoder_hidden_states` the text, N×tokens×features.
+        `timestep` is one number or N numbers; `encoder_hidden_states` is the text,
+        N×tokens×features.
         """
         text = encoder_hidden_states.mean(dim=1)
         time = timestep.expand(len(sample)).to(text.dtype)[:, None] / 1000

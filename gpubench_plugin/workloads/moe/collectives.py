@@ -23,15 +23,15 @@ def all_to_all(
 ) -> Tensor:
     """Rows that all ranks of `group` send to this one, in rank order.
 
-    `send_sizes` says how many of this rank's `rows` go to each, `receive_sizes` how many come from
-    each. It returns when they are there; on CUDA, when the stream will wait for them.
+    `send_sizes` and `receive_sizes` count the rows to and from each rank. Waits for them; on CUDA
+    only the stream does.
     """
-    arriving = funcol.all_to_all_single_autograd(rows, receive_sizes, send_sizes, group)
-    if not isinstance(arriving, funcol.AsyncCollectiveTensor):
-        return arriving
-    arrived = arriving.trigger_wait()
-    # Only the wrapper knows of gradients.
-    return arriving if arriving.requires_grad else arrived
+    output = funcol.all_to_all_single_autograd(rows, receive_sizes, send_sizes, group)
+    if not isinstance(output, funcol.AsyncCollectiveTensor):
+        return output
+    waited_output = output.trigger_wait()
+    # Only the wrapper is part of the autograd graph.
+    return output if output.requires_grad else waited_output
 
 
 def exchange_counts(counts: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -43,12 +43,12 @@ def exchange_counts(counts: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 def all_gather(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Concatenate equally sized `rows` of all ranks, in rank order."""
-    return _applied(_gathered, rows, group, adjoint=_scattered)
+    return _apply(_gather_rows, rows, group, adjoint=_scatter_rows)
 
 
 def reduce_scatter(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Sum `rows` over ranks and return this rank's part."""
-    return _applied(_scattered, rows, group, adjoint=_gathered)
+    return _apply(_scatter_rows, rows, group, adjoint=_gather_rows)
 
 
 def copy_to_group(rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
@@ -57,21 +57,21 @@ def copy_to_group(rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     Source of this and of :func:`all_reduce_sum`: the functions f and g of Shoeybi et al.,
     Megatron-LM, section 3, https://arxiv.org/abs/1909.08053
     """
-    return rows if group is None else _applied(_same, rows, group, adjoint=_sum)
+    return rows if group is None else _apply(_identity, rows, group, adjoint=_sum)
 
 
 def all_reduce_sum(rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     """Sum of `rows` over the ranks of `group`, on every rank."""
-    return rows if group is None else _applied(_sum, rows, group, adjoint=_same)
+    return rows if group is None else _apply(_sum, rows, group, adjoint=_identity)
 
 
-def _gathered(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
+def _gather_rows(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     output = rows.new_empty((len(rows) * group.size(), *rows.shape[1:]))
     _gather(output, rows.contiguous(), group=group)
     return output
 
 
-def _scattered(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
+def _scatter_rows(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     output = rows.new_empty((len(rows) // group.size(), *rows.shape[1:]))
     _reduce_scatter(output, rows.contiguous(), group=group)
     return output
@@ -83,25 +83,29 @@ def _sum(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     return total
 
 
-def _same(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
+def _identity(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     return rows.view_as(rows)
 
 
-def _applied(
+def _apply(
     collective: Collective, rows: Tensor, group: dist.ProcessGroup, *, adjoint: Collective
 ) -> Tensor:
-    """The result of a linear `collective`, through which gradients go back by its `adjoint`."""
-    result: Tensor = _Linear.apply(rows, group, collective, adjoint)  # type: ignore[no-untyped-call] # torch does not declare it
+    """Result of a linear `collective`, whose backward pass is its `adjoint`."""
+    result: Tensor = _LinearFunction.apply(rows, group, collective, adjoint)  # type: ignore[no-untyped-call] # torch does not declare it
     return result
 
 
-class _Linear(Function):
+class _LinearFunction(Function):
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, group: dist.ProcessGroup, exchange: Collective, adjoint: Collective
+        ctx: Any,
+        rows: Tensor,
+        group: dist.ProcessGroup,
+        collective: Collective,
+        adjoint: Collective,
     ) -> Tensor:
         ctx.group, ctx.adjoint = group, adjoint
-        return exchange(rows, group)
+        return collective(rows, group)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -31,35 +32,32 @@ if TYPE_CHECKING:
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.workloads.moe.groups import ParallelGroups
 
+# Far above the streams of weights, which count experts.
 _TOKENS_STREAM = 2**31
 _COTANGENT_STREAM = 2**31 + 2**30
 
 
+@dataclass(eq=False)
 class Construction:
     """Builds tokens, placement and layer of one rank from `seed`.
 
     Raises:
-        Unsupported: the experts, the cache, the capture or the drawing cannot be had on this
-            device, or not together.
+        Unsupported: experts, cache, graph capture or initialisation are not supported on this
+            device, or not in this combination.
         UsageProblem: there is no such rank sorter.
     """
 
-    def __init__(
-        self,
-        section: MoeSection,
-        *,
-        seed: int,
-        groups: ParallelGroups,
-        precision: Precision,
-        device: torch.device,
-    ):
-        self.section = section
-        self.seed = seed
-        self.groups = groups
-        self.precision = precision
-        self.device = device
+    section: MoeSection
+    _: KW_ONLY
+    seed: int
+    groups: ParallelGroups
+    precision: Precision
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        section, groups, device = self.section, self.groups, self.device
         kind = KINDS[section.expert_kind]
-        if reason := kind.unsupported(section, device, precision.compute_dtype):
+        if reason := kind.unsupported(section, device, self.precision.compute_dtype):
             raise Unsupported(f"moe.expert_kind={section.expert_kind}: {reason}")
         if section.pinned_cache and not issubclass(kind, StackedExperts):
             raise Unsupported(
@@ -72,7 +70,7 @@ class Construction:
                 "anyway; use --device=cuda, or set false"
             )
         self._sorter = rank_sorters.build_sorter(section.rank_sorter, groups)
-        # Refuses what does not fit before the ranks exchange anything.
+        # Refuses bad combinations before the ranks communicate.
         dispatcher_for(section.dispatcher, self._placement_in(range(section.experts)), groups)
 
     @property
@@ -81,7 +79,7 @@ class Construction:
         return str(self.device) if self.section.device_initialisation else "cpu"
 
     def tokens(self, index: int) -> Tensor:
-        """Tokens of the rank with that `index` on the token axis."""
+        """Tokens of the rank with `index` on the token axis."""
         return self._inputs(_TOKENS_STREAM + index)
 
     def cotangent(self, index: int) -> Tensor:
@@ -115,16 +113,14 @@ class Construction:
         section = self.section
         experts = self._experts(placement)
         size = section.pinned_cache
-        cached = (
-            offload(experts, size=size) if size and isinstance(experts, StackedExperts) else None
-        )
-        router = self.router()
-        if section.graph_capture:
-            replayed = capture_router(router, self.tokens(self.groups.tokens.index))
+        cached_experts = None
+        if size and isinstance(experts, StackedExperts):
+            cached_experts = offload(experts, size=size)
+        router, tokens = self.router(), self.tokens(self.groups.tokens.index)
         return MoELayer(
-            router=replayed if section.graph_capture else router,
+            router=capture_router(router, tokens) if section.graph_capture else router,
             dispatcher=dispatcher_for(section.dispatcher, placement, self.groups),
-            experts=cached or experts,
+            experts=cached_experts or experts,
             tensor=self.groups.tensor.group,
         )
 
@@ -140,15 +136,14 @@ class Construction:
     def _inputs(self, stream: int) -> Tensor:
         """Tokens of unit variance, drawn on the CPU."""
         shape = (self.section.tokens, self.section.width)
-        drawn_here = uniform(shape, bound=3**0.5, seed=self.seed, stream=stream, device="cpu")
-        converted: Tensor = self.precision.convert_batch(drawn_here)
-        return converted.to(self.device)
+        values = uniform(shape, bound=3**0.5, seed=self.seed, stream=stream, device="cpu")
+        return self.precision.convert_batch(values).to(self.device)
 
     def _loads(self) -> list[float]:
         """Token count per expert over all ranks."""
         with torch.no_grad():
             routing = self.router()(self.tokens(self.groups.tokens.index))
-            visits = slot_counts(routing.experts.flatten(), self.section.experts)
+            counts = slot_counts(routing.experts.flatten(), self.section.experts)
         if self.groups.tokens.group is not None:
-            dist.all_reduce(visits, group=self.groups.tokens.group)
-        return [float(load) for load in visits.tolist()]
+            dist.all_reduce(counts, group=self.groups.tokens.group)
+        return [float(load) for load in counts.tolist()]

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """The ranks along one parallel dimension, of which this is number `index`.
-
-    `group` is None where this rank is alone.
-    """
+    """Ranks along one parallel dimension; this rank has `index`. A single rank has no `group`."""
 
     size: int = 1
     index: int = 0
@@ -34,12 +31,10 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelGroups:
-    """Process groups of one rank.
+    """Process groups of one rank, in Megatron-Core's order: tensor varies fastest, then expert.
 
-    Ranks are numbered tensor first, then expert, then data, as in Megatron-Core: rank =
-    (data · experts' size + expert) · tensor's size + tensor. The ranks of `expert` share the
-    experts, those of `tensor` each expert's hidden features, those of `data` have the same
-    weights. The ranks of `tokens` have different tokens: data and expert together.
+    The ranks of `expert` share the experts, those of `tensor` each expert's hidden features, those
+    of `data` have the same weights, and those of `tokens` (data × expert) different tokens.
     """
 
     data: Axis = Axis()
@@ -47,7 +42,7 @@ class ParallelGroups:
     tensor: Axis = Axis()
     tokens: Axis = Axis()
     created_groups: list[dist.ProcessGroup] = field(default_factory=list)
-    """Groups that were made for this, and that :meth:`close` ends."""
+    """Groups that :meth:`close` destroys."""
 
     @classmethod
     def of(cls, section: MoeSection, *, rank: int, world_size: int) -> Self:
@@ -120,7 +115,7 @@ def _create_groups(
     if len(partitions[0]) == world_size:
         return dist.group.WORLD
     own_group = None
-    for ranks in partitions:  # every rank takes part in making every group
+    for ranks in partitions:  # new_group is collective over all ranks
         group = dist.new_group(ranks)
         if rank in ranks:
             created.append(group)
@@ -130,10 +125,7 @@ def _create_groups(
 
 @dataclass(frozen=True)
 class Placement:
-    """Experts in the `order` assigned to `ranks`, equally many each.
-
-    Places are numbered over all ranks: rank r has places r·n to (r + 1)·n − 1. `rank` is this one.
-    """
+    """Experts in the `order` of slots; each of the `ranks` has equally many consecutive slots."""
 
     order: tuple[int, ...]
     ranks: int = 1
@@ -160,14 +152,14 @@ class Placement:
         return self.order == tuple(range(self.experts))
 
     @cached_property
-    def _places(self) -> dict[torch.device, Tensor]:
+    def _slot_tensors(self) -> dict[torch.device, Tensor]:
         return {}
 
     def slots(self, experts: Tensor) -> Tensor:
         """Slots of `experts`."""
         if self._is_in_order:
             return experts
-        if experts.device not in self._places:  # copied to a device once
+        if experts.device not in self._slot_tensors:  # copied to a device once
             slot_of_expert = torch.tensor([self.order.index(e) for e in range(self.experts)])
-            self._places[experts.device] = slot_of_expert.to(experts.device)
-        return self._places[experts.device][experts]
+            self._slot_tensors[experts.device] = slot_of_expert.to(experts.device)
+        return self._slot_tensors[experts.device][experts]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROUTER: Final = "router"
 EXPERTS: Final = "experts"
 PHASES: Final = (*DISPATCH, EXPERTS, *COMBINE)
-"""The phases that follow the router, in their order; named as in Megatron-Core."""
+"""Phases after the router in order, named as in Megatron-Core."""
 
 Stage = tuple[str, Callable[[Any], Any]]
 
@@ -33,8 +33,8 @@ Stage = tuple[str, Callable[[Any], Any]]
 class MoELayer(nn.Module):
     """A mixture-of-experts layer: ``output, balancing_loss = layer(tokens)``.
 
-    `router` maps tokens to a routing, `experts` rows and their counts to rows. On the ranks of
-    `tensor` the experts are slices, whose outputs are summed.
+    `experts` maps rows and counts to rows. On the ranks of `tensor` the experts are slices, whose
+    outputs are summed.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class MoELayer(nn.Module):
         tensor: dist.ProcessGroup | None = None,
     ):
         super().__init__()
-        self.router = router  # a module's parameters are the layer's
+        self.router = router
         self.dispatcher = dispatcher
         self.experts = experts
         self._tensor = tensor
@@ -63,10 +63,7 @@ class MoELayer(nn.Module):
         return self.dispatcher.combine_postprocess(state), routing.balancing_loss
 
     def stages(self, tokens: Tensor) -> list[Stage]:
-        """The router and the phases as functions of the previous stage's result.
-
-        The first is given anything. They are what :meth:`forward` runs, one by one.
-        """
+        """Router and phases of :meth:`forward`, as functions of the previous stage's result."""
         dispatcher = self.dispatcher
         first_stage: Stage = (DISPATCH[0], partial(dispatcher.dispatch_preprocess, tokens))
         other_stages = [(name, getattr(dispatcher, name)) for name in (*DISPATCH[1:], *COMBINE)]
@@ -81,8 +78,7 @@ class MoELayer(nn.Module):
 def capture_router(router: Router, tokens: Tensor) -> nn.Module:
     """Capture `router` as forward and backward CUDA graphs for the shape of `tokens`.
 
-    The graphs are replayed in place of launching the router. It is the part of the layer whose
-    shapes are fixed: what follows depends on where tokens go, and asks the host for lengths.
+    Only the router can be captured: later shapes depend on the routing.
 
     Raises:
         Unsupported: the device is no CUDA device.

@@ -35,13 +35,10 @@ if TYPE_CHECKING:
 def run_fake_call(
     section: MoeSection, *, ranks: int, rows: int, router: bool, experts: bool, backward: bool
 ) -> None:
-    """Run one of `ranks`' share of a call with `rows` evenly distributed assignments.
+    """Run the matrix products of one of `ranks` on fake tensors, for a FLOP counter.
 
-    The matrix products run on tensors without data, for a FLOP counter.
-
-    How the rows are spread over its experts makes no difference. Per token that is
-    2·width·experts by the router and 6·width·hidden for each expert visited, and three times as
-    much with the `backward` pass.
+    Per token the router has 2·width·experts FLOPs, and each of the `rows` 6·width·hidden; three
+    times as many with the `backward` pass.
     """
     part_hidden = section.hidden // section.tensor_parallel
     per_rank = section.experts // ranks
@@ -64,17 +61,14 @@ def run_fake_call(
 
 
 def phase_times(stages: Iterable[Stage], *, device: torch.device, calls: int) -> dict[str, float]:
-    """Median seconds of each stage over `calls`, by name; each stage feeds the next.
+    """Median seconds of each stage over additional `calls`, by name; each stage feeds the next.
 
-    They are calls of their own beside the timed ones.
-
-    On CUDA between events of the stream, so that it is the device's time, with what it waits for;
-    elsewhere by the host's clock. Where a phase exchanges something, waiting for the other ranks
-    is part of it.
+    On CUDA by events of the stream, elsewhere by the host's clock. Waiting for other ranks is part
+    of a phase that communicates.
     """
-    measured = _on_stream if device.type == "cuda" else _on_host
+    durations_of = _on_stream if device.type == "cuda" else _on_host
     stage_list = list(stages)
-    rows = [measured(stage_list) for _ in range(calls)]
+    rows = [durations_of(stage_list) for _ in range(calls)]
     return {name: median(row[index] for row in rows) for index, (name, _) in enumerate(stage_list)}
 
 
@@ -87,41 +81,35 @@ def _on_host(stages: list[Stage]) -> list[float]:
 
 
 def _on_stream(stages: list[Stage]) -> list[float]:
-    value, events = None, [_recorded()]
-    for _, run in stages:
+    value, events = None, [torch.cuda.Event(enable_timing=True) for _ in range(len(stages) + 1)]
+    events[0].record()
+    for (_, run), event in zip(stages, events[1:], strict=True):
         value = run(value)
-        events.append(_recorded())
+        event.record()
     events[-1].synchronize()
     return [start.elapsed_time(end) / 1e3 for start, end in pairwise(events)]
-
-
-def _recorded() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
 
 
 FORWARD: Final = "forward"
 FORWARD_BACKWARD: Final = "forward-backward"
 INITIALISATION: Final = "initialisation"
 PARTS: Final = (FORWARD, FORWARD_BACKWARD, ROUTER, *PHASES, INITIALISATION)
-"""What of the layer can be measured."""
+"""Measurable parts of the layer."""
 
 _PHASE_CALLS: Final = 11
-"""Calls whose median is a phase's time in the record."""
+"""Calls whose median is a phase's time in the record: odd, and few beside the timed ones; not
+measured."""
 
 
 class MoESubject:
     """One `part` of the layer of `construction`; each call of :meth:`step` runs it once.
 
-    ``forward`` and the phases run without gradients. ``forward-backward`` computes those of tokens
-    and weights, and sums a weight's over the ranks that share it. A phase gets what the phases
-    before it gave once. ``initialisation`` draws the weights of this rank.
-
-    Every rank must make it and call it alike.
+    ``forward`` and the phases run without gradients; ``forward-backward`` computes those of tokens
+    and weights, summed over the ranks that share a weight. A phase has precomputed input.
+    ``initialisation`` draws the weights of this rank. Every rank must call it alike.
 
     Raises:
-        Unsupported: the part does nothing here, or needs gradients that are not to be had.
+        Unsupported: the part is a no-op here, or needs gradients of cached experts.
         UsageProblem: there is no such part.
     """
 
@@ -170,20 +158,18 @@ class MoESubject:
         if self.part == INITIALISATION:
             return self._compare_initialisation()
         is_phase = self.part in (ROUTER, *PHASES)
-        # Of a phase it is its own part of the first pass through the stages up to it.
-        first_step_s = timed_s(
-            self._single_phase_step(self.part) if is_phase else self.step, self._construction.device
-        )
+        phase_step = self._single_phase_step(self.part) if is_phase else None
+        first_step_s = timed_s(phase_step or self.step, self._construction.device)
         if is_phase:
-            self.step()  # the whole layer, whose output is compared
-        arrived, _ = self._phase_input(EXPERTS)
+            self.step()  # all of the layer, whose output is compared
+        expert_input, _ = self._phase_input(EXPERTS)
         if is_phase:
             self._run = self._single_phase_step(self.part)
         with_gradients = not isinstance(self._layer.experts, CachedExperts)
         if with_gradients:
             self._forward_backward()
-        self._record_load(arrived)
-        # From here on nothing is exchanged: a rank that gives up lets no other wait.
+        self._record_load(expert_input)
+        # No communication from here on: no rank waits for one that fails.
         errors = compare(
             self._construction,
             self._placement,
@@ -224,9 +210,8 @@ class MoESubject:
         """Tokens of one call on this rank; none for initialisation."""
         if self.part == INITIALISATION:
             return Work()
-        tensor_size = (
-            self._construction.groups.tensor.size
-        )  # ranks with the same tokens count them once
+        # Ranks with the same tokens count them once.
+        tensor_size = self._construction.groups.tensor.size
         return Work(tokens=self._construction.section.tokens / tensor_size)
 
     def flops_step(self) -> None:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class ExpertCache:
-    """Device slots for `size` experts whose weights are on the host.
+    """LRU cache of `size` experts on the device, whose weights are on the host.
 
-    The one used longest ago gives way. A copy waits on the device's stream for the products that
-    still read what it overwrites, and the host waits for none.
+    Copies are ordered on the device's stream after the products that read the overwritten slot;
+    the host does not wait.
     """
 
     def __init__(self, host_weights: Sequence[Weights], *, size: int, device: torch.device):
@@ -62,10 +62,7 @@ class ExpertCache:
 
 
 class CachedExperts:
-    """Sequential experts with cached weights, for inference only.
-
-    One without rows is neither computed nor loaded.
-    """
+    """Sequential experts with cached weights, for inference; experts without rows are skipped."""
 
     def __init__(self, cache: ExpertCache):
         self.cache = cache
@@ -86,7 +83,7 @@ def offload(
     """Move `experts` to pinned memory with `size` device slots.
 
     Raises:
-        Unsupported: their device is none to which pinned memory speeds up copies.
+        Unsupported: the device is no CUDA device.
     """
     device = experts.w_in.device
     if pin is Tensor.pin_memory and device.type != "cuda":

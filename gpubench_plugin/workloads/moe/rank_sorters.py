@@ -1,9 +1,8 @@
 """Expert-to-rank assignment strategies that balance load.
 
-A sorter gets the load of every expert (tokens that visited it in an untimed call, over all ranks)
-and the number of ranks that share the experts. It returns the experts in the order in which they
-are taken: of E experts on R ranks, the first E/R are rank zero's, the next E/R rank one's, and so
-on. Results do not depend on it, only who computes what.
+A sorter maps the load of every expert (its tokens in an untimed call, over all ranks) and the
+number of ranks that share the experts to an order of experts: of E experts on R ranks the first E/R
+are rank zero's, the next E/R rank one's, and so on. Results do not depend on it.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads.moe.groups import ParallelGroups
 
 Sorter = Callable[[Sequence[float], int], Sequence[int]]
-"""From the load of every expert and the number of ranks to the experts in their new order."""
+"""Maps loads and number of ranks to the order of experts."""
 
 Builder = Callable[["ParallelGroups"], Sorter]
-"""Makes a sorter for the process groups of a layer."""
+"""Builds a sorter for the process groups of a layer."""
 
 
 def in_order(loads: Sequence[float], ranks: int) -> Sequence[int]:
@@ -51,12 +50,12 @@ _BUILDERS: dict[str, Builder] = {"none": lambda _: in_order, "by-load": lambda _
 
 
 def register(name: str, builder: Builder) -> None:
-    """Register a builder for ``moe.rank_sorter=<name>``; call it in ``conftest.py``.
+    """Register a builder for ``moe.rank_sorter=<name>`` on every rank, in ``conftest.py``.
 
-    Every rank must register the same. A name registered again means the new builder.
+    A later registration replaces an earlier one.
 
     Raises:
-        UsageProblem: it is the name of one that gpubench brings.
+        UsageProblem: it is a built-in name.
     """
     if name in {"none", "by-load"}:
         raise UsageProblem(f"moe.rank_sorter: {name!r} is a built-in name; register another one")

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, one_hot
 
+from gpubench_plugin.workloads.moe.dispatchers.base import slot_counts
+
 if TYPE_CHECKING:
     from gpubench_plugin.config import MoeSection
 
@@ -16,10 +18,9 @@ if TYPE_CHECKING:
 class Routing(NamedTuple):
     """Routing of tokens to k experts each.
 
-    `experts` (tokens × k) names them, the likeliest first; `weights` (tokens × k, fp32) is what
-    each counts; `kept_mask` (tokens × k) is False where an expert was full, None where there is no
-    limit. `counts` (experts) are the visits asked for, also those then dropped. `balancing_loss`
-    is to be added to the loss; it is weighted already.
+    `experts` (tokens × k) are in order of probability, with `weights` (tokens × k, fp32);
+    `kept_mask` (tokens × k) is False where an expert was full, None without a capacity. `counts`
+    (experts) include dropped assignments. `balancing_loss` is weighted already.
     """
 
     experts: Tensor
@@ -34,9 +35,9 @@ class Router(nn.Module):
 
     It computes in fp32 whatever the precision (Fedus et al., Switch Transformers, section 2.4,
     https://arxiv.org/abs/2101.03961). The k weights are scaled to sum to one, as in GShard
-    (Lepikhin et al., algorithm 1, https://arxiv.org/abs/2006.16668); a single one is not, as in
-    Switch, since a constant would teach the router nothing. Shapes depend on nothing but the
-    number of tokens, and nothing waits for the device.
+    (Lepikhin et al., algorithm 1, https://arxiv.org/abs/2006.16668), but a single one is not, as in
+    Switch, or the router would get no gradient. Shapes depend only on the number of tokens, and
+    nothing synchronizes.
     """
 
     def __init__(self, section: MoeSection, weight: Tensor):
@@ -58,8 +59,7 @@ class Router(nn.Module):
             weights, experts = probabilities.topk(self.section.top_k, dim=-1)
             if self.section.top_k > 1:
                 weights = weights / weights.sum(dim=-1, keepdim=True)
-            counts = torch.zeros(self.section.experts, dtype=torch.int64, device=tokens.device)
-            counts = counts.scatter_add(0, experts.flatten(), torch.ones_like(experts).flatten())
+            counts = slot_counts(experts.flatten(), self.section.experts)
             loss = self._balancing_loss(logits, probabilities, counts)
         return Routing(experts, weights, counts, loss, self._capacity_mask(experts))
 

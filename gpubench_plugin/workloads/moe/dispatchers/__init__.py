@@ -15,12 +15,10 @@ if TYPE_CHECKING:
 
 
 def require_flex() -> None:
-    """Refuse the dispatcher that needs the fused kernels of DeepEP or HybridEP.
-
-    It is refused without its library, and with it too, since its kernels were never run here.
+    """Refuse the dispatcher of DeepEP's or HybridEP's fused kernels, which were never tested.
 
     Raises:
-        Unsupported: what to install, or what was found.
+        Unsupported: the library is missing, or installed but not supported.
     """
     if find_spec("deep_ep") is None:
         raise Unsupported(
@@ -44,8 +42,7 @@ def dispatcher_for(name: str, placement: Placement, groups: ParallelGroups) -> D
     """The dispatcher named by ``moe.dispatcher``; auto: local, or all-to-all between ranks.
 
     Raises:
-        Unsupported: it does not fit the number of ranks that share the experts, or needs a library
-            that is not there.
+        Unsupported: it does not fit the number of ranks that share the experts, or is flex.
     """
     expert = groups.expert
     if name == "flex":

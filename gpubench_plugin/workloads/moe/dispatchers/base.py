@@ -22,9 +22,9 @@ COMBINE: Final = ("combine_preprocess", "combine", "combine_postprocess")
 class DispatchState:
     """Dispatch state: token rows on the way to the experts and back.
 
-    `rows` (rows × width) are those that this rank holds now; `counts` says how many of them each
-    place is to compute. `order` says of the rows in the order of places which visit each is:
-    token · k + choice. `routing` is this rank's, `dtype` what the layer was given and gives back.
+    `rows` (rows × width) are on this rank now, `counts` of them for each slot. `order` has the
+    assignment of each row in slot order: token · k + choice. `dtype` is that of the layer's tokens
+    and outputs.
     """
 
     rows: Tensor
@@ -40,10 +40,9 @@ T = TypeVar("T", bound=DispatchState)
 class Dispatcher(ABC, Generic[T]):
     """Sends tokens to their experts, ordered by expert, and returns the outputs.
 
-    Each phase gives a new travel and changes none, so that it can be repeated alone. A phase that
-    a dispatcher leaves as it is does nothing. Within an expert rows are in the order of ranks and,
-    of one rank, of tokens: so every dispatcher gives an expert the very matrix that one process
-    with all tokens would.
+    Phases return a new state and leave their input unchanged, so that each can be repeated alone;
+    those not overridden are no-ops. The rows of an expert are ordered by rank and token, so that
+    its matrix is that of one process with all tokens.
     """
 
     def __init__(self, placement: Placement):
@@ -69,13 +68,11 @@ class Dispatcher(ABC, Generic[T]):
         """Send rows back to their tokens' ranks."""
         return state
 
-    def visiting_rows(self, tokens: Tensor, routing: Routing) -> tuple[Tensor, Tensor, Tensor]:
-        """A row of `tokens` for each visit, ordered by place; that order; the visits of places."""
-        places = self.placement.slots(routing.experts)
-        order, counts = sort_by_slot(
-            places, kept_mask=routing.kept_mask, total=self.placement.experts
-        )
-        return tokens.to(compute_dtype(tokens))[order // places.shape[1]], order, counts
+    def assigned_rows(self, tokens: Tensor, routing: Routing) -> tuple[Tensor, Tensor, Tensor]:
+        """A row of `tokens` per assignment in slot order, that order, and the counts by slot."""
+        slots, experts = self.placement.slots(routing.experts), self.placement.experts
+        order, counts = sort_by_slot(slots, kept_mask=routing.kept_mask, total=experts)
+        return tokens.to(compute_dtype(tokens))[order // slots.shape[1]], order, counts
 
     @abstractmethod
     def combine_postprocess(self, state: T) -> Tensor:
@@ -95,7 +92,7 @@ def compute_dtype(tensor: Tensor) -> torch.dtype:
 def sort_by_slot(slots: Tensor, *, kept_mask: Tensor | None, total: int) -> tuple[Tensor, Tensor]:
     """Permutation that sorts assignments by slot, and the count per slot.
 
-    Of visits that are not `kept_mask` there is no row; how many are kept the host has to be told.
+    A `kept_mask` drops assignments, and synchronizes.
     """
     flat = slots.flatten()
     if kept_mask is None:
@@ -112,11 +109,7 @@ def slot_counts(slots: Tensor, total: int) -> Tensor:
 
 
 def weighted_sum(rows: Tensor, order: Tensor, weights: Tensor) -> Tensor:
-    """For each token the sum of its `rows`, each times its weight; in fp32.
-
-    The k weights of a token stand in `weights` (tokens × k), and `order` says which visit each row
-    is.
-    """
+    """Sum of each token's `rows` in fp32, times `weights` (tokens × k); `order` is the rows'."""
     weighted_rows = rows.float() * weights.flatten()[order].unsqueeze(1)
     total = weighted_rows.new_zeros((len(weights), rows.shape[1]))
     return total.index_add(0, order // weights.shape[1], weighted_rows)
@@ -128,14 +121,11 @@ def weighted_output(state: DispatchState) -> Tensor:
 
 
 class Local(Dispatcher[DispatchState]):
-    """Local dispatcher for a rank with all experts: tokens are only reordered.
-
-    Without a capacity no shape depends on the routing.
-    """
+    """Local dispatcher for a rank with all experts: tokens are only reordered."""
 
     def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> DispatchState:
         """One row per assignment, ordered by slot."""
-        rows, order, counts = self.visiting_rows(tokens, routing)
+        rows, order, counts = self.assigned_rows(tokens, routing)
         return DispatchState(
             rows=rows, counts=counts, order=order, routing=routing, dtype=tokens.dtype
         )

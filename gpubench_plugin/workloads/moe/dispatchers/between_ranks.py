@@ -16,6 +16,7 @@ from gpubench_plugin.workloads.moe.collectives import (
 from gpubench_plugin.workloads.moe.dispatchers.base import (
     Dispatcher,
     DispatchState,
+    T,
     compute_dtype,
     sort_by_slot,
     weighted_output,
@@ -30,27 +31,28 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads.moe.routing import Routing
 
 
+class _BetweenRanks(Dispatcher[T]):
+    def __init__(self, placement: Placement, group: dist.ProcessGroup):
+        super().__init__(placement)
+        self.group = group
+
+
 @dataclass(frozen=True, kw_only=True)
 class Gathered(DispatchState):
-    """Rows with the slots and weights of their assignments: this rank's, then all ranks'.
+    """Rows with `slots` and `weights` of their assignments: this rank's, then all ranks'.
 
-    A visit that was dropped has a place that no rank has.
+    A dropped assignment has a slot of no rank.
     """
 
     slots: Tensor
     weights: Tensor
 
 
-class AllGather(Dispatcher[Gathered]):
-    """All-gathers tokens and routing, and reduce-scatters outputs.
+class AllGather(_BetweenRanks[Gathered]):
+    """All-gathers tokens and routing, and reduce-scatters outputs in fp32.
 
-    What is summed over the ranks travels in fp32, so that the sum is not rounded on the way. Every
-    rank must have equally many tokens.
+    Every rank must have equally many tokens.
     """
-
-    def __init__(self, placement: Placement, group: dist.ProcessGroup):
-        super().__init__(placement)
-        self._group = group
 
     def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> Gathered:
         """Prepare tokens for sending, and look up the slot of each assignment."""
@@ -70,18 +72,12 @@ class AllGather(Dispatcher[Gathered]):
 
     def dispatch(self, state: Gathered) -> Gathered:
         """Gather tokens and routing of all ranks."""
-        return replace(
-            state,
-            rows=all_gather(state.rows, self._group),
-            slots=all_gather(state.slots, self._group),
-            weights=all_gather(state.weights, self._group),
-        )
+        tensors = state.rows, state.slots, state.weights
+        rows, slots, weights = (all_gather(tensor, self.group) for tensor in tensors)
+        return replace(state, rows=rows, slots=slots, weights=weights)
 
     def dispatch_postprocess(self, state: Gathered) -> Gathered:
-        """One row per assignment to a local expert, ordered by expert.
-
-        The host has to know how many there are: the device is waited for, once.
-        """
+        """One row per assignment to a local expert, ordered by expert; synchronizes."""
         per_rank = self.placement.per_rank
         local_slots = state.slots - self.placement.rank * per_rank
         order, counts = sort_by_slot(
@@ -96,7 +92,7 @@ class AllGather(Dispatcher[Gathered]):
 
     def combine(self, state: Gathered) -> Gathered:
         """Reduce-scatter the contributions."""
-        return replace(state, rows=reduce_scatter(state.rows, self._group))
+        return replace(state, rows=reduce_scatter(state.rows, self.group))
 
     def combine_postprocess(self, state: Gathered) -> Tensor:
         """Cast the sums to the tokens' dtype."""
@@ -107,7 +103,7 @@ class AllGather(Dispatcher[Gathered]):
 class Exchanged(DispatchState):
     """State with row counts `send_sizes` to and `receive_sizes` from each rank.
 
-    `by_expert` orders those that arrived, rank by rank, by this rank's experts.
+    `by_expert` is the permutation of received rows from rank order to expert order.
     """
 
     send_sizes: list[int]
@@ -115,34 +111,24 @@ class Exchanged(DispatchState):
     by_expert: Tensor
 
 
-class AllToAll(Dispatcher[Exchanged]):
+class AllToAll(_BetweenRanks[Exchanged]):
     """Uneven all-to-all in both directions; ranks exchange the sizes first.
 
     Source: Lepikhin et al., GShard, section 3.2, https://arxiv.org/abs/2006.16668; the phases are
     those of Megatron-Core's dispatcher of the same name.
     """
 
-    def __init__(self, placement: Placement, group: dist.ProcessGroup):
-        super().__init__(placement)
-        self._group = group
-
     def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> Exchanged:
-        """One row per assignment, ordered by slot, and the split sizes.
-
-        The host has to know the lengths: the device is waited for, once.
-        """
+        """One row per assignment, ordered by slot, and the split sizes; synchronizes."""
         ranks, per_rank = self.placement.ranks, self.placement.per_rank
-        rows, order, counts = self.visiting_rows(tokens, routing)
+        rows, order, counts = self.assigned_rows(tokens, routing)
         send_counts = counts.view(ranks, per_rank)
-        receive_counts = exchange_counts(
-            send_counts, self._group
-        )  # of each rank, for each expert here
-        lengths: list[list[int]] = torch.stack((send_counts.sum(1), receive_counts.sum(1))).tolist()
-        send_sizes, receive_sizes = lengths
+        receive_counts = exchange_counts(send_counts, self.group)  # ranks × local experts
+        sizes: list[list[int]] = torch.stack((send_counts.sum(1), receive_counts.sum(1))).tolist()
+        send_sizes, receive_sizes = sizes
         experts = torch.arange(per_rank, device=rows.device).repeat(ranks)
-        arriving = experts.repeat_interleave(
-            receive_counts.flatten(), output_size=sum(receive_sizes)
-        )
+        row_count = sum(receive_sizes)
+        row_experts = experts.repeat_interleave(receive_counts.flatten(), output_size=row_count)
         return Exchanged(
             rows=rows,
             counts=receive_counts.sum(0),
@@ -151,18 +137,13 @@ class AllToAll(Dispatcher[Exchanged]):
             dtype=tokens.dtype,
             send_sizes=send_sizes,
             receive_sizes=receive_sizes,
-            by_expert=arriving.argsort(stable=True),
+            by_expert=row_experts.argsort(stable=True),
         )
 
     def dispatch(self, state: Exchanged) -> Exchanged:
         """Send the rows to the ranks of their experts."""
-        rows = all_to_all(
-            state.rows,
-            receive_sizes=state.receive_sizes,
-            send_sizes=state.send_sizes,
-            group=self._group,
-        )
-        return replace(state, rows=rows)
+        sizes = {"receive_sizes": state.receive_sizes, "send_sizes": state.send_sizes}
+        return replace(state, rows=all_to_all(state.rows, **sizes, group=self.group))
 
     def dispatch_postprocess(self, state: Exchanged) -> Exchanged:
         """Reorder from rank order to expert order."""
@@ -176,13 +157,8 @@ class AllToAll(Dispatcher[Exchanged]):
 
     def combine(self, state: Exchanged) -> Exchanged:
         """Send the rows back to their tokens' ranks."""
-        rows = all_to_all(
-            state.rows,
-            receive_sizes=state.send_sizes,
-            send_sizes=state.receive_sizes,
-            group=self._group,
-        )
-        return replace(state, rows=rows)
+        sizes = {"receive_sizes": state.send_sizes, "send_sizes": state.receive_sizes}
+        return replace(state, rows=all_to_all(state.rows, **sizes, group=self.group))
 
     def combine_postprocess(self, state: Exchanged) -> Tensor:
         """Weighted sums in the tokens' dtype."""

@@ -15,4 +15,4 @@ KINDS: Final[dict[str, type[Experts]]] = {
     "grouped": Grouped,
     "te-grouped": TEGrouped,
 }
-"""By what ``moe.expert_kind`` may say."""
+"""By value of ``moe.expert_kind``."""

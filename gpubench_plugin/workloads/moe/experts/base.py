@@ -57,18 +57,15 @@ class StackedExperts(Experts):
 
 
 def run_sequentially(rows: Tensor, counts: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
-    """Outputs of all experts in order, with two matrix products each.
+    """Outputs of all experts in order, with two matrix products each; synchronizes.
 
-    Also for one without rows, whose gradient is zero. The host has to know the lengths.
+    An expert without rows is computed, too, for a gradient of zero.
     """
     parts = rows.split(host_counts(counts, len(rows)))
-    # Slices of a parameter would each give a gradient of its whole size.
-    weights = zip(parts, w_in.unbind(), w_out.unbind(), strict=True)
+    # unbind: slices of a parameter would each have a gradient of the parameter's size.
+    experts = zip(parts, w_in.unbind(), w_out.unbind(), strict=True)
     return torch.cat(
-        [
-            swiglu(expert_rows @ weight_in) @ weight_out
-            for expert_rows, weight_in, weight_out in weights
-        ]
+        [swiglu(part @ weight_in) @ weight_out for part, weight_in, weight_out in experts]
     )
 
 
@@ -79,10 +76,7 @@ def swiglu(projected: Tensor) -> Tensor:
 
 
 def host_counts(counts: Tensor, total: int) -> list[int]:
-    """`counts` on the host; synchronizes.
-
-    Of tensors without data nobody knows them: then they are even ones that sum to `total`.
-    """
+    """`counts` on the host; synchronizes. For fake tensors even counts that sum to `total`."""
     if isinstance(counts, FakeTensor):
         even_count, remainder = divmod(total, len(counts))
         return [even_count + (number < remainder) for number in range(len(counts))]
@@ -101,24 +95,21 @@ def weights(
 ) -> tuple[Tensor, Tensor]:
     """Draw `w_in` and `w_out` of `experts`, uniform within 1/√inputs like torch's Linear.
 
-    Each expert has streams of its own, so that it is the same wherever it is drawn. `tensor_part`
-    is which of how many equal slices of the hidden features is wanted.
+    Each expert has its own streams, so that it is the same on every rank. `tensor_part` is the
+    index and number of equal slices of the hidden features.
     """
     index, part_count = tensor_part
-    part_hidden = section.hidden // part_count
-    own_columns = slice(index * part_hidden, (index + 1) * part_hidden)
+    width, hidden = section.width, section.hidden
+    part_hidden = hidden // part_count
+    columns = slice(index * part_hidden, (index + 1) * part_hidden)
     draw = partial(uniform, seed=seed, device=device)
     weights_in, weights_out = [], []
     for expert in experts:
-        stream = 2 * (layer * section.experts + expert) + 1_000_000
-        full_weight = draw(
-            (section.width, 2, section.hidden), bound=section.width**-0.5, stream=stream
-        )
-        weights_in.append(full_weight[:, :, own_columns].reshape(section.width, 2 * part_hidden))
-        full_weight = draw(
-            (section.hidden, section.width), bound=section.hidden**-0.5, stream=stream + 1
-        )
-        weights_out.append(full_weight[own_columns])
+        stream = 2 * (layer * section.experts + expert) + _EXPERT_STREAM
+        w_in = draw((width, 2, hidden), bound=width**-0.5, stream=stream)
+        weights_in.append(w_in[:, :, columns].reshape(width, 2 * part_hidden))
+        w_out = draw((hidden, width), bound=hidden**-0.5, stream=stream + 1)
+        weights_out.append(w_out[columns])
     return torch.stack(weights_in), torch.stack(weights_out)
 
 
@@ -128,37 +119,36 @@ def draw_router(section: MoeSection, *, seed: int, layer: int = 0, device: str =
     return uniform(shape, bound=bound, seed=seed, stream=layer, device=device)
 
 
+_EXPERT_STREAM: Final = 1_000_000
+"""First stream of experts; routers use the numbers of their layers."""
+
 _MASK: Final = 2**32 - 1
 _CHUNK: Final = 2**24
-"""Elements drawn at a time: each takes 8 bytes, several times over."""
+"""Elements hashed at a time, which limits the temporary int64 tensors to 128 MiB each."""
 
 
 def uniform(shape: Sequence[int], *, bound: float, seed: int, stream: int, device: str) -> Tensor:
     """fp32 values of `shape`, uniform on [-`bound`, `bound`), created on `device`.
 
-    A `stream` is a sequence of its own under one `seed`: each weight has one, so that a rank draws
-    its experts without drawing the others'. Drawing advances no generator.
-
-    The values are bit for bit the same on every device, which those of torch's generators are not:
-    an element's number is hashed with the seed, and integers and one multiplication in fp32 are
-    exact everywhere.
+    Each weight has its own `stream` under one `seed`, so that a rank draws only its experts. Unlike
+    those of torch's generators, the values are bitwise equal on every device: hashed indices, and
+    one exact multiplication in fp32.
     """
     count = prod(shape)
-    key = _mixed(_mixed(seed & _MASK) ^ (stream & _MASK))
+    key = _mix(_mix(seed & _MASK) ^ (stream & _MASK))
     values = torch.empty(count, dtype=torch.float32, device=device)
     for start in range(0, count, _CHUNK):
         end = min(start + _CHUNK, count)
         numbers = torch.arange(start, end, dtype=torch.int64, device=device)
-        bits = _mixed(_mixed(numbers) ^ key) >> 8  # fp32 holds 24 bits exactly
+        bits = _mix(_mix(numbers) ^ key) >> 8  # fp32 holds 24 bits exactly
         values[start:end] = (bits - 2**23).to(torch.float32) * (bound / 2**23)
     return values.reshape(tuple(shape))
 
 
-def _mixed(numbers: Numbers) -> Numbers:
-    """A bijection of 32-bit numbers, of which every output bit hangs on every input bit.
+def _mix(numbers: Numbers) -> Numbers:
+    """Hash of 32-bit numbers: lowbias32, https://nullprogram.com/blog/2018/07/31/.
 
-    Source: the hash lowbias32, https://nullprogram.com/blog/2018/07/31/. No product leaves a
-    tensor's int64: the second multiplier is taken modulo 2**32 as a negative number.
+    The second multiplier is negative modulo 2**32, so that no product overflows int64.
     """
     numbers = ((numbers ^ (numbers >> 16)) * 0x7FEB352D) & _MASK
     numbers = ((numbers ^ (numbers >> 15)) * (0x846CA68B - 2**32)) & _MASK

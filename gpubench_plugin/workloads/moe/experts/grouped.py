@@ -34,10 +34,9 @@ _grouped_mm = getattr(functional, "grouped_mm", None) or getattr(torch, "_groupe
 
 
 class Grouped(StackedExperts):
-    """``torch.nn.functional.grouped_mm``, with group ends in a device tensor.
+    """``torch.nn.functional.grouped_mm`` with group ends in a device tensor: no synchronization.
 
-    Nothing waits for the device, and no shape depends on how many rows an expert has. Autocast
-    knows nothing of this product, so the operands are cast here.
+    Autocast does not cover it, so the operands are cast here.
     """
 
     @classmethod
@@ -66,7 +65,7 @@ class Grouped(StackedExperts):
         dtype = compute_dtype(rows)
         without_data = isinstance(rows, FakeTensor) or torch.compiler.is_compiling()
         if without_data and dtype is not torch.bfloat16:
-            # Torch knows the shapes of this product in bf16 only.
+            # torch infers the shape of this product only in bf16.
             return run_sequentially(rows, counts, self.w_in, self.w_out)
         ends = counts.cumsum(0).to(torch.int32)
         projected = _grouped_mm(rows.to(dtype), self.w_in.to(dtype), offs=ends)

@@ -10,7 +10,13 @@ from gpubench_plugin.workloads.diffusion import REMAINDERS, steps_of
 
 def assigned(total: int, world_size: int, remainder: str = "refuse", together: int = 1):
     return [
-        steps_of(rank, world_size=world_size, total=total, remainder=remainder, together=together)
+        steps_of(
+            rank,
+            world_size=world_size,
+            total=total,
+            remainder=remainder,
+            evaluations_per_step=together,
+        )
         for rank in range(world_size)
     ]
 

@@ -36,7 +36,7 @@ def joined(make: Make, ranks: int, **keys: Any) -> list[DenoisingPipeline]:
     made = [make(ranks=Ranks(Place(rank, ranks)), **keys) for rank in range(ranks)]
     between = [Wire(queue.Queue()) for _ in range(ranks)]
     for rank, pipeline in enumerate(made):
-        pipeline._transport = Ends(between[rank - 1], between[rank])  # type: ignore[assignment] # a stand-in
+        pipeline.transport = Ends(between[rank - 1], between[rank])  # type: ignore[assignment] # a stand-in
     return made
 
 
@@ -93,7 +93,7 @@ def test_another_rank_with_other_weights_is_found_out(make_pipeline: Make, unet:
     assert all(
         torch.equal(a, b) for a, b in zip(other.inward.weight, module.inward.weight, strict=True)
     )
-    first._denoising.module = other
+    first.denoising.module = other
     with pytest.raises(CorrectnessError, match=r"sample 0: \d+ of 256 values differ .* at most"):
         together([first, last], lambda pipeline: pipeline.prepare(ignored))
 
@@ -118,7 +118,7 @@ def test_no_rank_begins_a_call_before_all_have_ended_the_one_before(
     meeting, ahead = threading.Barrier(2, timeout=60), threading.Event()
     last = pipelines[1]
     order: list[tuple[str, int]] = []
-    denoise = last._denoising
+    denoise = last.denoising
 
     def slowly(*args: Any, **keys: Any) -> Any:
         # Until the first rank is as far as it gets.
@@ -126,10 +126,10 @@ def test_no_rank_begins_a_call_before_all_have_ended_the_one_before(
             time.sleep(0.001)
         return denoise(*args, **keys)
 
-    monkeypatch.setattr(last, "_denoising", slowly)
+    monkeypatch.setattr(last, "denoising", slowly)
 
     def calls(pipeline: DenoisingPipeline) -> None:
-        pipeline._barrier = meeting.wait
+        pipeline.barrier = meeting.wait
         for call in range(2):
             pipeline.meet()
             order.append(("began", call))
@@ -186,7 +186,7 @@ def test_a_rank_logs_its_range_messages_and_steps(make_pipeline: Make) -> None:
     ]
     wire = Wire(queue.Queue())
     for pipeline in pipelines:
-        pipeline._transport = wire  # type: ignore[assignment] # a stand-in
+        pipeline.transport = wire  # type: ignore[assignment] # a stand-in
     together(pipelines, lambda pipeline: pipeline.prepare(told.append))
     first, last = kept
     assert [own[0]["steps"] for own in kept] == [[0, 2], [2, 4]]

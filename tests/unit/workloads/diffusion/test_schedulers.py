@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 def split(pipeline: DenoisingPipeline, latents: Any, *bounds: int) -> Any:
     """The latents after steps taken in parts, each by a scheduler that begins there."""
-    denoise = pipeline._denoising
+    denoise = pipeline.denoising
     with torch.inference_mode():
         for start, stop in pairwise(bounds):
             latents = denoise(latents, sample=0, steps=range(start, stop))
@@ -61,7 +61,7 @@ def test_noise_of_a_step_is_its_own(
     name: str, make_pipeline: Callable[..., DenoisingPipeline]
 ) -> None:
     """Samples and seeds differ in the noise that steps draw, and repeat it."""
-    denoise = make_pipeline(scheduler=name, samples=2)._denoising
+    denoise = make_pipeline(scheduler=name, samples=2).denoising
     latents, steps = torch.zeros(1, 4, 8, 8), range(1)
     # The same text, so that only the noise can make a difference.
     denoise._texts = (denoise._texts[0], denoise._texts[0])
