@@ -116,7 +116,7 @@ def checkpointing_of(
 
     checkpoints = _checkpoints(request, "training.checkpoint", setting)
     best_metric = "loss" if evaluate is None else "test_loss"
-    return (Checkpointing(checkpoints, trainer, metrics=metrics, by=best_metric),)
+    return (Checkpointing(checkpoints, trainer, metrics=metrics, best_metric=best_metric),)
 
 
 def observe_with_checkpoints(

@@ -1,4 +1,4 @@
-"""What numbers are computed in: one class per precision, chosen by ``--precision``."""
+"""Numeric precisions, one class each, selected by ``--precision``."""
 
 from typing import TYPE_CHECKING
 

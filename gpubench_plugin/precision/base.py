@@ -15,19 +15,19 @@ Batch = TypeVar("Batch")
 class Precision:
     """A numeric precision; subclasses override what differs.
 
-    The life of one: ask :meth:`unsupported`, stay within :meth:`switches`, convert the module
-    before the optimizer sees its parameters, convert every batch, run the forward pass and the
-    loss within :meth:`forward_context`, and scale the loss where there is a :meth:`scaler`.
+    Call :meth:`unsupported`, enter :meth:`switches`, convert the module before building the
+    optimizer, convert every batch, run the forward pass and the loss within
+    :meth:`forward_context`, and scale the loss if there is a :meth:`scaler`.
     """
 
     name: ClassVar[str]
-    """What the user writes; a base class of several precisions has none."""
+    """Value of ``--precision``; a base class of several precisions has none."""
 
     compute_dtype: ClassVar[str]
-    """What matrix products compute in, which selects the peak for MFU: fp32, tf32, fp16 or bf16."""
+    """Dtype of matrix products, which selects the peak for MFU: fp32, tf32, fp16 or bf16."""
 
     where: ClassVar[str] = "everywhere"
-    """The devices that have it; on this machine, ask :meth:`unsupported`."""
+    """Devices that support it, for the documentation; see :meth:`unsupported`."""
 
     def unsupported(self, device: torch.device) -> str | None:
         """Why `device` does not support this precision; None if it does."""

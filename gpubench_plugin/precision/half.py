@@ -1,4 +1,4 @@
-"""The two 16-bit types: all in them, or under autocast what autocast lists."""
+"""The 16-bit dtypes, for everything or under autocast."""
 
 from __future__ import annotations
 
@@ -19,17 +19,13 @@ class Half(Precision):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The `compute_dtype` as torch's."""
+        """The `compute_dtype` as a torch dtype."""
         import torch
 
         return torch.float16 if self.compute_dtype == "fp16" else torch.bfloat16
 
     def unsupported(self, device: torch.device) -> str | None:
-        """Refuse a device without `dtype` arithmetic.
-
-        fp16 is everywhere. bf16 that torch emulates, as on CUDA before Ampere, counts as lacking:
-        its speed says nothing about the device.
-        """
+        """Refuse a device without `dtype` arithmetic, or with emulated bf16 (CUDA pre-Ampere)."""
         import torch
 
         if self.compute_dtype == "fp16" or device.type != "cuda":

@@ -26,10 +26,9 @@ class FP32(Precision):
 
 
 class TF32(Precision):
-    """fp32 tensors; matrix products and convolutions on TF32 tensor cores.
+    """fp32 tensors; products and convolutions on TF32 tensor cores, with 10 bits of mantissa.
 
-    They are rounded to 10 bits of mantissa. Source: NVIDIA A100 Tensor Core GPU Architecture,
-    whitepaper, 2020.
+    Source: NVIDIA A100 Tensor Core GPU Architecture, whitepaper, 2020.
     """
 
     name = "tf32"
@@ -58,10 +57,7 @@ _OPERATIONS: Final = (
 
 
 def operations() -> dict[str, Any]:
-    """Operations whose fp32 may be computed otherwise: TF32 on CUDA, TF32 or bf16 on a CPU.
-
-    Its ``fp32_precision`` is ``none`` where it follows the general one.
-    """
+    """Operations with an ``fp32_precision``, ``none`` where it follows the general setting."""
     import torch
 
     return {name: attrgetter(name)(torch.backends) for name in _OPERATIONS}
@@ -69,13 +65,13 @@ def operations() -> dict[str, Any]:
 
 @contextmanager
 def fp32_computed_in(precision: Literal["ieee", "tf32"]) -> Iterator[None]:
-    """Compute fp32 in `precision` everywhere, and put every switch of torch back afterwards.
+    """Compute fp32 in `precision` everywhere, restoring all switches of torch afterwards.
 
-    There are two sets, the names before 2.9 (``allow_tf32``, ``set_float32_matmul_precision``) and
-    ``fp32_precision`` per operation, and torch refuses to read the old ones while they disagree.
-    The compiler reads the old ones, so that with ``fp32_precision`` alone tf32 fails under
-    ``max-autotune`` (https://github.com/pytorch/pytorch/issues/166387). Hence both are written,
-    the old ones first because they overwrite some of the new.
+    There are switches from before torch 2.9 (``allow_tf32``, ``set_float32_matmul_precision``) and
+    ``fp32_precision`` per operation; torch refuses to read the old ones while they disagree. The
+    compiler reads the old ones, so that with the new ones alone tf32 fails under ``max-autotune``
+    (https://github.com/pytorch/pytorch/issues/166387). Hence both are written, the old ones first
+    because they overwrite some of the new.
 
     Source: https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html and
     https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
@@ -107,7 +103,7 @@ class _Switches:
         import torch
 
         matmul, cudnn = None, None
-        # An unreadable old switch disagrees with a new one, which is the one that counts.
+        # An unreadable old switch disagrees with a new one, which takes precedence.
         with suppress(RuntimeError):
             matmul = torch.get_float32_matmul_precision()
         with suppress(RuntimeError):
@@ -123,8 +119,8 @@ class _Switches:
         if self.cudnn is not None:
             torch.backends.cudnn.allow_tf32 = self.cudnn
         for name, operation in operations().items():
-            # Reading gives what holds, be it the operation's own or the general precision. Where
-            # the general one gives the same, the operation follows it, as it does by default.
+            # Reading returns the effective precision. If the general setting gives the same, the
+            # operation keeps following it, as by default.
             operation.fp32_precision = "none"
             if operation.fp32_precision != self.by_operation[name]:
                 operation.fp32_precision = self.by_operation[name]

@@ -1,11 +1,8 @@
 """Training checkpoints: the full state needed to resume exactly.
 
 A checkpoint is a file of tensors and a manifest that names it. The file is written first, under a
-name of its own, the manifest ``latest.json`` or ``best.json`` takes its place last: whatever
-happens in between, what the manifests name is whole.
-
-:class:`ResumeFromCheckpoint`, which goes on from one, and :class:`Checkpointing`, which writes one,
-are parts of a benchmark.
+unique name, then the manifest ``latest.json`` or ``best.json`` is replaced: the file it names is
+always complete.
 """
 
 from __future__ import annotations
@@ -46,16 +43,15 @@ if TYPE_CHECKING:
 LATEST: Final = "latest.json"
 BEST: Final = "best.json"
 _DATA: Final = re.compile(r"step-\d{9,}-[0-9a-f]{8}\.pt")
-"""Names of files of tensors, as they are written; a file with another name is not ours."""
+"""Names of tensor files; other files are never removed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoints:
     """Checkpoints of one benchmark in `folder`: latest and best.
 
-    `settings` are what a training must share to go on from them. Rank zero alone has a folder and
-    writes; `gather` brings it the others' random states, and through `agreement` the others learn
-    that it could not.
+    A resumed training must have the same `settings`. Only rank zero has a folder and writes;
+    `gather` sends it the random states of all ranks, and `agreement` spreads its failure.
     """
 
     folder: Path | None
@@ -75,12 +71,11 @@ class Checkpoints:
     ) -> Path | None:
         """Write the latest checkpoint, also as the best one if `is_best`; return its manifest.
 
-        None asks the best one so far, which one with a lower metric of the name `best_metric`
-        replaces. Every rank must call it, and waits for rank zero; all others return None.
+        With None it is the best one if its `best_metric` is lower than that of the best so far.
+        Every rank must call it; only rank zero returns a path.
 
         Raises:
-            ResultsError: it could not be written, which every rank raises; the checkpoints before
-                it are intact.
+            ResultsError: it could not be written, on all ranks; earlier checkpoints are intact.
         """
         states = self.gather("random states", asdict(RandomState.capture(self.device)))
         manifest_path: Path | None = None
@@ -100,14 +95,12 @@ class Checkpoints:
         return manifest_path
 
     def load(self, path: Path, training: Trainer, *, rank: int = 0) -> Manifest:
-        """Resume `training` from the manifest or folder at `path`.
-
-        The random generators are those of `rank` then.
+        """Resume `training` from the manifest or folder at `path`, with random states of `rank`.
 
         Raises:
-            UsageProblem: it is not whole, or does not fit, and why. Nothing was loaded then, but
-                where a file that somebody made agrees with its manifest and is no checkpoint.
-            ResultsError: the operating system does not let it be read.
+            UsageProblem: it is damaged, or does not fit. Nothing was loaded then, except from a
+                forged file that agrees with its manifest.
+            ResultsError: it cannot be read.
         """
         path = path / LATEST if path.is_dir() else path
         manifest = Manifest.read(path)
@@ -123,9 +116,9 @@ class Checkpoints:
             states = list(state.pop("random"))
             if rank >= len(states):
                 raise UsageProblem(f"{path}: contains random states of only {len(states)} ranks")
-            own_random_state = RandomState(**states[rank])
+            random_state = RandomState(**states[rank])
             training.load_state_dict(state)
-            own_random_state.restore(self.device)
+            random_state.restore(self.device)
         return manifest
 
     def _write(
@@ -161,18 +154,15 @@ class Checkpoints:
             return True
 
     def _remove_unreferenced(self, folder: Path) -> None:
-        """Remove tensor files that no manifest references.
-
-        A manifest that somebody copied under another name keeps its file.
-        """
+        """Remove tensor files that no manifest (or copy of one) references."""
         referenced = {Manifest.read(m).file for m in (folder / LATEST, folder / BEST) if m.exists()}
         for copy in folder.glob("*.json"):
-            with suppress(GpubenchError):  # of something else
+            with suppress(GpubenchError):  # not a manifest
                 referenced.add(Manifest.read(copy).file)
         for data in folder.iterdir():
             is_ours = _DATA.fullmatch(data.name) and data.is_file() and not data.is_symlink()
             if is_ours and data.name not in referenced:
-                with suppress(OSError):  # it does no harm
+                with suppress(OSError):  # a leftover file is harmless
                     data.unlink()
 
 
@@ -224,7 +214,7 @@ class ResumeFromCheckpoint:
         """Load the checkpoint on all ranks or none.
 
         Raises:
-            UsageProblem: it is not whole, or does not fit, on this rank or on another one.
+            UsageProblem: it is damaged, or does not fit, on this rank or another.
             ResultsError: it cannot be read.
         """
         load_error: GpubenchError | None = None
@@ -232,7 +222,7 @@ class ResumeFromCheckpoint:
             manifest = self.checkpoints.load(self.path, self.trainer, rank=self.rank)
         except GpubenchError as error:
             load_error = error
-        # No rank may begin to train while another one has given up.
+        # All ranks or none start training.
         (failed_share,) = self.agreement.mean([float(load_error is not None)])
         if load_error is not None:
             raise type(load_error)(f"training.resume: {load_error}") from load_error
@@ -245,16 +235,15 @@ class ResumeFromCheckpoint:
 
 @dataclass(frozen=True, eq=False)
 class Checkpointing:
-    """Check that writes a checkpoint of `trainer` after its untimed training.
+    """Check that writes a checkpoint of `trainer` with `metrics` after its untimed training.
 
-    `metrics` are asked then; the one named `by`, the lower the better, says which checkpoint is
-    the best.
+    The best checkpoint has the lowest `best_metric`.
     """
 
     checkpoints: Checkpoints
     trainer: Trainer
     metrics: Callable[[], Mapping[str, float]]
-    by: str
+    best_metric: str
 
     def prepare(self, log: Log) -> Check:
         """Write the checkpoint, untimed.
@@ -263,7 +252,7 @@ class Checkpointing:
             ResultsError: it could not be written.
         """
         metrics = self.metrics()
-        path = self.checkpoints.save(self.trainer, metrics, best_metric=self.by)
+        path = self.checkpoints.save(self.trainer, metrics, best_metric=self.best_metric)
         if path is None:
             return Check()
         event = {"step": self.trainer.total_steps, "manifest": path.name, **metrics}

@@ -1,7 +1,7 @@
 """Checkpoint formats to benchmark against each other.
 
-All of them leave a file that survives a loss of power: what a format does not sync is synced here.
-They read what they wrote themselves, which matters for DCP: its metadata is pickled.
+All files are synced, here if not by the format. Formats read only their own files: DCP pickles its
+metadata.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TorchSave(CheckpointFormat):
     def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
         """Write synchronously."""
         manifest.write_atomically(path, lambda file: torch.save(dict(tensors), file))
-        return _nothing
+        return lambda: None
 
     def read(self, template: Tensors, path: Path) -> Tensors:
         """Read the file."""
@@ -69,7 +69,7 @@ class Safetensors(CheckpointFormat):
         """Write synchronously.
 
         Raises:
-            Unsupported: a tensor is not contiguous, two share their memory, or the package lacks.
+            Unsupported: a tensor is not contiguous, tensors share memory, or no safetensors.
         """
         library = _safetensors()
         for name, tensor in tensors.items():
@@ -85,7 +85,7 @@ class Safetensors(CheckpointFormat):
             raise Unsupported(f"safetensors: {' '.join(str(error).split())}") from error
         with path.open("rb") as file:
             os.fsync(file.fileno())
-        return _nothing
+        return lambda: None
 
     def read(self, template: Tensors, path: Path) -> Tensors:
         """Read the file."""
@@ -96,7 +96,7 @@ class Safetensors(CheckpointFormat):
 class DCP(CheckpointFormat):
     """``torch.distributed.checkpoint`` over the default process group.
 
-    It reads into tensors that are there, and casts without a word where their dtype is another.
+    It reads into given tensors, and silently casts to their dtype.
     """
 
     def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
@@ -105,7 +105,7 @@ class DCP(CheckpointFormat):
 
         with _dcp_errors():
             save(dict(tensors), checkpoint_id=path)
-        return _nothing
+        return lambda: None
 
     def read(self, template: Tensors, path: Path) -> Tensors:
         """Read into new tensors."""
@@ -120,10 +120,7 @@ class DCP(CheckpointFormat):
 
 
 class DCPThread(DCP):
-    """Asynchronous DCP in a thread: training continues once the tensors are copied.
-
-    Torch lets it talk over gloo only.
-    """
+    """Asynchronous DCP in a thread, over gloo: training continues once the tensors are copied."""
 
     in_process: ClassVar[bool] = False
 
@@ -179,7 +176,7 @@ class CheckpointIO:
         self._path = folder / "checkpoint"
         self._is_written = False
         self.blocking_s: list[float] = []
-        """How long each call of :meth:`save` kept the training from going on."""
+        """Seconds that each call of :meth:`save` blocked the training."""
 
     @property
     def bytes(self) -> int:
@@ -190,10 +187,10 @@ class CheckpointIO:
         """Write, waiting for completion.
 
         Raises:
-            UsageProblem: something else lies there, which would be overwritten.
+            UsageProblem: something else is there, which would be overwritten.
         """
         is_foreign = not self._is_written and os.path.lexists(self._path)
-        # DCP's other ranks may find what rank zero has begun.
+        # DCP's other ranks may see files of rank zero.
         if is_foreign and not (dist.is_initialized() and dist.get_rank() > 0):
             raise UsageProblem(
                 f"{self._path} already exists; use an empty folder for the checkpoint"
@@ -216,7 +213,7 @@ class CheckpointIO:
             Unsupported: the format cannot hold such tensors.
         """
         self.save()
-        self.blocking_s.clear()  # the first call starts what later ones use
+        self.blocking_s.clear()  # the first call starts DCP's thread or process
         read_tensors = self.load()
         mismatches = differences(layouts_of(self._tensors), layouts_of(read_tensors)) or [
             f"{name} has other values"
@@ -243,7 +240,7 @@ def _dcp_errors() -> Iterator[None]:
     """Convert DCP's exception, a BaseException, to an ordinary one.
 
     Raises:
-        ResultsError: what DCP found.
+        ResultsError: with DCP's reasons.
     """
     from torch.distributed.checkpoint.api import CheckpointException
 
@@ -261,10 +258,6 @@ def _require_gloo() -> None:
             f"asynchronous DCP requires a gloo process group, not {backend}: set "
             "distributed.backend=gloo"
         )
-
-
-def _nothing() -> None:
-    """No-op."""
 
 
 def _safetensors() -> Any:

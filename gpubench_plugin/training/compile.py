@@ -1,7 +1,7 @@
 """torch.compile backends by name, including one that counts and runs graphs unchanged.
 
-torch keeps a registry of them. A distribution adds one by an entry point of the group
-``torch_dynamo_backends``, a conftest by ``torch._dynamo.register_backend``.
+They are registered by an entry point of the group ``torch_dynamo_backends``, or by
+``torch._dynamo.register_backend``.
 Source: https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/torch.compiler_custom_backends.html
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 from gpubench_plugin.errors import UsageProblem, invalid_choice
 
 NAME: Final = "gpubench-counting"
-"""What ``model.compile_backend`` and ``torch.compile(backend=…)`` call it."""
+"""Name for ``model.compile_backend`` and ``torch.compile(backend=…)``."""
 
 _CALLS: Final = frozenset({"call_function", "call_method", "call_module"})
 
@@ -25,8 +25,7 @@ _CALLS: Final = frozenset({"call_function", "call_method", "call_module"})
 class CountingBackend:
     """Backend that returns graphs unchanged, leaving only the cost of capture.
 
-    `graphs` counts the graphs handed over since :meth:`reset`, `operations` what they call, by
-    name.
+    It counts `graphs` and their `operations` by name since :meth:`reset`.
     """
 
     def __init__(self) -> None:
@@ -38,9 +37,8 @@ class CountingBackend:
     ) -> Callable[..., object]:
         """Count the graph and return its own forward."""
         self.graphs += 1
-        self.operations.update(
-            _name(node.target) for node in graph.graph.nodes if node.op in _CALLS
-        )
+        targets = [node.target for node in graph.graph.nodes if node.op in _CALLS]
+        self.operations.update(str(getattr(target, "__name__", target)) for target in targets)
         forward: Callable[..., object] = graph.forward
         return forward
 
@@ -51,19 +49,13 @@ class CountingBackend:
 
 
 COUNTING: Final = CountingBackend()
-"""The one that is registered."""
-
-
-def _name(target: object) -> str:
-    return target if isinstance(target, str) else str(getattr(target, "__name__", target))
-
+"""The registered instance."""
 
 INDUCTOR: Final = "inductor"
-"""torch's own, which alone knows modes."""
+"""torch's default backend, the only one with modes."""
 
 EAGER: Final = {"compile": "none", "compile_backend": INDUCTOR}
-"""What to change in the section ``model`` so that nothing is compiled: a named back end would be
-refused."""
+"""Keys of the section ``model`` without compilation, which refuses any other backend."""
 
 
 def backend_names() -> tuple[str, ...]:
@@ -79,7 +71,7 @@ def make_compiler(*, mode: str, backend: str = INDUCTOR) -> Callable[[nn.Module]
     """Function that compiles a module in this mode with this backend.
 
     Raises:
-        UsageProblem: there is no such back end, or it has no modes and `mode` is one.
+        UsageProblem: there is no such backend, or it has no modes.
     """
     if mode == "none":
         if backend != INDUCTOR:
@@ -96,8 +88,8 @@ def make_compiler(*, mode: str, backend: str = INDUCTOR) -> Callable[[nn.Module]
                 f"model.compile_backend={backend}; allowed: none, default"
             )
 
-    def compiled(module: nn.Module) -> nn.Module:
-        # Not module.compile(): that leaves a bare nn.Sequential uncompiled without a word.
+    def compile_module(module: nn.Module) -> nn.Module:
+        # Not module.compile(), which silently leaves a bare nn.Sequential uncompiled.
         return cast("nn.Module", torch.compile(module, mode=mode, backend=backend))
 
-    return compiled
+    return compile_module

@@ -16,9 +16,9 @@ from gpubench_plugin.errors import CorrectnessError, Unsupported
 from gpubench_plugin.records import Check, Work
 
 Loss = Callable[[nn.Module], Tensor]
-"""The loss of one batch, computed by a module that is given."""
+"""Loss of one batch, computed by a module."""
 
-# What inductor says where it finds nothing to compile its code with.
+# Inductor's errors without a compiler for its code, by name.
 _MISSING = {
     "InvalidCxxCompiler": "inductor requires a C++ compiler: install g++",
     "TritonMissing": "inductor requires Triton: pip install triton",
@@ -30,10 +30,9 @@ _MISSING = {
 class CompileCost:
     """Compilation cost.
 
-    `cold_s` and `warm_s` are seconds beyond a steady step: with an empty cache on disk, and with
-    all that lives in memory forgotten but the cache on disk left from the cold compile. `graphs`
-    and `graph_breaks` are of the cold compile, `operations` of the captured graphs.
-    `batch_size_recompiles` counts the captures again that further batch sizes ask for.
+    `cold_s` and `warm_s` are seconds beyond a steady step: with an empty disk cache, and with only
+    the disk cache of the cold compile. `graphs`, `graph_breaks` and captured `operations` are of
+    the cold compile. `batch_size_recompiles` counts captures for further batch sizes.
     """
 
     cold_s: float
@@ -48,10 +47,10 @@ class CompileCost:
 class CompiledStep:
     """Forward and backward pass of a compiled module; gradients are dropped after each step.
 
-    `compiled` makes what is measured of the module `eager`; see :func:`.compile.compiler`. `loss`
-    is that of the measured batch of `samples`, `other_losses` are those of other sizes, which are
-    not timed. `tolerance` is the largest relative error of loss and gradients against `eager`,
-    `flops_step` one step on tensors without data.
+    `compiled` compiles the module `eager`; see :func:`.compile.make_compiler`. `loss` is that of
+    the measured batch of `samples`, `other_losses` are untimed ones of other batch sizes.
+    `tolerance` limits the relative error of loss and gradients against `eager`; `flops_step` is one
+    step on fake tensors.
     """
 
     eager: nn.Module
@@ -96,7 +95,7 @@ class CompiledStep:
         with _compiler_errors():
             first_s = self._compile()
         error = relative_error(self._results(self._compiled), expected)
-        if not error <= self.tolerance:  # also where it is no number
+        if not error <= self.tolerance:  # also where it is NaN
             raise CorrectnessError(
                 f"the compiled step differs from the eager one by {error:.3g} of the norm of loss "
                 f"and gradients; allowed: {self.tolerance:g}"
@@ -128,7 +127,7 @@ class CompiledStep:
             torch.compiler.reset()
             counters_before = capture_counters()
             cold_s = timed_s(self.step, self.device)
-            captured_now = capture_counters() - counters_before
+            new_counters = capture_counters() - counters_before
             torch.compiler.reset()
             clear_caches()
             warm_s = timed_s(self.step, self.device)
@@ -136,7 +135,7 @@ class CompiledStep:
         self._cost = CompileCost(
             cold_s=max(0.0, cold_s - steady_s),
             warm_s=max(0.0, warm_s - steady_s),
-            **captured_now._asdict(),
+            **new_counters._asdict(),
             batch_size_recompiles=recompiles,
         )
         return cold_s

@@ -43,7 +43,7 @@ class Evaluation:
 class Evaluator:
     """Evaluates the model in training on the held-out part of `data`.
 
-    Several ranks evaluate their shares; all of them find the same.
+    Ranks evaluate their shares, and agree on the result.
 
     Raises:
         UsageProblem: nothing is held out.
@@ -73,7 +73,7 @@ class Evaluator:
         training = self.module.training
         self.module.eval()
         try:
-            # Not inference mode: what FSDP2 gathers needs version counters.
+            # Not inference mode: parameters gathered by FSDP2 need version counters.
             with torch.no_grad():
                 sums = self._sums(self.data.held_out())
         finally:
@@ -94,7 +94,7 @@ class Evaluator:
                     classes = self.workload.forward(self.module, batch).argmax(-1)
                     correct.append((classes == batch.targets).sum())
             sizes.append(len(batch.inputs))
-        # Summed here, in double precision, which not every device has.
+        # Summed on the host: some devices have no double precision.
         losses = (mean * size for mean, size in zip(_values(means), sizes, strict=True))
         return [fsum(losses), fsum(_values(correct)), float(sum(sizes))]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -24,54 +25,48 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads import Workload
 
 
+@dataclass(eq=False, kw_only=True)
 class Inference:
     """Runs `module` on `data` in eval mode, one batch per call of :meth:`step`.
 
-    Nothing in it waits for the device. `ranks_per_batch` ranks work on the same batch, of which
-    each counts an equal part.
+    A step does not synchronize. Of `ranks_per_batch` ranks with the same batch each counts an equal
+    part.
     """
 
-    def __init__(
-        self,
-        *,
-        module: nn.Module,
-        workload: Workload[Any],
-        data: DataSource,
-        precision: Precision,
-        device: torch.device,
-        ranks_per_batch: int = 1,
-    ):
-        self._module = module.eval()
-        # Parameters gathered by FSDP2 need version counters, which inference mode leaves out.
-        sharded = isinstance(module, FSDPModule)
+    module: nn.Module
+    workload: Workload[Any]
+    data: DataSource
+    precision: Precision
+    device: torch.device
+    ranks_per_batch: int = 1
+    calls: int = field(default=0, init=False)
+    _output: Tensor | None = field(default=None, init=False)
+    _data_wait_ns: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.module.eval()
+        # Parameters gathered by FSDP2 need version counters, which inference mode omits.
+        sharded = isinstance(self.module, FSDPModule)
         self._without_gradients = torch.no_grad if sharded else torch.inference_mode
-        self._workload = workload
-        self._data = data
-        self._precision = precision
-        self._device = device
-        self._ranks_per_batch = ranks_per_batch
-        self._output: Tensor | None = None
-        self._data_wait_ns = 0
-        self.calls = 0
 
     @property
     def samples_per_step(self) -> int:
         """Samples per call of :meth:`step` on this rank."""
-        return self._data.batch_size // self._ranks_per_batch
+        return self.data.batch_size // self.ranks_per_batch
 
     @property
     def tokens_per_step(self) -> int | None:
         """Tokens per call of :meth:`step` on this rank; None if samples are not made of tokens."""
-        return self._workload.tokens(self.samples_per_step)
+        return self.workload.tokens(self.samples_per_step)
 
     def step(self) -> None:
         """Run one batch (hot path)."""
         requested_ns = perf_counter_ns()
-        batch = next(self._data)
+        batch = next(self.data)
         self._data_wait_ns += perf_counter_ns() - requested_ns
         self._output = None  # or two batches' outputs would take memory at once
-        with self._without_gradients(), self._precision.forward_context(self._device):
-            self._output = self._workload.forward(self._module, batch)
+        with self._without_gradients(), self.precision.forward_context(self.device):
+            self._output = self.workload.forward(self.module, batch)
         self.calls += 1
 
     def prepare(self, log: Log) -> Check:
@@ -80,8 +75,8 @@ class Inference:
         Raises:
             CorrectnessError: an output is not finite.
         """
-        self._module.eval()  # something else in the test may have trained it
-        first_step_s = timed_s(self.step, self._device)
+        self.module.eval()  # the test may have trained it
+        first_step_s = timed_s(self.step, self.device)
         self._require_finite_output()
         return Check(correctness={"outputs_finite": True}, facts={"first_step_s": first_step_s})
 
@@ -97,7 +92,7 @@ class Inference:
         """
         self._require_finite_output()
         facts = {"data_wait_s": self._data_wait_ns / 1e9}
-        if self._workload.denoises:
+        if self.workload.denoises:
             facts["iterations_per_call"] = 1.0
         return facts
 
@@ -107,11 +102,11 @@ class Inference:
 
     def flops_step(self) -> None:
         """Forward pass of one batch on fake tensors, for FLOP counting."""
-        run_fake_step(self._workload, samples=self.samples_per_step, backward=False)
+        run_fake_step(self.workload, samples=self.samples_per_step, backward=False)
 
     def _require_finite_output(self) -> None:
         output = self._output
-        # The extremes say it without the temporary tensors of isfinite: outputs may be gigabytes.
+        # aminmax needs no temporary tensors, unlike isfinite: outputs may be gigabytes.
         if output is not None and not bool(torch.stack(output.aminmax()).isfinite().all()):
             bad_count = int((~torch.isfinite(output)).sum())
             raise CorrectnessError(

@@ -16,7 +16,8 @@ from torch import Tensor
 from gpubench_plugin.environment import files, json_files, listed, stored
 from gpubench_plugin.errors import ResultsError, Unsupported, UsageProblem
 
-_AT_ONCE: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 20
+"""Bytes hashed at a time: large against the cost of a read, small in memory; not measured."""
 
 
 def write_atomically(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
@@ -28,7 +29,7 @@ def write_atomically(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, fill)
-    # torch's writer wraps what the system said.
+    # torch's writer wraps an OSError in a RuntimeError.
     except (OSError, RuntimeError) as error:
         raise ResultsError(f"cannot write {path}: {error}") from error
 
@@ -37,7 +38,7 @@ def sha256_of(path: Path) -> str:
     """SHA-256 of the file at `path`, in hexadecimal; raises OSError."""
     digest = sha256()
     with path.open("rb") as file:
-        while data := file.read(_AT_ONCE):
+        while data := file.read(_CHUNK_BYTES):
             digest.update(data)
     return digest.hexdigest()
 

@@ -1,4 +1,4 @@
-"""The model as it is measured, its state, and one call's mathematics on tensors without data."""
+"""The measured model, its state, and steps on fake tensors for FLOP counting."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Wrap = Callable[[nn.Module], nn.Module]
 Compiled = Callable[[nn.Module, Wrap], nn.Module]
 
 _COMPILED: Final = "_orig_mod."
-"""What torch.compile puts before the names of the module inside."""
+"""torch.compile's prefix of parameter names."""
 
 
 def build_model(
@@ -42,9 +42,8 @@ def build_model(
 ) -> nn.Module:
     """Build the workload's model: seeded, converted, on the device, compiled, wrapped.
 
-    The weights are drawn on the CPU: they are the same on every device and on every rank. The
-    random state is left as it was. What is compiled is the model inside the wrapper of a
-    parallelism, by parts where `compiled` says so, as torch advises:
+    The weights are drawn on the CPU, the same for every device and rank; the random state is
+    restored. Compiled is the model inside the parallelism's wrapper, in parts by `compiled`:
     https://docs.pytorch.org/docs/stable/compile/programming_model.where_to_apply_compile.html
     """
     compile_part = make_compiler(mode=section.compile, backend=section.compile_backend)
@@ -61,9 +60,9 @@ def build_model(
 def run_fake_step(workload: Workload[Any], *, samples: int, backward: bool) -> None:
     """Build model and batch as fake tensors and run forward (and `backward`).
 
-    On fake tensors, which know their shape only: a ``FlopCounterMode`` around the call counts the
-    full model anywhere, in no memory. Activations computed again are not counted, as is the custom
-    for MFU: Chowdhery et al. 2022, PaLM, https://arxiv.org/abs/2204.02311, appendix B.
+    A ``FlopCounterMode`` around the call counts the full model without memory. Recomputed
+    activations do not count, as usual for MFU: Chowdhery et al. 2022, PaLM,
+    https://arxiv.org/abs/2204.02311, appendix B.
     """
     workload = workload.for_fake_tensors()
     with FakeTensorMode(), nullcontext() if backward else torch.no_grad():
@@ -77,18 +76,20 @@ def run_fake_step(workload: Workload[Any], *, samples: int, backward: bool) -> N
 
 def model_state(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and persistent buffers of `module`, by reference."""
-    return {_plain(name): value for name, value in _inner(module).state_dict().items()}
+    return {_unwrapped_name(name): value for name, value in _unwrapped(module).state_dict().items()}
 
 
 def load_model_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Copy a :func:`model_state` into the tensors of `module`."""
-    unwrapped = _inner(module)
-    unwrapped.load_state_dict({name: state[_plain(name)] for name in unwrapped.state_dict()})
+    unwrapped = _unwrapped(module)
+    unwrapped.load_state_dict(
+        {name: state[_unwrapped_name(name)] for name in unwrapped.state_dict()}
+    )
 
 
-def _inner(module: nn.Module) -> nn.Module:
+def _unwrapped(module: nn.Module) -> nn.Module:
     return module.module if isinstance(module, DistributedDataParallel) else module
 
 
-def _plain(name: str) -> str:
+def _unwrapped_name(name: str) -> str:
     return name.replace(_COMPILED, "")

@@ -28,9 +28,8 @@ GlobalNorm = Callable[[Iterable[nn.Parameter]], float]
 class Optimization:
     """The model-independent part of a training step.
 
-    Where gradients overflow, the `scaler` leaves an update out; the schedule waits for the
-    updates that happen, as far as the host knows of them. `global_norm` is that of the gradients
-    of parameters which other ranks may have, or have a part of.
+    The `scaler` skips updates with overflowing gradients; the schedule skips them, too, unless the
+    optimizer is fused. `global_norm` is the gradient norm of parameters spread over ranks.
     """
 
     def __init__(
@@ -95,10 +94,9 @@ class Optimization:
         self._steps += 1
 
     def gradient_norm(self, parameters: Iterable[nn.Parameter] | None = None) -> float:
-        """2-norm of all gradients without the loss scale.
+        """2-norm of the gradients of `parameters` (None: all) without the loss scale.
 
-        That of some where they are named in `parameters`. Waits for the device. To be asked before
-        :meth:`update`, by every rank.
+        Synchronizes. Every rank must call it, before :meth:`update`.
         """
         scale = 1.0 if self.scaler is None else self.scaler.get_scale()
         return self._global_norm(self._parameters if parameters is None else parameters) / scale
@@ -137,10 +135,9 @@ class Optimization:
 class AppliedUpdateCounter:
     """Counts updates applied by a GradScaler without synchronizing.
 
-    There are two kinds of optimizer. An ordinary one is not called when gradients are not finite:
-    its calls are the updates. A fused one is always called and finds in its attribute
-    ``found_inf``, a tensor on the device, whether to leave the weights alone: those are summed on
-    the device. See ``torch.amp.GradScaler.step``.
+    An ordinary optimizer is called only for finite gradients. A fused one is always called and
+    skips the update if its attribute ``found_inf``, a tensor on the device, is set; those are
+    summed on the device. See ``torch.amp.GradScaler.step``.
     """
 
     def __init__(self, optimizer: Optimizer, device: torch.device):

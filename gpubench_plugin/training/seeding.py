@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _WORKSPACE: Final = "CUBLAS_WORKSPACE_CONFIG"
 _WORKSPACES: Final = (":4096:8", ":16:8")
-"""The values with which cuBLAS is deterministic; the first is the faster one.
+"""Values that make cuBLAS deterministic, the faster one first.
 
 Source: https://docs.nvidia.com/cuda/cublas/index.html#results-reproducibility
 """
@@ -35,11 +35,11 @@ _REFUSED: Final = "does not have a deterministic implementation"
 def deterministic(device: torch.device) -> Iterator[None]:
     """Context with deterministic algorithms only, restoring all switches afterwards.
 
-    Tensors that nobody filled hold NaN. On CUDA the variable that makes cuBLAS deterministic is
-    set; torch looks at it in every matrix product, cuBLAS when a process uses it first.
+    Uninitialized tensors hold NaN. On CUDA it sets ``CUBLAS_WORKSPACE_CONFIG``, which torch reads
+    for every matrix product, but cuBLAS only on first use.
 
     Raises:
-        Unsupported: that variable is set to something else.
+        Unsupported: the variable has another value.
     """
     cudnn = torch.backends.cudnn
     old_switches = torch.get_deterministic_debug_mode(), cudnn.deterministic, cudnn.benchmark
@@ -82,11 +82,7 @@ def nondeterminism_errors() -> Iterator[None]:
 
 
 def seeds_of(seed: int, *, world_size: int) -> Json:
-    """Seeds by purpose, for the record.
-
-    Weights are drawn from `seed` itself, on a generator of their own, and so are the order of real
-    data and, on every rank, what the training draws. Synthetic batches have a seed for each rank.
-    """
+    """Seeds by purpose, for the record; only synthetic batches have a different one per rank."""
     return {
         "experiment": seed,
         "model": seed,
@@ -103,9 +99,9 @@ def synthetic_seed(seed: int, world_size: int, rank: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomState:
-    """State of the generators of Python, numpy, torch on the CPU, and the device.
+    """State of the generators of Python, numpy, torch on the CPU, and the device, as JSON.
 
-    All of it is JSON: bytes are written in base64. `device` is None where that is the CPU.
+    Bytes are base64; `device` is None for the CPU.
     """
 
     python: str

@@ -78,7 +78,9 @@ _SHAPE: Final = (3, 32, 32)
 _RECORD: Final = 1 + 3 * 32 * 32
 """Bytes of an image: its label, then red, green and blue, row by row."""
 
-_LARGEST: Final = 10_000 * _RECORD
+_MAX_BYTES: Final = 10_000 * _RECORD
+"""Size of a batch file as published."""
+
 _TRAINING: Final = re.compile(r"data_batch_\d\.bin")
 _TEST: Final = "test_batch.bin"
 _PYTHON: Final = re.compile(r"data_batch_\d|test_batch|batches\.meta")
@@ -92,12 +94,9 @@ def is_cifar(path: Path) -> bool:
 
 
 def read_cifar(path: Path) -> ImageDataset:
-    """Read CIFAR-10 at `path`; the test batch is held out.
+    """Read the binary version of CIFAR-10, the archive or its folder; the test batch is held out.
 
-    They are in its binary version: the archive as it is published, which is read, never unpacked to
-    disk, or the folder in it.
-
-    Source of the format: https://www.cs.toronto.edu/~kriz/cifar.html
+    The archive is not unpacked to disk. Source: https://www.cs.toronto.edu/~kriz/cifar.html
 
     Raises:
         UsageProblem: it is the python version, or a file is missing or damaged.
@@ -137,8 +136,8 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
                 file = archive.extractfile(member)
                 yield name, file.read() if file else b""
         if archive.fileobj is not None:
-            # The checksum of what was packed is looked at behind the end; not without a limit.
-            archive.fileobj.read(_LARGEST)
+            # Reading past the end checks gzip's CRC; limited, since it may expand endlessly.
+            archive.fileobj.read(_MAX_BYTES)
 
 
 def _in_folder(path: Path) -> Mapping[str, bytes]:
@@ -169,10 +168,10 @@ def _refuse_python(path: Path, name: str) -> None:
 
 
 def _check_size(path: Path, name: str, size: int) -> None:
-    if size % _RECORD or not 0 < size <= _LARGEST:
+    if size % _RECORD or not 0 < size <= _MAX_BYTES:
         raise UsageProblem(
             f"data.path: {path}: {name} has {size} bytes; allowed: a multiple of {_RECORD} up to "
-            f"{_LARGEST}"
+            f"{_MAX_BYTES}"
         )
 
 
@@ -183,14 +182,12 @@ _HELD_OUT: Final = ("test", "val")
 def read_folder(path: Path, *, side: int) -> ImageDataset:
     """Index the images below `path`, scaled to `side` × `side` pixels on loading.
 
-    There is one folder per class, perhaps below ``train`` and ``test``. Classes are the folders'
-    names in their order, but for hidden ones. With a folder ``train`` those in it are trained on,
-    and those in ``test`` or ``val`` are held out.
+    There is one folder per class, sorted by name without hidden ones; with a folder ``train`` the
+    classes are in it, and those in ``test`` or ``val`` are held out.
 
     Raises:
-        UsageProblem: there is no image, or none in one of the folders, or the folder that is held
-            out has other classes.
-        Unsupported: Pillow, which reads them, is not installed.
+        UsageProblem: a folder has no image, or the held-out part has other classes.
+        Unsupported: Pillow is not installed.
     """
     _require_pillow()
     has_train_folder = (path / "train").is_dir()
@@ -229,7 +226,7 @@ class FileImages:
 
         path, label = self._files[index]
         try:
-            # The decoders of other formats have no business here.
+            # Keeps untrusted files from Pillow's decoders of other formats.
             with Image.open(path, formats=("PNG", "JPEG")) as image:
                 resized = image.convert("RGB").resize((self._side, self._side))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
@@ -244,7 +241,7 @@ def _labelled_files(folder: Path) -> tuple[list[tuple[Path, int]], list[str]]:
         for entry in sorted(folder.iterdir())
         if entry.is_dir() and not entry.name.startswith(".")
     }
-    # A class that is left out, since its images lie deeper, would be missed by nobody.
+    # A class whose images lie deeper would be dropped silently.
     empty_folders = [folder / name for name, files in by_class.items() if not files]
     if empty_folders or not by_class:
         raise UsageProblem(
@@ -257,7 +254,7 @@ def _labelled_files(folder: Path) -> tuple[list[tuple[Path, int]], list[str]]:
 
 def _require_pillow() -> None:
     try:
-        import PIL.Image  # noqa: F401 # asked whether it is there
+        import PIL.Image  # noqa: F401 # availability check
     except ImportError as error:
         raise Unsupported(
             f"data.source=images: Pillow (for PNG and JPEG) cannot be imported ({error}): pip "
@@ -268,9 +265,11 @@ def _require_pillow() -> None:
 TRAINING: Final = "train-images-idx3-ubyte"
 _MNIST_TEST: Final = "t10k-images-idx3-ubyte"
 _LABELS: Final = ("images-idx3", "labels-idx1")
-_MNIST_LARGEST: Final = 1 << 30
-_BYTES: Final = 8
-"""The code of a type: unsigned bytes."""
+_MNIST_MAX_BYTES: Final = 1 << 30
+"""Far above MNIST's 47 MB, below what exhausts a host's memory; not measured."""
+
+_UNSIGNED_BYTE: Final = 8
+"""Type code of the idx format."""
 
 
 def is_mnist(path: Path) -> bool:
@@ -279,9 +278,7 @@ def is_mnist(path: Path) -> bool:
 
 
 def read_mnist(path: Path) -> ImageDataset:
-    """Read MNIST files at `path`; ``t10k`` is held out.
-
-    The files may be packed by gzip; Fashion-MNIST has the same format.
+    """Read files of MNIST or Fashion-MNIST at `path`, perhaps gzipped; ``t10k`` is held out.
 
     Source of the format: http://yann.lecun.com/exdb/mnist/
 
@@ -318,7 +315,7 @@ def _array(path: Path, name: str, *, dimensions: int) -> NDArray[np.uint8]:
     content = _content(file)
     header = 4 * (1 + dimensions)
     magic_number, *shape = struct.unpack_from(f">{1 + dimensions}I", content.ljust(header, b"\0"))
-    if magic_number != (_BYTES << 8) + dimensions or len(content) != header + prod(shape):
+    if magic_number != (_UNSIGNED_BYTE << 8) + dimensions or len(content) != header + prod(shape):
         raise UsageProblem(f"data.path: {file}: not an idx file with {dimensions} dimensions")
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
 
@@ -327,7 +324,7 @@ def _content(file: Path) -> bytes:
     """Read at most the size of such an idx file, since gzip may expand endlessly."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-            return stream.read(_MNIST_LARGEST)
+            return stream.read(_MNIST_MAX_BYTES)
     except (OSError, EOFError, zlib.error) as error:
         raise UsageProblem(f"data.path: cannot read {file}: {error}") from error
 

@@ -1,7 +1,4 @@
-"""Small bundled data sets held entirely on the device.
-
-What is shipped (``datasets/README.md``) is read, and nothing else.
-"""
+"""Small bundled data sets (``datasets/README.md``), held entirely on the device."""
 
 from __future__ import annotations
 
@@ -40,15 +37,13 @@ class SampleTable(NamedTuple):
 
     @classmethod
     def split(cls, *columns: NDArray[Any]) -> Self:
-        """The rows of `columns` to train on, and the others: see :func:`.held_out_rows`."""
+        """Rows of `columns`, split by :func:`.held_out_rows`."""
         parts = held_out_rows(len(columns[0]))
         return cls(*(tuple(column[rows] for column in columns) for rows in parts))
 
 
 class InMemory(DataSource):
     """A table in a seeded order, the same in every epoch; subclasses read it.
-
-    The ranks' shares are disjoint and equally large; see :mod:`._loading`.
 
     Raises:
         UsageProblem: there are more ranks than samples.
@@ -91,7 +86,7 @@ class InMemory(DataSource):
         self._endless = cycle(self._batches)
 
     def _batch(self, columns: tuple[NDArray[Any], ...], rows: Indices) -> Batch:
-        # Made on the CPU, so that it is the same on every device.
+        # Built on the CPU, the same for every device.
         selected = (torch.from_numpy(column[rows]) for column in columns)
         batch = self._convert(self.batch_of(self._workload, *selected))
         return type(batch)(
@@ -108,7 +103,7 @@ def read_gzip(path: Traversable, sha256: str) -> str:
     """Decompress the gzipped text at `path`, checking its hash.
 
     Raises:
-        GpubenchError: the file is not there, or not the one that was shipped.
+        GpubenchError: the file is missing or was modified.
     """
     try:
         content = path.read_bytes()

@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
 
 _HELD_OUT: Final = 0.2
-"""The share of rows held out of a table that has no test part of its own."""
+"""Held-out share of a table without a test part: the customary split."""
 
 _SPLIT_SEED: Final = 20_260_101
-"""Of the shuffling that chooses them. Files are sorted in their ways: every n-th row would do
-worse, since digits are written down in turns."""
+"""Seed of the shuffle before the split: files are sorted, and digits alternate."""
 
 
 def held_out_rows(count: int) -> tuple[Indices, Indices]:
@@ -63,20 +62,20 @@ def epoch_rows(
 ) -> Indices:
     """A rank's samples of one epoch, a multiple of `batch_size`.
 
-    The ranks take turns in dealing themselves samples of a shuffled row and hold equally many, so
-    that their batches together are those of one process with the global batch. A remainder of
-    fewer samples than ranks is left out. The last batch is filled up from the beginning.
+    Ranks take shuffled samples in turn and have equally many, so that their batches together are
+    those of one process with the global batch. A remainder of fewer samples than ranks is dropped;
+    the last batch is filled up from the beginning.
     """
     shuffled = np.random.default_rng((seed, epoch)).permutation(count)
-    own_rows = shuffled[rank::world_size][: count // world_size]
-    return np.resize(own_rows, -(-len(own_rows) // batch_size) * batch_size)
+    rank_rows = shuffled[rank::world_size][: count // world_size]
+    return np.resize(rank_rows, -(-len(rank_rows) // batch_size) * batch_size)
 
 
 def held_out_of(count: int, *, batch_size: int, world_size: int, rank: int) -> list[Indices]:
     """A rank's share of held-out samples, with equally many batches per rank.
 
-    Each sample belongs to one rank, unless there are fewer samples than ranks: then all belong to
-    every rank, which leaves means as they are.
+    Each sample belongs to one rank; with fewer samples than ranks all belong to every rank, which
+    does not change means.
     """
     rows = np.arange(count)
     if count < world_size:
@@ -87,10 +86,7 @@ def held_out_of(count: int, *, batch_size: int, world_size: int, rank: int) -> l
 
 
 class Loader:
-    """Endless batches of a rank's images, prefetched by workers.
-
-    Only copies to CUDA can use pinned memory, and do unless ``data.pin_memory`` is false.
-    """
+    """Endless batches of a rank's images, prefetched by workers; pinned for copies to CUDA."""
 
     def __init__(
         self,
@@ -116,7 +112,7 @@ class Loader:
             "persistent_workers": section.persistent_workers and with_workers,
         }
         self._loader: DataLoader[Any] | None = DataLoader(
-            gallery,  # type: ignore[arg-type] # by number is all it asks for
+            gallery,  # type: ignore[arg-type] # needs only an index and a length
             batch_size=batch_size,
             sampler=self._order,
             collate_fn=collate,
@@ -124,7 +120,7 @@ class Loader:
             pin_memory=bool(self.settings["pinned_memory"]),
             prefetch_factor=section.prefetch_factor if with_workers else None,
             persistent_workers=bool(self.settings["persistent_workers"]),
-            # Of its own: the default generator is the model's.
+            # Leaves the default generator to the training.
             generator=torch.Generator().manual_seed(seed),
         )
         self._batches: Iterator[Any] | None = None
@@ -157,8 +153,8 @@ class Loader:
     def close(self) -> None:
         """Stop the workers, including those referenced by tracebacks."""
         loader, self._loader = self._loader, None
-        for batches in (self._batches, getattr(loader, "_iterator", None)):
-            _end(batches)
+        _end(self._batches)
+        _end(getattr(loader, "_iterator", None))
         self._batches = None
 
     def _begin(self) -> Iterator[Any]:
@@ -180,13 +176,9 @@ class _Order(Sampler[int]):
 
 
 def _end(batches: object) -> None:
-    """Stop the workers, if any.
-
-    torch does so when the iterator is collected, which the traceback of an error can put off.
-    """
-    end = getattr(batches, "_shutdown_workers", None)
-    if end is not None:
-        end()
+    """Stop the workers, if any, which torch does only when the iterator is collected."""
+    if hasattr(batches, "_shutdown_workers"):
+        batches._shutdown_workers()
 
 
 def read_batch(gallery: ImageSequence, rows: Iterable[int]) -> Loaded:
@@ -200,18 +192,16 @@ def read_batch(gallery: ImageSequence, rows: Iterable[int]) -> Loaded:
 
 def collate(pictures: Sequence[LabelledImage | LoadError]) -> Loaded | LoadError:
     """Collate images into a batch, or return the first error."""
-    loaded: list[LabelledImage] = []
+    images, labels = [], []
     for entry in pictures:
         if isinstance(entry, LoadError):
             return entry
-        loaded.append(entry)
-    images = torch.stack([image for image, _ in loaded])
-    return images, torch.tensor([label for _, label in loaded])
+        images.append(entry[0])
+        labels.append(entry[1])
+    return torch.stack(images), torch.tensor(labels)
 
 
-def _raise_errors(batch: Any) -> Loaded:
-    # Pinning makes a new tuple of it, of the same class.
-    if isinstance(batch, LoadError):
+def _raise_errors(batch: Loaded | LoadError) -> Loaded:
+    if isinstance(batch, LoadError):  # also after pinning, which keeps the class of a tuple
         raise UsageProblem(batch.message)
-    images, labels = batch
-    return images, labels
+    return batch

@@ -27,13 +27,12 @@ def identity(batch: Batch) -> Batch:
 class DataSource(ABC, Iterator["Batch"]):
     """Endless iterator over one rank's batches on the device.
 
-    `workload` says how samples become inputs, `convert` casts them for the precision: both run
-    once, here, and never while something is timed, unless loading is what is timed. Equal
-    arguments give equal batches.
+    `workload` turns samples into inputs, `convert` casts them for the precision: on construction,
+    unless a loader runs during timing. Equal arguments give equal batches.
     """
 
     steps_per_epoch: int | None = None
-    """Batches in one pass over the data; None where the data have no end."""
+    """Batches per epoch; None for endless data."""
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class DataSource(ABC, Iterator["Batch"]):
         self._open()
 
     def _open(self) -> None:
-        """Make ready what the first batch needs; the arguments are attributes of the same names."""
+        """Prepare for the first batch; the arguments are private attributes."""
 
     @classmethod
     def from_section(
@@ -66,15 +65,11 @@ class DataSource(ABC, Iterator["Batch"]):
         """Build the source configured in section ``data``; `arguments` go to the class.
 
         Raises:
-            UsageProblem: a key that only a source with a loader reads.
+            UsageProblem: a key that only a source with a loader reads is set.
         """
-        loaders = {
-            "path": section.path,
-            "workers": section.workers or None,
-            "pin_memory": section.pin_memory,
-        }
-        for key, value in loaders.items():
-            if value is not None:
+        for key in ("path", "workers", "pin_memory"):
+            value = getattr(section, key)
+            if value is not None and (key, value) != ("workers", 0):
                 raise UsageProblem(
                     f"data.{key}={value}: not used by data.source={section.source}; only "
                     "data.source=images reads it"
@@ -92,7 +87,7 @@ class DataSource(ABC, Iterator["Batch"]):
     def held_out(self) -> Iterable[Batch]:
         """This rank's share of held-out samples; none by default.
 
-        Every rank has equally many batches; they may be smaller than those to train on.
+        Every rank has equally many batches, which may be smaller than training batches.
         """
         return ()
 

@@ -25,9 +25,9 @@ TARGETS_SHA256: Final = "8e53f65eb811df43c206f3534bb3af0e5fed213bc37ed6ba3631015
 class Diabetes(InMemory):
     """Ten features per patient, with disease progression after one year as target.
 
-    354 patients to train on, 88 held out. Features and targets are normalised by mean and standard
-    deviation of those to train on: a model that always says the mean has a squared error of 1 on
-    them, and of 0.84 on the others.
+    354 patients for training, 88 held out. Features and targets are normalized by mean and standard
+    deviation of the training part: predicting the mean has a squared error of 1 on it, and of 0.84
+    on the held-out part.
     """
 
     def read(self, workload: Workload[Any]) -> SampleTable:
@@ -47,7 +47,7 @@ def read_diabetes(
     """Raw features, 442×10, and targets.
 
     Raises:
-        GpubenchError: a file is not the one that was shipped.
+        GpubenchError: a file is missing or was modified.
     """
     return (
         np.loadtxt(read_gzip(features, FEATURES_SHA256).splitlines(), dtype=np.float64),

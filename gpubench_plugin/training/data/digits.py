@@ -36,7 +36,7 @@ def read_digits(path: Traversable = DIGITS) -> tuple[NDArray[np.float32], NDArra
     """Images, N×1×8×8 with values from 0 to 1, and labels.
 
     Raises:
-        GpubenchError: the file is not the one that was shipped.
+        GpubenchError: the file is missing or was modified.
     """
     table = np.loadtxt(read_gzip(path, SHA256).splitlines(), delimiter=",", dtype=np.int64)
     images = (table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8)

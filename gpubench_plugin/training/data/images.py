@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,14 +39,12 @@ _ALLOWED = (
 class Images(DataSource):
     """Images in an order determined by seed and epoch.
 
-    Every batch is loaded while training goes on, by the workers of the section ``data``, and
-    copied to the device, where bytes become the model's inputs. The ranks' shares are disjoint
-    and equally large; the last batch of an epoch is filled up from its beginning.
+    The workers of section ``data`` load batches during training; bytes become the model's inputs on
+    the device. See :func:`.epoch_rows` for the ranks' shares.
 
     Raises:
-        UsageProblem: ``data.path`` is not given, is not there, cannot be read, or holds no images,
-            or the model is configured for fewer classes.
-        Unsupported: the model is not one of images, or what reads them is not installed.
+        UsageProblem: ``data.path`` is missing, unreadable, or has no images or too many classes.
+        Unsupported: the model is not an image model, or Pillow is not installed.
     """
 
     def __init__(
@@ -56,23 +55,20 @@ class Images(DataSource):
 
     def _open(self) -> None:
         section, workload, device = self._section, self._workload, self._device
-        self._pictures = pictures = _read(section, workload)
-        _require_enough_classes(pictures, workload)
-        require_enough(
-            len(pictures.training), world_size=self._world_size, label=f"data.path={section.path}"
-        )
+        self._dataset = dataset = _read(section, workload)
+        images, held_out = dataset.training, dataset.held_out
+        # Refuses more classes than the model has, without synchronizing a device.
+        probe = torch.zeros(1, images.channels, 8, 8)
+        workload.from_images(probe, torch.tensor([dataset.classes - 1]))
+        label = f"data.path={section.path}"
+        require_enough(len(images), world_size=self._world_size, label=label)
         self._loader = Loader(
-            pictures.training,
-            section=section,
-            seed=self._seed,
-            device=device,
-            **self._share,
+            images, section=section, seed=self._seed, device=device, **self._share
         )
         self.steps_per_epoch = self._loader.steps_per_epoch
-        held_out = pictures.held_out
         self._held_out_share = [] if held_out is None else held_out_of(len(held_out), **self._share)
         first_rows = self._loader.rows(epoch=0)[: self.batch_size]
-        self._first = self._batch(*read_batch(pictures.training, first_rows))
+        self._first_batch = self._batch(*read_batch(images, first_rows))
 
     @classmethod
     def from_section(
@@ -91,14 +87,14 @@ class Images(DataSource):
 
     def fixed_batch(self) -> Batch:
         """First batch of the first epoch."""
-        return self._first
+        return self._first_batch
 
     def held_out(self) -> Iterator[Batch]:
         """This rank's share of the test part, read in this process."""
-        gallery = self._pictures.held_out
+        images = self._dataset.held_out
         for rows in self._held_out_share:
-            assert gallery is not None  # or it would have no share
-            yield self._batch(*read_batch(gallery, rows))
+            assert images is not None  # or there would be no share
+            yield self._batch(*read_batch(images, rows))
 
     def restart(self) -> None:
         """Restart with the first epoch."""
@@ -106,12 +102,12 @@ class Images(DataSource):
 
     def description(self) -> Mapping[str, object]:
         """Description of data and effective loader settings."""
-        held_out = self._pictures.held_out
+        dataset = self._dataset
         return {
-            "kind": self._pictures.kind,
-            "classes": self._pictures.classes,
-            "samples": len(self._pictures.training),
-            "held_out": 0 if held_out is None else len(held_out),
+            "kind": dataset.kind,
+            "classes": dataset.classes,
+            "samples": len(dataset.training),
+            "held_out": 0 if dataset.held_out is None else len(dataset.held_out),
             **self._loader.settings,
         }
 
@@ -120,12 +116,9 @@ class Images(DataSource):
         self._loader.close()
 
     def _batch(self, images: Tensor, labels: Tensor) -> Batch:
-        on_device = images.to(self._device, non_blocking=True)
-        return self._convert(
-            self._workload.from_images(
-                on_device.float() / 255, labels.to(self._device, non_blocking=True)
-            )
-        )
+        images = images.to(self._device, non_blocking=True).float() / 255
+        labels = labels.to(self._device, non_blocking=True)
+        return self._convert(self._workload.from_images(images, labels))
 
 
 def _read(section: DataSection, workload: Workload[Any]) -> ImageDataset:
@@ -135,21 +128,16 @@ def _read(section: DataSection, workload: Workload[Any]) -> ImageDataset:
             f"allowed: {_ALLOWED}"
         )
     try:
-        return _pictures_at(_expanded(section.path), workload)
+        return _read_path(Path(section.path), workload)
     except OSError as error:
         raise UsageProblem(
             f"data.path: cannot read {section.path}: {error}; allowed: {_ALLOWED}"
         ) from error
 
 
-def _expanded(path: str) -> Path:
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:  # the home of nobody
-        raise UsageProblem(f"data.path: {path}: {error}; allowed: {_ALLOWED}") from error
-
-
-def _pictures_at(path: Path, workload: Workload[Any]) -> ImageDataset:
+def _read_path(path: Path, workload: Workload[Any]) -> ImageDataset:
+    with suppress(RuntimeError):  # of an unknown user, whose path does not exist
+        path = path.expanduser()
     if not path.exists():
         raise UsageProblem(f"data.path: {path} does not exist; allowed: {_ALLOWED}")
     if is_cifar(path):
@@ -163,9 +151,3 @@ def _pictures_at(path: Path, workload: Workload[Any]) -> ImageDataset:
     if side is None:
         raise Unsupported(f"data.source=images: {workload.section.name} is not an image model")
     return read_folder(path, side=side)
-
-
-def _require_enough_classes(pictures: ImageDataset, workload: Workload[Any]) -> None:
-    """Refuse more classes than the model has, without asking the device."""
-    probe = torch.zeros(1, pictures.training.channels, 8, 8)
-    workload.from_images(probe, torch.tensor([pictures.classes - 1]))

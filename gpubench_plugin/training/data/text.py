@@ -21,23 +21,23 @@ SHA256: Final = "fe0d77ac5ed18970926a043d4b07099e2bdcc550875265de70bcc60c5dba1c3
 TEXT: Final = DATASETS / "asyoulik.txt.gz"
 
 _TRAINING_SHARE: Final = 0.9
-_LENGTH: Final = 64
+_LENGTH: Final = 64  # for a model without tokens, which is refused afterwards
 
 
 class Text(InMemory):
     """Characters as tokens, in consecutive windows of the sequence length.
 
-    There are 68 different characters, numbered in the order of their codes. The first nine tenths
-    of the play are trained on, the last one is held out; what fills no window is left out.
+    There are 68 different characters, numbered by code. The last tenth of the play is held out;
+    incomplete windows are dropped.
 
     Raises:
-        UsageProblem: a window is longer than what is held out.
+        UsageProblem: a window is longer than the held-out text.
     """
 
     def read(self, workload: Workload[Any]) -> SampleTable:
         """Windows of one extra character, so that every position has a target."""
         tokens = read_text()
-        # A model that takes no text says so itself, in batch_of.
+        # batch_of refuses a model without tokens.
         length = workload.tokens_per_sample or _LENGTH
         training, held_out = np.split(tokens, [int(len(tokens) * _TRAINING_SHARE)])
         if length >= len(held_out):
@@ -56,7 +56,7 @@ def read_text(path: Traversable = TEXT) -> NDArray[np.int64]:
     """Character indices from 0 to 67.
 
     Raises:
-        GpubenchError: the file is not the one that was shipped.
+        GpubenchError: the file is missing or was modified.
     """
     codes = np.frombuffer(read_gzip(path, SHA256).encode("ascii"), dtype=np.uint8)
     return np.unique(codes, return_inverse=True)[1].astype(np.int64)

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 class OptimizerBuilder(ABC):
     """Builds one kind of optimizer from the section ``training``.
 
-    `sharded` says that the parameters are DTensors, as FSDP2 makes them.
+    `sharded` parameters are DTensors, as of FSDP2.
 
     Raises:
-        UsageProblem: ``training.fused`` is asked of an optimizer that has no fused form.
+        UsageProblem: ``training.fused`` is true, but there is no fused implementation.
     """
 
     can_fuse: ClassVar[bool] = True
-    """Whether torch has a fused implementation of it."""
+    """Whether torch has a fused implementation."""
 
     can_fuse_sharded: ClassVar[bool] = True
-    """Whether that implementation takes sharded parameters."""
+    """Whether the fused implementation takes sharded parameters."""
 
     def __init__(self, training: TrainingSection, device: torch.device, *, sharded: bool = False):
         can_fuse = self.can_fuse and (self.can_fuse_sharded or not sharded)

@@ -27,8 +27,8 @@ class SGD(OptimizerBuilder):
             fused=self.fused,
         )
         if self.fused and self.training.momentum:
-            # torch leaves the buffer as it finds the memory where a GradScaler skips the first
-            # step, and never fills it; from zeros the first step is the same.
+            # torch leaves the buffer uninitialized if a GradScaler skips the first step. With
+            # zeros the first step is the same.
             for parameter in parameters:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         return optimizer

@@ -1,1 +1,1 @@
-"""Schedules of the learning rate, one function each."""
+"""Learning rate schedules, one function each."""

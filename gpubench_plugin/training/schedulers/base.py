@@ -1,4 +1,4 @@
-"""What a schedule of the learning rate is."""
+"""Base class of learning rate schedules."""
 
 from __future__ import annotations
 
@@ -12,18 +12,12 @@ if TYPE_CHECKING:
 
 
 class LearningRateSchedule(Function[[float], float | None]):
-    """The learning rate as a share of the configured one, from 0 (the first step) to 1 (the end).
-
-    None where it stays as configured.
-    """
+    """Factor of the configured learning rate by progress from 0 to 1; None if constant."""
 
     decorator = "gpubench_plugin.training.schedulers.base.Schedule"
 
     def build(self, optimizer: Optimizer, steps: int) -> LRScheduler | None:
-        """The scheduler of `optimizer`, which after `steps` steps keeps the last share.
-
-        None where the rate stays as configured: then nothing runs in the training step.
-        """
+        """Scheduler of `optimizer` that keeps the last factor after `steps`; None if constant."""
         from torch.optim.lr_scheduler import LambdaLR
 
         if self(0.0) is None:

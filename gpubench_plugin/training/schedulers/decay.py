@@ -1,4 +1,4 @@
-"""Schedules that keep the configured learning rate, or end at zero."""
+"""Constant learning rate, and decay to zero."""
 
 from __future__ import annotations
 

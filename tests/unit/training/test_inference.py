@@ -67,7 +67,7 @@ def test_step_computes_outputs_in_the_precision(precision, dtype, make_inference
 
 def test_module_is_in_eval_mode(make_inference):
     """Dropout and batch statistics are off."""
-    assert not make_inference()._module.training
+    assert not make_inference().module.training
 
 
 def test_check_times_the_first_step(make_inference):
