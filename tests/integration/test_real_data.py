@@ -135,7 +135,7 @@ def test_target_out_of_reach_fails(ended: Run) -> None:
     """A training that ends before its target fails with the best value."""
     benchmark = found(ended, "test_unreachable")
     assert benchmark["outcome"] == "failed"
-    assert "was not reached within training.max_steps=4: the best was" in benchmark["reason"]
+    assert "was not reached within training.max_steps=4: the best value was" in benchmark["reason"]
 
 
 def test_images_are_loaded_by_workers_and_evaluated_on(ended: Run) -> None:
@@ -172,7 +172,10 @@ def test_workers_end_with_a_benchmark_that_fails(ended: Run) -> None:
             "test_no_path",
             "data.source=images: data.path is required, since nothing is downloaded; allowed: ",
         ),
-        ("test_nothing_held_out", "Synthetic: these data have no held-out samples to evaluate on"),
+        (
+            "test_nothing_held_out",
+            "Synthetic: this data source has no held-out samples for evaluation",
+        ),
     ],
 )
 def test_bad_input_is_one_message(name: str, message: str, ended: Run) -> None:

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, one_hot
 
-from gpubench_plugin.workloads.moe.dispatchers.base import slot_counts
-
 if TYPE_CHECKING:
     from gpubench_plugin.config import MoeSection
 
@@ -59,7 +57,8 @@ class Router(nn.Module):
             weights, experts = probabilities.topk(self.section.top_k, dim=-1)
             if self.section.top_k > 1:
                 weights = weights / weights.sum(dim=-1, keepdim=True)
-            counts = slot_counts(experts.flatten(), self.section.experts)
+            counts = torch.zeros(self.section.experts, dtype=torch.int64, device=tokens.device)
+            counts = counts.scatter_add(0, experts.flatten(), torch.ones_like(experts).flatten())
             loss = self._balancing_loss(logits, probabilities, counts)
         return Routing(experts, weights, counts, loss, self._capacity_mask(experts))
 
