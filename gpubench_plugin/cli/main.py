@@ -96,14 +96,15 @@ def _report_unexpected(error: Exception, arguments: Sequence[str]) -> str:
             text = text.replace(password, "***")
         return redact(text)
 
-    summary = redacted("".join(traceback.format_exception_only(error)).strip().partition("\n")[0])
+    first_line = "".join(traceback.format_exception_only(error)).strip().partition("\n")[0]
+    summary = redacted(first_line)[:300]  # it may quote a whole file; the traceback has it all
     try:
         descriptor, name = tempfile.mkstemp(prefix="gpubench-", suffix=".txt")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(redacted("".join(traceback.format_exception(error))))
     except OSError as os_error:
-        return f"unexpected {summary:.300}; its traceback could not be saved: {os_error.strerror}"
-    return f"unexpected {summary:.300}; please report it with the traceback in {name}"
+        return f"unexpected {summary}; its traceback could not be saved: {os_error.strerror}"
+    return f"unexpected {summary}; please report it with the traceback in {name}"
 
 
 def _open_closed_streams() -> None:

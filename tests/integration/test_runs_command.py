@@ -98,7 +98,7 @@ def test_names_from_files_cannot_steer_the_terminal(shell: Shell, results: Path)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("list", "--status=fine"), "--status: unknown 'fine' (did you mean 'failed'?)"),
         (("list", "--format=html"), "--format: unknown 'html'"),
@@ -109,16 +109,17 @@ def test_names_from_files_cannot_steer_the_terminal(shell: Shell, results: Path)
         (("prune",), "--keep-last, --older-than or both"),
         (("prune", "--keep-last=-1"), "--keep-last: -1"),
         (("prune", "--older-than=nan"), "--older-than: nan"),
+        (("prune", "--older-than=999999", "--runs"), "--older-than: 999999"),
     ],
 )
 def test_bad_input_is_said(
-    shell: Shell, results: Path, arguments: tuple[str, ...], said: str
+    shell: Shell, results: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     """With exit code 2."""
     write_run(results, 0)
     code, _, err = shell(*arguments)
     assert code == 2
-    assert said in err
+    assert message in err
 
 
 def test_a_run_is_shown_in_full(shell: Shell, results: Path) -> None:
@@ -128,7 +129,7 @@ def test_a_run_is_shown_in_full(shell: Shell, results: Path) -> None:
     assert shell("tag", run.run_id, "good")[0] == 0
     code, out, _ = shell("show", run.run_id)
     assert code == 0
-    for said in (
+    for message in (
         "failed, regressed",
         "1 measured, 1 oom",
         "1 regressed",
@@ -136,7 +137,7 @@ def test_a_run_is_shown_in_full(shell: Shell, results: Path) -> None:
         "cpu.model: A processor",
         "pytest benchmarks -k mlp",
     ):
-        assert said in out
+        assert message in out
     code, out, _ = shell("show", run.run_id, "--format=json")
     assert json.loads(out)["outcomes"] == {"measured": 1, "oom": 1}
     run.summary.write_text("")
@@ -169,10 +170,10 @@ def test_artifacts_are_files_with_hashes(shell: Shell, results: Path) -> None:
     """In the table and as JSON."""
     run = write_run(results, 0)
     _, out, _ = shell("artifacts", run.run_id, "--format=json")
-    found = {one["name"]: one for one in json.loads(out)["artifacts"]}
+    files = {entry["name"]: entry for entry in json.loads(out)["artifacts"]}
     expected = sha256(run.summary.read_bytes()).hexdigest()
-    assert found["summary.json"]["sha256"] == expected
-    assert found["summary.json"]["bytes"] == run.summary.stat().st_size
+    assert files["summary.json"]["sha256"] == expected
+    assert files["summary.json"]["bytes"] == run.summary.stat().st_size
     _, out, err = shell("artifacts", run.run_id)
     assert (expected in out, err) == (True, "")
 
@@ -189,7 +190,7 @@ def test_a_huge_artifact_is_hashed_only_when_asked(
     assert (code, line.split()) == (0, ["not", "hashed", str(20 << 30), "checkpoint"])
     assert err == "gpubench: files larger than 1 GiB, not hashed: 1; --hash-all hashes them\n"
     _, out, _ = shell("artifacts", run.run_id, "--format=json")
-    hashes = {one["name"]: one["sha256"] for one in json.loads(out)["artifacts"]}
+    hashes = {entry["name"]: entry["sha256"] for entry in json.loads(out)["artifacts"]}
     assert hashes["checkpoint"] is None
     assert hashes["summary.json"] == sha256(run.summary.read_bytes()).hexdigest()
 
@@ -213,8 +214,8 @@ def test_pruning_takes_traces_first_and_never_summaries(shell: Shell, results: P
     assert all((run.path / "traces").exists() for run in runs)
 
     assert shell("prune", "--keep-last=1")[1].startswith("removed ")
-    left = [sorted(p.name for p in run.path.iterdir() if p.is_dir()) for run in runs]
-    assert left == [["ranks"], ["ranks"], ["checkpoints", "ranks", "traces"]]
+    remaining = [sorted(p.name for p in run.path.iterdir() if p.is_dir()) for run in runs]
+    assert remaining == [["ranks"], ["ranks"], ["checkpoints", "ranks", "traces"]]
     assert shell("prune", "--keep-last=1", "--samples")[0] == 0
     assert not (runs[0].path / "ranks").exists()
     assert all(run.summary.exists() and run.journal.exists() for run in runs)
@@ -238,18 +239,18 @@ def test_whole_runs_go_but_for_those_that_are_needed(shell: Shell, results: Path
         code, out, _ = shell("prune", "--keep-last=1", "--runs")
     assert code == 0
     assert before == list(range(29, -1, -1))
-    for said in (
+    for message in (
         "used by baseline main",
         ": tagged keep\n",
         "the run is still being written",
     ):
-        assert said in out
+        assert message in out
     # Accepted at run 1: its samples are that one and the first 20 of main, of which 4 is pinned.
-    gone = {0, 3, *range(24, 29)} - {25}
-    assert set(ids(shell, "--last=0")) == set(range(30)) - gone
+    pruned = {0, 3, *range(24, 29)} - {25}
+    assert set(ids(shell, "--last=0")) == set(range(30)) - pruned
     with Registry.open("", results) as registry:
         assert {row.run_id for row in registry.runs()} == {run.run_id for run in runs} - {
-            run_id(number) for number in gone
+            run_id(number) for number in pruned
         }
 
 
@@ -283,17 +284,17 @@ def test_nothing_whole_goes_where_it_is_not_known_what_is_pinned(
 
 def test_pruning_follows_no_links(shell: Shell, results: Path, tmp_path: Path) -> None:
     """Neither a linked run nor a linked folder of one."""
-    mine = write_run(tmp_path / "mine", 0)
-    (mine.path / "traces").mkdir()
+    linked = write_run(tmp_path / "mine", 0)
+    (linked.path / "traces").mkdir()
     (results / "default").mkdir(parents=True)
-    (results / "default" / mine.run_id).symlink_to(mine.path)
+    (results / "default" / linked.run_id).symlink_to(linked.path)
     run = write_run(results, 1)
-    (run.path / "traces").symlink_to(mine.path)
-    for more in ((), ("--runs",)):
-        code, out, _ = shell("prune", "--keep-last=0", *more)
+    (run.path / "traces").symlink_to(linked.path)
+    for extra in ((), ("--runs",)):
+        code, out, _ = shell("prune", "--keep-last=0", *extra)
         assert code == 0
         assert "it is a symbolic link" in out
     assert "contains files not written by gpubench: traces" in out
-    assert mine.summary.exists()
-    assert (mine.path / "traces").exists()
+    assert linked.summary.exists()
+    assert (linked.path / "traces").exists()
     assert run.summary.exists()

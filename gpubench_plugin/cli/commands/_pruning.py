@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _UNBEGUN_DAYS: Final = 1.0
 """Age from which a run's folder without a journal is a leftover: the journal follows within
 seconds, with thousands of benchmarks within a minute."""
+_MAX_DAYS: Final = 7e5
+"""More would be a date before year 1, which ``datetime`` cannot hold."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +86,7 @@ def _validate(options: argparse.Namespace) -> None:
         )
     if (options.keep_last or 0) < 0:
         raise UsageProblem(f"--keep-last: {options.keep_last} is not a non-negative integer")
-    if not (options.older_than is None or 0 <= options.older_than < 1e6):
+    if not (options.older_than is None or 0 <= options.older_than < _MAX_DAYS):
         raise UsageProblem(
             f"--older-than: {options.older_than} is not a non-negative number of days"
         )
