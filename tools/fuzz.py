@@ -623,7 +623,7 @@ def _called(reader: Reader, scene: Scene) -> tuple[int, str]:
 
 def _escape(reader: Reader, code: int, out: str, err: str) -> str:
     """What of an exit code and of what was said is not allowed, or nothing."""
-    if "Traceback (most" in out + err or "unforeseen" in err:
+    if "Traceback (most" in out + err or "gpubench: unexpected " in err:
         return err + _kept_traceback(err)
     if code not in ({0, 1, 2, 3, 4} if reader.compares else {0, 2, 3, 4}):
         return f"exit code {code}: {err:.300}"

@@ -188,7 +188,7 @@ def test_bad_input_is_said_in_one_message(shell: Shell) -> None:
     """With exit code 2, and nothing is written."""
     write_run(shell.results, 0)
     for arguments, said in (
-        (("set", "a/b", run_id(0)), "cannot name a folder"),
+        (("set", "a/b", run_id(0)), "is not a valid folder name"),
         (("set", run_id(0), run_id(0)), "looks like a run id or a file"),
         (
             ("set", "last", run_id(0)),
@@ -197,7 +197,7 @@ def test_bad_input_is_said_in_one_message(shell: Shell) -> None:
         (("set", "main", "2099"), "no run in"),
         (("set", "main", "2026"), None),
         (("show", "main"), "no baseline named"),
-        (("rm", "main\x1b[31m"), "cannot name a folder"),
+        (("rm", "main\x1b[31m"), "is not a valid folder name"),
     ):
         code = shell("baseline", *arguments)
         if said is None:

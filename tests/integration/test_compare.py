@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    Compare = Callable[..., "Said"]
+    Compare = Callable[..., "Output"]
 
 
-class Said:
-    """What a command said and how it ended."""
+class Output:
+    """Output and exit code of a command."""
 
     def __init__(self, code: int, out: str, err: str):
         self.code, self.out, self.err = code, out, err
@@ -52,13 +52,13 @@ def compare(
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.delenv("GPUBENCH_REGISTRY", raising=False)
 
-    def run(*arguments: str) -> Said:
+    def run(*arguments: str) -> Output:
         capsys.readouterr()
         code = main(["compare", *arguments])
         out, err = capsys.readouterr()
         assert "Traceback" not in err
         assert err.count("\n") == (1 if err else 0)
-        return Said(code, out, err)
+        return Output(code, out, err)
 
     return run
 
@@ -80,11 +80,11 @@ A, B, C = (run_id(number) for number in range(3))
 @pytest.mark.usefixtures("runs")
 def test_regression_is_exit_code_1(compare: Compare) -> None:
     """What is slower by more than the limit is said, labelled as no statistics, and exits 1."""
-    said = compare(A, B)
-    assert said.code == ExitCode.REGRESSION
-    assert "+10.00%" in said.out
-    assert "threshold, not statistical" in said.out
-    assert "1 slower · " in said.out
+    output = compare(A, B)
+    assert output.code == ExitCode.REGRESSION
+    assert "+10.00%" in output.out
+    assert "threshold, not statistical" in output.out
+    assert "1 slower · " in output.out
 
 
 @pytest.mark.usefixtures("runs")
@@ -96,27 +96,29 @@ def test_equal_runs_are_fine(compare: Compare) -> None:
 @pytest.mark.usefixtures("runs")
 def test_sides_may_be_given_launch_by_launch(compare: Compare) -> None:
     """Each --base and --head adds to those before."""
-    said = compare("--paired", "--base", A, "--head", C, "--base", B, "--head", A, "--format=json")
-    assert said.json["base_label"] == f"2 runs, {A} to {B}"
-    assert {one["head_label"] for one in said.json["benchmarks"]} == {f"2 runs, {C} to {A}"}
+    output = compare(
+        "--paired", "--base", A, "--head", C, "--base", B, "--head", A, "--format=json"
+    )
+    assert output.json["base_label"] == f"2 runs, {A} to {B}"
+    assert {b["head_label"] for b in output.json["benchmarks"]} == {f"2 runs, {C} to {A}"}
 
 
 @pytest.mark.usefixtures("runs")
 def test_several_heads_stand_against_the_first(compare: Compare) -> None:
     """Each other run is compared with the first, in one document."""
-    said = compare(A, C, B, "--format=json")
-    assert said.code == ExitCode.REGRESSION
-    heads = {b["head_label"] for b in said.json["benchmarks"] if b["verdict"] == "regressed"}
+    output = compare(A, C, B, "--format=json")
+    assert output.code == ExitCode.REGRESSION
+    heads = {b["head_label"] for b in output.json["benchmarks"] if b["verdict"] == "regressed"}
     assert heads == {B}
-    assert said.json["head_labels"] == [C, B]
+    assert output.json["head_labels"] == [C, B]
 
 
 @pytest.mark.usefixtures("runs")
 def test_only_changed(compare: Compare) -> None:
     """Nothing but what changed is listed; the counts stay."""
-    said = compare(A, B, "--only-changed")
-    assert "resnet" not in said.out
-    assert "3 within the limit" in said.out
+    output = compare(A, B, "--only-changed")
+    assert "resnet" not in output.out
+    assert "3 within the limit" in output.out
     (row,) = csv.DictReader(io.StringIO(compare(A, B, "--only-changed", "--format=csv").out))
     assert (row["id"], row["verdict"]) == (MLP, "regressed")
 
@@ -135,8 +137,8 @@ def test_only_changed(compare: Compare) -> None:
 @pytest.mark.usefixtures("runs")
 def test_limits_decide(compare: Compare, limits: list[str], code: ExitCode) -> None:
     """Limits for all metrics, for one, and fixed bounds."""
-    said = compare(A, B, *limits)
-    assert said.code == code, said.out
+    output = compare(A, B, *limits)
+    assert output.code == code, output.out
 
 
 def test_a_head_that_loosens_its_limit_is_judged_by_the_bases(
@@ -147,14 +149,14 @@ def test_a_head_that_loosens_its_limit_is_judged_by_the_bases(
     loose = measurement(MLP, 0.014, limits={"step_time_min_s": "60%"})
     write_run(tmp_path / "results", 1, [loose])
 
-    said = compare(A, B)
+    output = compare(A, B)
 
-    assert said.code == ExitCode.REGRESSION
+    assert output.code == ExitCode.REGRESSION
     loosened = "the head loosens the limit of step_time_min_s and step_time_s from 2% to 60%"
-    assert loosened in said.out
-    given = compare(A, B, "--limit=50%")
-    assert given.code == ExitCode.OK
-    assert "loosens" not in given.out
+    assert loosened in output.out
+    output = compare(A, B, "--limit=50%")
+    assert output.code == ExitCode.OK
+    assert "loosens" not in output.out
 
 
 def test_paired_launches(compare: Compare, tmp_path: Path) -> None:
@@ -166,13 +168,13 @@ def test_paired_launches(compare: Compare, tmp_path: Path) -> None:
         write_run(tmp_path / "results", 2 * i + 1, slower)
     bases, heads = ([run_id(2 * i + side) for i in range(5)] for side in (0, 1))
     sides = ("--paired", "--base", *bases, "--head", *heads, "--format=json")
-    said = compare(*sides)
-    assert said.code == ExitCode.REGRESSION, said.out
-    assert said.verdicts[MLP, "step_time_min_s"] == "regressed"
-    assert said.verdicts[RESNET, "step_time_min_s"] == "inconclusive"
-    found = next(b for b in said.json["benchmarks"] if b["verdict"] == "regressed")
-    assert (found["launches"], found["method"]) == (5, "paired")
-    assert found["effect"] == pytest.approx(0.15, abs=0.01)
+    output = compare(*sides)
+    assert output.code == ExitCode.REGRESSION, output.out
+    assert output.verdicts[MLP, "step_time_min_s"] == "regressed"
+    assert output.verdicts[RESNET, "step_time_min_s"] == "inconclusive"
+    row = next(b for b in output.json["benchmarks"] if b["verdict"] == "regressed")
+    assert (row["launches"], row["method"]) == (5, "paired")
+    assert row["effect"] == pytest.approx(0.15, abs=0.01)
     early = compare(*sides, "--unchanged-from=5")
     assert early.verdicts[RESNET, "step_time_min_s"] == "unchanged"
 
@@ -185,13 +187,13 @@ def test_launches_that_were_not_taken_in_turns_are_no_pairs(
         write_run(tmp_path / "results", i, {MLP: 0.010 * factor})
         write_run(tmp_path / "results", 10 + i, {MLP: 0.0103 * factor * (1 + i / 5000)})
     bases, heads = ([run_id(start + i) for i in range(5)] for start in (0, 10))
-    said = compare("--paired", "--base", *bases, "--head", *heads, "--format=json")
-    assert said.code == ExitCode.OK, said.out
-    found = next(b for b in said.json["benchmarks"] if b["verdict"] == "inconclusive")
-    assert (found["effect"], found["interval"]) == (None, None)
+    output = compare("--paired", "--base", *bases, "--head", *heads, "--format=json")
+    assert output.code == ExitCode.OK, output.out
+    row = next(b for b in output.json["benchmarks"] if b["verdict"] == "inconclusive")
+    assert (row["effect"], row["interval"]) == (None, None)
     intruder = f"{bases[1]} started between {bases[0]} and {heads[0]}, which form a pair"
-    assert intruder in found["reason"]
-    assert "or use `gpubench ab`" in found["reason"]
+    assert intruder in row["reason"]
+    assert "or use `gpubench ab`" in row["reason"]
 
 
 @pytest.mark.parametrize("side", ["--base", "--head"])
@@ -199,20 +201,20 @@ def test_one_launch_is_paired_once(compare: Compare, runs: Path, side: str) -> N
     """The same run under another name is the same; on both sides it is said."""
     (runs.parent / "link").symlink_to(runs / "default" / A)
     sides = {"--base": [A, B], "--head": [A, C], side: [A, "link"]}
-    said = compare("--paired", *(part for one in sides.items() for part in (one[0], *one[1])))
-    assert said.code == ExitCode.USAGE
-    assert f"'{A}' and 'link' of {side} are the same run" in said.err
-    said = compare("--paired", "--base", A, B, "--head", "link", C)
-    assert "link is compared with itself" in said.out
+    output = compare("--paired", *(part for name, runs in sides.items() for part in (name, *runs)))
+    assert output.code == ExitCode.USAGE
+    assert f"'{A}' and 'link' of {side} are the same run" in output.err
+    output = compare("--paired", "--base", A, B, "--head", "link", C)
+    assert "link is compared with itself" in output.out
 
 
 def test_one_file_is_paired_once(compare: Compare, tmp_path: Path) -> None:
     """One of pytest-benchmark has no run id; its place tells."""
     entry = {"fullname": "x", "stats": {"median": 1.0, "min": 1.0}}
     (tmp_path / "a.json").write_text(json.dumps({"machine_info": {}, "benchmarks": [entry]}))
-    said = compare("--paired", "--base", "a.json", "./a.json", "--head", "a.json", "a.json")
-    assert said.code == ExitCode.USAGE
-    assert "'a.json' and './a.json' of --base are the same run" in said.err
+    output = compare("--paired", "--base", "a.json", "./a.json", "--head", "a.json", "a.json")
+    assert output.code == ExitCode.USAGE
+    assert "'a.json' and './a.json' of --base are the same run" in output.err
     assert "a.json is compared with itself" in compare("a.json", "./a.json").out
 
 
@@ -220,25 +222,25 @@ def test_nothing_in_common_is_exit_code_3(compare: Compare, tmp_path: Path) -> N
     """Runs without a common benchmark cannot be compared; of several heads the others still are."""
     for number, name in enumerate((MLP, RESNET, MLP)):
         write_run(tmp_path / "results", number, {name: 0.01})
-    said = compare(A, B)
-    assert said.code == ExitCode.NOTHING_COMPARABLE
-    assert "in common" in said.err
-    said = compare(A, B, C)
-    assert said.code == ExitCode.NOTHING_COMPARABLE
-    assert "in common" in said.out
-    assert "within the limit" in said.out
+    output = compare(A, B)
+    assert output.code == ExitCode.NOTHING_COMPARABLE
+    assert "in common" in output.err
+    output = compare(A, B, C)
+    assert output.code == ExitCode.NOTHING_COMPARABLE
+    assert "in common" in output.out
+    assert "within the limit" in output.out
 
 
 def test_other_machine_is_incomparable_unless_allowed(compare: Compare, tmp_path: Path) -> None:
     """The differing keys are named; allowed, it is compared and said so."""
     write_run(tmp_path / "results", 0)
     write_run(tmp_path / "results", 1, facts={"cpu": {"model": "Another", "usable_cores": 2}})
-    said = compare(A, B, "--format=json")
-    assert said.code == ExitCode.NOTHING_COMPARABLE
-    assert "cpu.model" in said.json["benchmarks"][0]["reason"]
-    said = compare(A, B, "--allow-incomparable")
-    assert said.code == ExitCode.OK
-    assert "cpu.model" in said.out
+    output = compare(A, B, "--format=json")
+    assert output.code == ExitCode.NOTHING_COMPARABLE
+    assert "cpu.model" in output.json["benchmarks"][0]["reason"]
+    output = compare(A, B, "--allow-incomparable")
+    assert output.code == ExitCode.OK
+    assert "cpu.model" in output.out
 
 
 def test_a_fixed_bound_is_no_comparison_with_another_machine(
@@ -247,9 +249,9 @@ def test_a_fixed_bound_is_no_comparison_with_another_machine(
     """It is judged, and the exit code says that nothing could be compared."""
     write_run(tmp_path / "results", 0)
     write_run(tmp_path / "results", 1, facts={"cpu": {"model": "Another", "usable_cores": 2}})
-    said = compare(A, B, "--limit=step_time_s=<=1")
-    assert said.code == ExitCode.NOTHING_COMPARABLE
-    assert "incomparable" in said.out
+    output = compare(A, B, "--limit=step_time_s=<=1")
+    assert output.code == ExitCode.NOTHING_COMPARABLE
+    assert "incomparable" in output.out
 
 
 def test_new_removed_and_failed_benchmarks_are_said(compare: Compare, tmp_path: Path) -> None:
@@ -257,12 +259,12 @@ def test_new_removed_and_failed_benchmarks_are_said(compare: Compare, tmp_path: 
     failed = measurement("broken", outcome="failed")
     write_run(tmp_path / "results", 0, [measurement(), measurement("gone"), measurement("broken")])
     write_run(tmp_path / "results", 1, [measurement(), measurement("fresh"), failed])
-    said = compare(A, B, "--format=json")
-    assert said.code == ExitCode.REGRESSION
-    assert said.json["notes"][-1] == (
+    output = compare(A, B, "--format=json")
+    assert output.code == ExitCode.REGRESSION
+    assert output.json["notes"][-1] == (
         "1 benchmark failed that the base measured: counts as a regression (exit code 1)"
     )
-    kinds = {i: kind for (i, _), kind in said.verdicts.items()}
+    kinds = {i: kind for (i, _), kind in output.verdicts.items()}
     assert (kinds["gone"], kinds["fresh"], kinds["broken"]) == ("removed", "new", "errored")
 
 
@@ -271,38 +273,38 @@ def test_what_failed_on_both_sides_is_no_regression(compare: Compare, tmp_path: 
     for number in range(2):
         benchmarks = [measurement(), measurement("broken", outcome="failed")]
         write_run(tmp_path / "results", number, benchmarks)
-    said = compare(A, B, "--format=json")
-    assert (said.code, said.verdicts["broken", ""]) == (ExitCode.OK, "errored")
+    output = compare(A, B, "--format=json")
+    assert (output.code, output.verdicts["broken", ""]) == (ExitCode.OK, "errored")
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("limits", "message"),
     [
         ({"mfu": "3%"}, "1 limit could not be checked"),  # it has none
         ({"mfu": ">=0.5", "rounds": "3%"}, "2 limits could not be checked"),
     ],
 )
 def test_limit_that_was_not_checked_is_exit_code_1(
-    compare: Compare, tmp_path: Path, limits: dict[str, str], said: str
+    compare: Compare, tmp_path: Path, limits: dict[str, str], message: str
 ) -> None:
     """Of a metric that is not there, or that has no preferred direction: as for the gate."""
     rounds = {"rounds": (5.0, "count", "none")}
     write_run(tmp_path / "results", 0, [measurement(metrics=rounds)])
     write_run(tmp_path / "results", 1, [measurement(metrics=rounds, limits=limits)])
-    found = compare(A, B)
-    assert found.code == ExitCode.REGRESSION
-    assert f"{said}: counts as a regression (exit code 1)" in found.out
+    output = compare(A, B)
+    assert output.code == ExitCode.REGRESSION
+    assert f"{message}: counts as a regression (exit code 1)" in output.out
 
 
 def test_interrupted_run_is_compared_as_far_as_it_came(compare: Compare, tmp_path: Path) -> None:
     """What it measured is compared; that it was stopped before the rest is no regression."""
-    left = measurement(RESNET, outcome="not_measured")
+    unmeasured = measurement(RESNET, outcome="not_measured")
     write_run(tmp_path / "results", 0, {MLP: 0.010, RESNET: 0.020})
-    write_run(tmp_path / "results", 1, [measurement(MLP, 0.010), left], status="interrupted")
-    said = compare(A, B)
-    assert said.code == ExitCode.OK
-    assert f"{B} was interrupted" in said.out
-    assert "not measured" in said.out
+    write_run(tmp_path / "results", 1, [measurement(MLP, 0.010), unmeasured], status="interrupted")
+    output = compare(A, B)
+    assert output.code == ExitCode.OK
+    assert f"{B} was interrupted" in output.out
+    assert "not measured" in output.out
 
 
 @pytest.mark.parametrize("arguments", [[A, B], ["--paired", "--base", A, "--head", B]])
@@ -310,14 +312,14 @@ def test_killed_run_counts_as_a_failure_of_what_it_never_told_of(
     compare: Compare, tmp_path: Path, arguments: list[str]
 ) -> None:
     """Of what the base has measured; a benchmark may have killed it."""
-    left = measurement(RESNET, outcome="not_measured")
+    unmeasured = measurement(RESNET, outcome="not_measured")
     write_run(tmp_path / "results", 0, {MLP: 0.010, RESNET: 0.020})
-    write_run(tmp_path / "results", 1, [measurement(MLP, 0.010), left], status=None)
-    said = compare(*arguments, "--format=json")
-    assert said.code == ExitCode.REGRESSION
-    assert said.verdicts[RESNET, ""] == "errored"
-    assert "it was killed, or is still running" in said.out
-    assert said.json["notes"][-1].startswith("1 benchmark failed that the base measured")
+    write_run(tmp_path / "results", 1, [measurement(MLP, 0.010), unmeasured], status=None)
+    output = compare(*arguments, "--format=json")
+    assert output.code == ExitCode.REGRESSION
+    assert output.verdicts[RESNET, ""] == "errored"
+    assert "it was killed, or is still running" in output.out
+    assert output.json["notes"][-1].startswith("1 benchmark failed that the base measured")
     assert compare(B, A).code == ExitCode.OK
 
 
@@ -328,33 +330,33 @@ def test_limit_in_a_file_that_is_none_costs_its_benchmark_alone(
     bad = measurement(RESNET, limits={"step_time_s": "banana"})
     for number in range(2):
         write_run(tmp_path / "results", number, [measurement(MLP), bad])
-    said = compare(A, B, "--format=json")
-    assert said.code == ExitCode.REGRESSION
-    assert said.verdicts[RESNET, "step_time_s"] == "errored"
-    assert said.verdicts[MLP, "step_time_min_s"] == "unchanged"
-    assert "gate.limits.step_time_s: 'banana' is not a limit; allowed: a percentage" in said.out
+    output = compare(A, B, "--format=json")
+    assert output.code == ExitCode.REGRESSION
+    assert output.verdicts[RESNET, "step_time_s"] == "errored"
+    assert output.verdicts[MLP, "step_time_min_s"] == "unchanged"
+    assert "gate.limits.step_time_s: 'banana' is not a limit; allowed: a percentage" in output.out
     assert compare(A, B, "--limit=5%").code == ExitCode.OK
 
 
 def test_baseline_is_compared_with_by_its_name(compare: Compare, runs: Path) -> None:
     """A baseline's name stands for its pinned run; an unknown name says which there are."""
     Baselines(runs, None).set("main", [A], branch="main")
-    said = compare("main", B)
-    assert said.code == ExitCode.REGRESSION, said.err
-    assert f"main ({A})" in said.out
-    said = compare("mian", B)
-    assert said.code == ExitCode.USAGE
-    assert "did you mean 'main'?" in said.err
+    output = compare("main", B)
+    assert output.code == ExitCode.REGRESSION, output.err
+    assert f"main ({A})" in output.out
+    output = compare("mian", B)
+    assert output.code == ExitCode.USAGE
+    assert "did you mean 'main'?" in output.err
 
 
 def test_pinned_run_that_is_gone_is_said(compare: Compare, runs: Path) -> None:
     """Another pinned one stands in for it."""
     Baselines(runs, None).set("main", [A, C], branch=None)
     shutil.rmtree(runs / "default" / A)
-    said = compare("main", B, "--format=json")
-    assert said.code == ExitCode.REGRESSION, said.err
-    gone, stands_in = said.json["notes"][:2]
-    assert f"the pinned run {A} is missing" in gone
+    output = compare("main", B, "--format=json")
+    assert output.code == ExitCode.REGRESSION, output.err
+    missing, stands_in = output.json["notes"][:2]
+    assert f"the pinned run {A} is missing" in missing
     assert stands_in == f"baseline 'main': {C} stands in for the pinned run {A}"
 
 
@@ -392,10 +394,10 @@ def test_bad_usage_is_exit_code_2(
 ) -> None:
     """One line says what is wrong and what is near; nothing is printed beside it."""
     (tmp_path / "nothing.json").touch()
-    said = compare(*arguments)
-    assert said.code == ExitCode.USAGE
-    assert message in said.err
-    assert said.out == ""
+    output = compare(*arguments)
+    assert output.code == ExitCode.USAGE
+    assert message in output.err
+    assert output.out == ""
 
 
 def test_not_finite_numbers_cost_one_benchmark(compare: Compare, tmp_path: Path) -> None:
@@ -407,10 +409,10 @@ def test_not_finite_numbers_cost_one_benchmark(compare: Compare, tmp_path: Path)
         ]
         document = {"machine_info": {}, "benchmarks": entries}
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
-    said = compare("a.json", "b.json", "--format=json")
-    assert said.code == ExitCode.REGRESSION
-    assert said.verdicts["y", "step_time_min_s"] == "unchanged"
-    assert "errored" in said.verdicts.values()
+    output = compare("a.json", "b.json", "--format=json")
+    assert output.code == ExitCode.REGRESSION
+    assert output.verdicts["y", "step_time_min_s"] == "unchanged"
+    assert "errored" in output.verdicts.values()
 
 
 def test_names_cannot_steer_the_terminal(compare: Compare, tmp_path: Path) -> None:
@@ -419,8 +421,8 @@ def test_names_cannot_steer_the_terminal(compare: Compare, tmp_path: Path) -> No
     text = json.dumps({"machine_info": {}, "benchmarks": [entry]})
     (tmp_path / "a.json").write_text(text)
     for name in ("table", "markdown", "csv", "json"):
-        said = compare("a.json", "a.json", f"--format={name}")
-        assert "\x1b" not in said.out
+        output = compare("a.json", "a.json", f"--format={name}")
+        assert "\x1b" not in output.out
 
 
 def test_messages_cannot_steer_the_terminal(compare: Compare, tmp_path: Path) -> None:
@@ -431,10 +433,10 @@ def test_messages_cannot_steer_the_terminal(compare: Compare, tmp_path: Path) ->
         "gpubench": {"metrics": {"evil\x1b[2J": {"value": 1.0, "unit": "s", "better": "lower"}}},
     }
     (tmp_path / "a.json").write_text(json.dumps({"machine_info": {}, "benchmarks": [entry]}))
-    said = compare("a.json", "a.json", "--limit=time=3%")
-    assert said.code == ExitCode.USAGE
-    assert "evil\\x1b" in said.err
-    assert "\x1b" not in said.err
+    output = compare("a.json", "a.json", "--limit=time=3%")
+    assert output.code == ExitCode.USAGE
+    assert "evil\\x1b" in output.err
+    assert "\x1b" not in output.err
 
 
 def test_closed_pipe_keeps_the_verdict(runs: Path) -> None:
@@ -442,9 +444,11 @@ def test_closed_pipe_keeps_the_verdict(runs: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-c", CLI, "compare", A, B, f"--results-dir={runs}"]
-    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    process = subprocess.run(
+        command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
     os.close(writing)
-    assert (done.returncode, done.stderr) == (ExitCode.REGRESSION, "")
+    assert (process.returncode, process.stderr) == (ExitCode.REGRESSION, "")
 
 
 @pytest.fixture(scope="module")
@@ -469,7 +473,7 @@ def test_everything_a_session_writes_compares_equal_without_torch(
     """The run's folder and pytest-benchmark's file are the same run; comparing imports no torch."""
     (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
     (run,) = session.glob("results/*/*")
-    done = subprocess.run(
+    process = subprocess.run(
         [
             *(
                 sys.executable,
@@ -484,8 +488,8 @@ def test_everything_a_session_writes_compares_equal_without_torch(
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    benchmarks = json.loads(done.stdout)["benchmarks"]
+    assert process.returncode == 0, process.stderr
+    benchmarks = json.loads(process.stdout)["benchmarks"]
     ours = [b for b in benchmarks if b["id"] == "test_it.py::test_ours[ws1]"]
     assert {b["verdict"] for b in ours} == {"unchanged"}
     assert {b["effect"] for b in ours} == {0.0}
@@ -496,6 +500,6 @@ def test_everything_a_session_writes_compares_equal_without_torch(
 def test_a_broken_file_is_exit_code_4(compare: Compare, tmp_path: Path) -> None:
     """A file that is there and cannot be read is no bad usage."""
     (tmp_path / "nothing.json").touch()
-    said = compare(A, "nothing.json")
-    assert said.code == ExitCode.INFRASTRUCTURE
-    assert said.err == f"gpubench: {tmp_path / 'nothing.json'} is empty\n"
+    output = compare(A, "nothing.json")
+    assert output.code == ExitCode.INFRASTRUCTURE
+    assert output.err == f"gpubench: {tmp_path / 'nothing.json'} is empty\n"

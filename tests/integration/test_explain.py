@@ -54,12 +54,12 @@ def write_run(results: Path, number: int, times: dict[str, float] | None = None)
     return directory
 
 
-def write_comparison(results: Path, number: int, here: Path) -> Path:
+def write_comparison(results: Path, number: int, cwd: Path) -> Path:
     """A comparison that has begun, and measured nothing."""
     folder = results / "ab" / run_id(number, "ab")
     folder.mkdir(parents=True)
-    asked = Request(here=here, base="main").to_json()
-    State(folder=folder, asked=asked, identity={}, seed=0).write()
+    request = Request(here=cwd, base="main").to_json()
+    State(folder=folder, asked=request, identity={}, seed=0).write()
     return folder
 
 
@@ -151,13 +151,13 @@ def test_an_ascii_terminal_gets_ascii(
 ) -> None:
     """What comes from a file and it cannot show is an escape."""
     write_run(results, 0, {"test_µ.py::test_µ": 0.00001})
-    written = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    monkeypatch.setattr(sys, "stdout", written)
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
 
     assert main(("explain", "last", "test_")) == 0
 
-    written.seek(0)
-    text = written.read()
+    stream.seek(0)
+    text = stream.read()
     assert text.isascii()
     assert "test_\\xb5.py" in text
     assert "10.00 us" in text

@@ -81,10 +81,10 @@ def test_help_imports_nothing_heavy() -> None:
         "heavy = {'torch', 'numpy', 'pydantic', 'yaml', 'scipy', 'sqlalchemy', 'alembic'}\n"
         "print('heavy:', sorted(heavy & sys.modules.keys()))"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert done.stdout.endswith("heavy: []\n"), done.stdout
+    assert process.stdout.endswith("heavy: []\n"), process.stdout
 
 
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,15 +100,15 @@ def test_a_full_disk_behind_the_output_is_one_line() -> None:
     """Exit code 4: no traceback, and nothing that Python adds at its end."""
     script = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
     with FULL.open("w") as full:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", script, "schema"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
             check=False,
         )
-    assert done.returncode == ExitCode.INFRASTRUCTURE, done.stderr
-    assert done.stderr == "gpubench: cannot write the output: No space left on device\n"
+    assert process.returncode == ExitCode.INFRASTRUCTURE, process.stderr
+    assert process.stderr == "gpubench: cannot write the output: No space left on device\n"
 
 
 def test_a_reader_that_goes_away_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,8 +130,8 @@ def test_arguments_of_pytest_before_the_dashes_are_explained(
     with pytest.raises(SystemExit) as end:
         main.main(["ab", "--base=main", "benchmarks", "--k", "resnet"])
     assert end.value.code == ExitCode.USAGE
-    said = "unrecognized arguments: --k resnet; pytest's arguments go after --\n"
-    assert capsys.readouterr().err.endswith(said)
+    message = "unrecognized arguments: --k resnet; pytest's arguments go after --\n"
+    assert capsys.readouterr().err.endswith(message)
 
 
 MAIN = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
@@ -144,20 +144,20 @@ def test_closed_streams_keep_the_exit_code(tmp_path: Path, closed: str) -> None:
     slow = write_run(tmp_path, 2, {MLP: 0.020})
     fast = write_run(tmp_path, 1, {MLP: 0.010})
     compare = f"exec '{sys.executable}' -c '{MAIN}' compare {fast} {slow} --registry=none {closed}"
-    done = subprocess.run(
+    process = subprocess.run(
         ["sh", "-c", compare], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (ExitCode.REGRESSION, "", "")
+    assert (process.returncode, process.stdout, process.stderr) == (ExitCode.REGRESSION, "", "")
 
 
 def test_a_working_folder_that_is_gone_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The output is not to blame."""
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
     assert main.main(["runs", "list"]) == ExitCode.INFRASTRUCTURE
     assert capsys.readouterr().err == (
         "gpubench: the current directory no longer exists (No such file or directory): change to "
@@ -179,16 +179,16 @@ def test_an_error_nobody_has_foreseen_is_one_line(
     monkeypatch.setenv("GPUBENCH_REGISTRY", url)
     assert main.main(["schema"]) == ExitCode.INFRASTRUCTURE
     out, err = capsys.readouterr()
-    (kept,) = tmp_path.iterdir()
+    (file,) = tmp_path.iterdir()
     assert out == ""
     assert err.startswith("gpubench: unexpected KeyError: ")
-    assert err.endswith(f"please report it with the traceback in {kept}\n")
+    assert err.endswith(f"please report it with the traceback in {file}\n")
     assert err.count("\n") == 1
-    text = kept.read_text()
+    text = file.read_text()
     assert "in run" in text
     assert "me:hunter2" not in text + err
     assert token not in text + err
-    assert kept.stat().st_mode & 0o777 == 0o600
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_traceback_that_cannot_be_kept_is_still_one_line(
@@ -202,5 +202,7 @@ def test_a_traceback_that_cannot_be_kept_is_still_one_line(
     monkeypatch.setattr(Schema, "run", run)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     assert main.main(["schema"]) == ExitCode.INFRASTRUCTURE
-    said = "unexpected RecursionError; its traceback could not be saved: No such file or directory"
-    assert capsys.readouterr().err == f"gpubench: {said}\n"
+    message = (
+        "unexpected RecursionError; its traceback could not be saved: No such file or directory"
+    )
+    assert capsys.readouterr().err == f"gpubench: {message}\n"

@@ -46,10 +46,10 @@ def run(results: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     def call(*arguments: str, registry: str = "none") -> tuple[int, str, str]:
         with patience():
             code = main.main([*arguments, f"--results-dir={results}", f"--registry={registry}"])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        assert "unforeseen" not in said.err
-        return code, said.out, said.err
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        assert "gpubench: unexpected " not in captured.err
+        return code, captured.out, captured.err
 
     return call
 
@@ -135,11 +135,11 @@ def test_a_damaged_run_does_not_go_on(results: Path, name: str, kind: str) -> No
     directory = RunDirectory(path=results / "default" / DAMAGED)
     path = directory.path / name
     put(path, kind)
-    for read in (ResumableRun, lambda run: load_run(run.path)):
-        if kind == "pipe" and name == "metrics.jsonl" and read is not ResumableRun:
+    for reader in (ResumableRun, lambda run: load_run(run.path)):
+        if kind == "pipe" and name == "metrics.jsonl" and reader is not ResumableRun:
             continue  # a folder without a journal is no run
         with patience(), pytest.raises(ResultsError, match=name.replace(".", r"\.")):
-            read(directory)
+            reader(directory)
 
 
 def put(path: Path, kind: str) -> None:
@@ -241,21 +241,21 @@ def test_a_registry_with_flipped_bytes_is_kept_aside(results: Path, run: Run, at
     for arguments in (["runs", "list"], ["history", "mlp"], ["db", "check"]):
         assert run(*arguments, registry="")[0] in {0, 4}
     code, out, _ = run("db", "rebuild", registry="")
-    (kept,) = results.glob("registry.sqlite.damaged-*Z")
+    (backup,) = results.glob("registry.sqlite.damaged-*Z")
     assert code == 0
-    assert f"and is kept as {kept}" in out
-    assert kept.read_bytes() == data
+    assert f"and is kept as {backup}" in out
+    assert backup.read_bytes() == data
     assert run("db", "check", registry="")[0] == 0
 
 
 def test_a_file_of_somebody_elses_is_no_registry_to_rebuild(results: Path, run: Run) -> None:
     """A wrong name after ``--registry`` costs nobody a file."""
-    mine = results / "letter.txt"
-    mine.write_text("Dear registry, " * 100)
-    code, _, err = run("db", "rebuild", registry=f"sqlite:///{mine}")
+    letter = results / "letter.txt"
+    letter.write_text("Dear registry, " * 100)
+    code, _, err = run("db", "rebuild", registry=f"sqlite:///{letter}")
     assert code == 4
     assert "is not an SQLite file and is left unchanged" in err
-    assert mine.read_text().startswith("Dear registry")
+    assert letter.read_text().startswith("Dear registry")
     code, _, err = run("db", "rebuild", registry=f"sqlite:///{results}/default")
     assert code == 4
     assert "a folder" in err

@@ -28,18 +28,18 @@ def write_runs(*timers: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("timer", "shown", "other"),
+    ("timer", "metric", "absent"),
     [("perf_counter", "step_time_min_s", "51.38 ms"), ("cuda_events", "step_time_s", "49.19 ms")],
 )
 def test_history_shows_the_step_time_that_is_judged_under_its_own_name(
-    capsys: pytest.CaptureFixture[str], timer: str, shown: str, other: str
+    capsys: pytest.CaptureFixture[str], timer: str, metric: str, absent: str
 ) -> None:
     """The minimum by the host's clock, the median by the device's; the other one when asked for."""
     write_runs(timer, timer)
     assert main(["history", "mlp"]) == 0
     out = capsys.readouterr().out
-    assert f"{shown}: 2 runs" in out
-    assert other not in out
+    assert f"{metric}: 2 runs" in out
+    assert absent not in out
     assert main(["history", "mlp", "--metric=step_time_s"]) == 0
     out = capsys.readouterr().out
     assert "step_time_s: 2 runs" in out
@@ -52,7 +52,7 @@ def test_the_documents_name_the_metric(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["history", "mlp", "--format=json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["metric"] == "step_time_min_s"
-    assert [one["points"][0]["value"] for one in document["series"]] == [0.04919] * 2
+    assert [series["points"][0]["value"] for series in document["series"]] == [0.04919] * 2
     assert main(["history", "mlp", "--format=csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [float(row["value"]) for row in rows] == [0.04919] * 2

@@ -15,8 +15,8 @@ RATE = Metric(name="samples_per_s", value=1.0, unit="samples/s", better="higher"
 
 def run(timer: str) -> Run:
     metrics = {metric.name: metric for metric in (TIME, RATE)}
-    own = {"step_time_s": "9%"}
-    result = Result(id="a", outcome="measured", timer=timer, metrics=metrics, limits=own)
+    stated = {"step_time_s": "9%"}
+    result = Result(id="a", outcome="measured", timer=timer, metrics=metrics, limits=stated)
     return Run(label="run", results={"a": result})
 
 

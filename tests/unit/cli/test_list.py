@@ -18,14 +18,14 @@ def rows(capsys, *arguments):
 
 def test_everything_has_a_line_and_a_place(capsys):
     """Each workload, precision, parallelism and metric has a meaning and where it works."""
-    found = rows(capsys)
+    listing = rows(capsys)
     named = {}
-    for row in found:
+    for row in listing:
         named.setdefault(row["kind"], []).append(row["name"])
     for kind in ("workloads", "precision", "parallelism"):
         assert tuple(named[kind]) == catalog.choices(kind)
     assert {"step_time_s", "samples_per_s", "mfu"} <= set(named["metrics"])
-    assert [row for row in found if not (row["meaning"] and row["where"])] == []
+    assert [row for row in listing if not (row["meaning"] and row["where"])] == []
 
 
 def test_a_kind_is_listed_alone(capsys):

@@ -67,9 +67,9 @@ def test_long_names_keep_beginning_and_end() -> None:
 )
 def test_long_names_stay_apart(names: list[str]) -> None:
     """Wherever names differ, the cut leaves the difference."""
-    shown = shorten(names, 30, "…")
-    assert len(set(shown)) == 2
-    assert all(width(name) <= 30 for name in shown)
+    shortened = shorten(names, 30, "…")
+    assert len(set(shortened)) == 2
+    assert all(width(name) <= 30 for name in shortened)
 
 
 def test_equal_names_stay_equal() -> None:

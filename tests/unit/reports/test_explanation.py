@@ -60,8 +60,8 @@ WHOLE = Explanation(
 )
 
 
-def page(about: Explanation, total: int = 80, glyphs: Glyphs = UNICODE) -> list[str]:
-    return [plain(line) for line in explanation_lines(about, total, glyphs)]
+def page(explanation: Explanation, total: int = 80, glyphs: Glyphs = UNICODE) -> list[str]:
+    return [plain(line) for line in explanation_lines(explanation, total, glyphs)]
 
 
 @pytest.mark.parametrize("total", [40, 60, 80, 200])
@@ -133,20 +133,20 @@ def test_of_a_step_time_all_that_was_judged_is_shown() -> None:
     )
     verdict = replace(VERDICT, parts=parts)
     origins = {"step_time_min_s": "the default", "step_time_s": "from --limit"}
-    about = replace(
+    explanation = replace(
         WHOLE,
         verdicts=(verdict,),
         looks=(LookVerdicts(pairs=5, verdicts=(verdict,)),),
         limits=origins,
     )
 
-    text = "\n".join(page(about, 200))
+    text = "\n".join(page(explanation, 200))
 
     assert "step_time_min_s: limit 2%: the default" in text
     assert "step_time_s: limit 2%: from --limit" in text
     assert re.search(r" 5  step_time_min_s  within noise +\+0\.10%", text)
     assert re.search(r" 5  step_time_s      slower +\+10\.00%", text)
-    document = explanation_as_json(about)
+    document = explanation_as_json(explanation)
     assert [(part["verdict"], part["reason"]) for part in document["verdicts"][0]["parts"]] == [
         ("unchanged", ""),
         ("regressed", ""),

@@ -26,26 +26,31 @@ def benchmark(
     metrics = {name: Metric(name=name, value=value, unit="") for name, value in numbers.items()}
     identity = f"test_{name}[amp-ws{ranks}]"
     params = {"precision": "amp", "world_size": str(ranks), **fields.pop("params", {})}
-    given = {"id": f"test_it.py::{identity}", "name": identity, "outcome": "measured", **fields}
+    attributes = {
+        "id": f"test_it.py::{identity}",
+        "name": identity,
+        "outcome": "measured",
+        **fields,
+    }
     work = Work(samples=amount)
-    return Measurement(**given, params=params, world_size=ranks, metrics=metrics, work=work)
+    return Measurement(**attributes, params=params, world_size=ranks, metrics=metrics, work=work)
 
 
-def shown(*measurements: Measurement, columns: int = 80) -> list[str]:
+def rendered(*measurements: Measurement, columns: int = 80) -> list[str]:
     return [plain(line) for line in scaling_lines(related(measurements), columns)]
 
 
 def related(measurements: Iterable[Measurement]) -> list[Measurement]:
     """As a session has them in the end, whatever their order."""
-    known, session = Families(), dict[str, Measurement]()
+    families, session = Families(), dict[str, Measurement]()
     for measurement in measurements:
-        session |= known.add(measurement)
+        session |= families.add(measurement)
     return list(session.values())
 
 
 def test_speed_up_and_efficiency_are_against_the_smallest_number_of_ranks() -> None:
     """In order of the number of ranks, however they came; more than 100 % is flagged."""
-    lines = shown(
+    lines = rendered(
         benchmark(8, 720.0, weak=True),
         benchmark(2, 200.0, weak=True),
         benchmark(4, 404.0, weak=True),
@@ -66,7 +71,7 @@ def test_speed_up_and_efficiency_are_against_the_smallest_number_of_ranks() -> N
 
 def test_speed_up_and_efficiency_have_the_digits_that_their_intervals_allow() -> None:
     """Both sides' errors add up; what may be 100 % after all is no wonder."""
-    lines = shown(benchmark(1, 100.0, spread=0.03), benchmark(2, 206.0, spread=0.04))
+    lines = rendered(benchmark(1, 100.0, spread=0.03), benchmark(2, 206.0, spread=0.04))
     assert lines[2].split()[-3:] == ["±3.0%", "1.00", "100%"]
     assert lines[3].split()[-4:] == ["2.06", "±5.0%", "103%", "±5.0%"]
 
@@ -74,10 +79,10 @@ def test_speed_up_and_efficiency_have_the_digits_that_their_intervals_allow() ->
 def test_a_side_in_doubt_has_no_speed_up() -> None:
     """3470 % was a benchmark on one rank that something else had stopped for most of the time."""
     spoilt = benchmark(1, 2.9, flags=("contended",))
-    lines = shown(spoilt, benchmark(2, 200.0), benchmark(4, 390.0))
+    lines = rendered(spoilt, benchmark(2, 200.0), benchmark(4, 390.0))
     assert lines[0].split() == ["ranks", "step", "samples/s"]
     middle = benchmark(2, 2.9, flags=("drifting",))
-    lines = shown(benchmark(1, 100.0), middle, benchmark(4, 390.0))
+    lines = rendered(benchmark(1, 100.0), middle, benchmark(4, 390.0))
     assert [line.split()[-2:] for line in lines[2:]] == [
         ["1.00", "100%"],
         ["–", "–"],  # noqa: RUF001 # the dash of empty cells
@@ -87,13 +92,13 @@ def test_a_side_in_doubt_has_no_speed_up() -> None:
 
 def test_what_rounds_to_all_of_it_is_not_flagged() -> None:
     """A flag beside 100 % would be a riddle."""
-    *_, last = shown(benchmark(1, 100.0), benchmark(2, 200.4))
-    assert last.endswith("2.00        100%")
+    *_, last_line = rendered(benchmark(1, 100.0), benchmark(2, 200.4))
+    assert last_line.endswith("2.00        100%")
 
 
 def test_without_work_only_the_step_is_shown() -> None:
     """A speed-up needs something that is done; none is made up of the step's time."""
-    assert shown(benchmark(1, None), benchmark(2, None)) == [
+    assert rendered(benchmark(1, None), benchmark(2, None)) == [
         "  ranks     step",
         "train[amp]",
         "      1  18.4 ms",
@@ -104,7 +109,7 @@ def test_without_work_only_the_step_is_shown() -> None:
 def test_only_what_differs_in_nothing_else_is_compared() -> None:
     """Other parameters, other benchmarks, and what was not measured make no pair."""
     assert (
-        shown(
+        rendered(
             benchmark(1, 100.0),
             benchmark(2, 190.0, params={"precision": "fp32"}),
             benchmark(2, 190.0, "other"),
@@ -112,7 +117,7 @@ def test_only_what_differs_in_nothing_else_is_compared() -> None:
         )
         == []
     )
-    assert shown() == []
+    assert rendered() == []
 
 
 def test_equal_names_are_told_apart() -> None:
@@ -122,7 +127,7 @@ def test_equal_names_are_told_apart() -> None:
         return [benchmark(n, 100.0 * n, id=f"{path}test_a[ws{n}]") for n in (1, 2)]
 
     def titles(*measurements: Measurement) -> list[str]:
-        return [line.split()[0] for line in shown(*measurements) if line[:1].isalpha()]
+        return [line.split()[0] for line in rendered(*measurements) if line[:1].isalpha()]
 
     classes = (*named("x.py::TestA::"), *named("x.py::TestB::"), *named("x.py::"))
     assert titles(*classes) == ["TestA::test_a", "TestB::test_a", "a"]

@@ -7,7 +7,7 @@ from gpubench_plugin.reports import ASCII, StatusLine
 CLEAR = "\x1b[K"
 
 
-def shown(text: str) -> str:
+def update(text: str) -> str:
     """`text` behind the cursor, which is put back."""
     return f"\x1b7\x1b[?7l {text}\x1b[K\x1b[?7h\x1b8"
 
@@ -37,7 +37,7 @@ def test_text_replaces_the_line() -> None:
     line.show("one")
     terminal.now = 1.0
     line.show("two")
-    assert terminal.written == [shown("one"), shown("two")]
+    assert terminal.written == [update("one"), update("two")]
 
 
 def test_nothing_is_written_where_there_is_no_terminal() -> None:
@@ -56,21 +56,21 @@ def test_texts_too_soon_are_left_out() -> None:
     for tick in range(5):
         terminal.now = tick * 0.06
         line.show(str(tick))
-    assert terminal.written == [shown("0"), shown("2"), shown("4")]
+    assert terminal.written == [update("0"), update("2"), update("4")]
 
 
 def test_long_text_stays_on_its_line() -> None:
     """A text is cut before the last column, so that the terminal does not wrap."""
     terminal = Terminal()
     terminal.line(width=8).show("a long text")
-    assert terminal.written == [shown("a long~")]
+    assert terminal.written == [update("a long~")]
 
 
 def test_text_cannot_steer_the_terminal() -> None:
     """Control characters in a text are shown, not obeyed."""
     terminal = Terminal()
     terminal.line().show("a\x1b[2Jb\nc")
-    assert terminal.written == [shown("a\\x1b[2Jb c")]
+    assert terminal.written == [update("a\\x1b[2Jb c")]
 
 
 def test_clear_takes_the_line_away_once() -> None:
@@ -81,7 +81,7 @@ def test_clear_takes_the_line_away_once() -> None:
     line.show("one")
     line.clear()
     line.clear()
-    assert terminal.written == [shown("one"), CLEAR]
+    assert terminal.written == [update("one"), CLEAR]
 
 
 def test_text_after_clearing_is_shown_at_once() -> None:
@@ -91,4 +91,4 @@ def test_text_after_clearing_is_shown_at_once() -> None:
     line.show("one")
     line.clear()
     line.show("two")
-    assert terminal.written == [shown("one"), CLEAR, shown("two")]
+    assert terminal.written == [update("one"), CLEAR, update("two")]

@@ -35,7 +35,7 @@ def benchmark(name: str = "test_train[amp-ws1]", file: str = FILE, **fields: Any
     )
 
 
-def shown(*measurements: Measurement, columns: int = 200) -> list[str]:
+def rendered(*measurements: Measurement, columns: int = 200) -> list[str]:
     return [plain(line) for line in summary_lines(measurements, columns)]
 
 
@@ -68,8 +68,8 @@ def test_header_on_a_narrow_terminal() -> None:
 
 def test_summary_on_a_wide_terminal() -> None:
     """At 200 columns every benchmark shows all it has, under the name of its file."""
-    noted = benchmark("test_b[fp32]", flags=("outliers",))
-    assert shown(benchmark("test_a"), noted) == [
+    outlying = benchmark("test_b[fp32]", flags=("outliers",))
+    assert rendered(benchmark("test_a"), outlying) == [
         "benchmark  outcome              step     samples/s  TFLOP/s    MFU     memory  notes",
         FILE,
         "  a        measured  18.42 ms ±0.54%  434.2 ±0.76%    0.123  41.2%  912.4 MiB",
@@ -107,38 +107,38 @@ def test_a_step_has_the_digits_that_its_interval_allows(
 ) -> None:
     """And never more than four."""
     numbers = {"step_time_s": median, "step_time_ci_low_s": low, "step_time_ci_high_s": high}
-    assert cell in shown(benchmark(numbers=numbers))[2]
+    assert cell in rendered(benchmark(numbers=numbers))[2]
 
 
 def test_a_rate_has_the_digits_that_its_own_interval_allows() -> None:
     """Not those of the step beside it."""
     wide = {"samples_per_s": 3104.0, "samples_ci_low_per_s": 1500.0, "samples_ci_high_per_s": 5e3}
-    assert shown(benchmark(numbers={**NUMBERS, **wide}))[2].count("3.1k ±56%") == 1
+    assert rendered(benchmark(numbers={**NUMBERS, **wide}))[2].count("3.1k ±56%") == 1
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_step_without_interval_says_on_how_many_samples_it_rests(rounds: int) -> None:
     """A number that looks sure because nothing stands beside it is the least sure of all."""
     numbers = {"step_time_s": 0.68412, "rounds": rounds}
-    (_, _, row, _) = shown(benchmark(numbers=numbers))
+    (_, _, row, _) = rendered(benchmark(numbers=numbers))
     assert row.endswith(f" 684 ms n={rounds}")
     (_, _, line, _) = summary_lines([benchmark(numbers=numbers)], 200)
     assert not any(markup.get("bold") for _, markup in line)
-    (_, _, row, _) = shown(benchmark(numbers=numbers, flags=("not_converged",)))
+    (_, _, row, _) = rendered(benchmark(numbers=numbers, flags=("not_converged",)))
     assert f"≈ 684 ms n={rounds}  not_converged" in row
 
 
 def test_many_rounds_without_interval_are_no_small_sample() -> None:
     """Rounds that depend on each other may have none, however many there are."""
     numbers = {"step_time_s": 0.68412, "rounds": 1045}
-    (_, _, row, _) = shown(benchmark(numbers=numbers, flags=("dependent",)))
+    (_, _, row, _) = rendered(benchmark(numbers=numbers, flags=("dependent",)))
     assert "≈ 684 ms  dependent" in row
 
 
 def test_summary_on_a_narrow_terminal() -> None:
     """At 80 columns outcome and flags find another place, and long names lose their middle."""
     names = [f"test_resnet{size}_train[channels_last-amp-ws1]" for size in (18, 50)]
-    lines = shown(
+    lines = rendered(
         benchmark(names[0], flags=("outliers", "unsteady")),
         benchmark(names[1], outcome="oom", reason="out of memory"),
         columns=80,
@@ -163,9 +163,9 @@ def test_what_all_share_is_left_out_of_the_names() -> None:
         benchmark("test_b[nhwc-amp-ws1]", params=params),
         benchmark("test_c[x-amp-ws1-cpu]", params=params),
     ]
-    other = benchmark("test_a[fp32-ws1]", params={**params, "precision": "fp32"})
-    assert [line.split()[0] for line in shown(*alike)[2:-1]] == ["a", "b[nhwc]", "c[x-cpu]"]
-    assert [line.split()[0] for line in shown(alike[0], other)[2:-1]] == [
+    fp32 = benchmark("test_a[fp32-ws1]", params={**params, "precision": "fp32"})
+    assert [line.split()[0] for line in rendered(*alike)[2:-1]] == ["a", "b[nhwc]", "c[x-cpu]"]
+    assert [line.split()[0] for line in rendered(alike[0], fp32)[2:-1]] == [
         "a[amp-ws1]",
         "a[fp32-ws1]",
     ]
@@ -180,20 +180,20 @@ def test_summary_fits(columns: int) -> None:
     ]
     failed = benchmark("test_漢字漢字漢字漢字漢字", outcome="failed", reason="why " * 99)
     flagged = benchmark("test_flagged", flags=tuple(f"flag_{n}" for n in range(40)))
-    lines = shown(*measurements, failed, flagged, columns=columns)
+    lines = rendered(*measurements, failed, flagged, columns=columns)
     assert max(map(width, lines)) <= columns
 
 
 def test_long_names_stay_apart() -> None:
     """Shortened rows can be told apart."""
     names = [f"test_{'x' * 60}{n}{'y' * 60}" for n in range(5)]
-    lines = shown(*(benchmark(name) for name in names), columns=80)
+    lines = rendered(*(benchmark(name) for name in names), columns=80)
     assert len({line[:34] for line in lines[2:7]}) == 5
 
 
 def test_column_without_anything_is_left_out() -> None:
     """A column in which no benchmark has a value does not appear."""
-    (titles, *_) = shown(benchmark(numbers={"step_time_s": 1.5e-6}))
+    (titles, *_) = rendered(benchmark(numbers={"step_time_s": 1.5e-6}))
     assert titles.split() == ["benchmark", "outcome", "step"]
 
 
@@ -208,14 +208,14 @@ def test_column_without_anything_is_left_out() -> None:
 )
 def test_throughput(numbers: dict[str, float], title: str, cell: str) -> None:
     """Throughput is shown in the benchmark's own unit."""
-    titles, _, row, _ = shown(benchmark(numbers={"step_time_s": 1.0, **numbers}))
+    titles, _, row, _ = rendered(benchmark(numbers={"step_time_s": 1.0, **numbers}))
     assert title in titles
     assert row.endswith(cell)
 
 
 def test_throughput_of_different_kinds() -> None:
     """Where benchmarks count different things, each cell has its unit."""
-    titles, _, first, second, _ = shown(
+    titles, _, first, second, _ = rendered(
         benchmark(numbers={"samples_per_s": 5.0}), benchmark(numbers={"tokens_per_s": 6.0})
     )
     assert "throughput" in titles
@@ -225,7 +225,7 @@ def test_throughput_of_different_kinds() -> None:
 
 def test_benchmarks_stand_under_their_files() -> None:
     """Every file is named once, in the order in which the files came."""
-    lines = shown(
+    lines = rendered(
         benchmark("test_a", "b/test_one.py"),
         benchmark("test_b", "a/test_two.py"),
         benchmark("test_c", "b/test_one.py"),
@@ -236,7 +236,7 @@ def test_benchmarks_stand_under_their_files() -> None:
 
 def test_reasons_stand_below_the_table() -> None:
     """Every benchmark that was not measured has its reason, on one line."""
-    lines = shown(
+    lines = rendered(
         benchmark("test_a", outcome="unsupported", reason="bf16 is not there"),
         benchmark("test_b", outcome="failed", reason="ValueError: boom\nand more"),
         benchmark("test_c"),
@@ -252,13 +252,13 @@ def test_a_slow_rank_is_named() -> None:
     """From 5 % over the fastest on, and with its host where there are several."""
 
     def ranks(*medians: float, hosts: str = "aaa") -> tuple[RankTimes, ...]:
-        others = dict.fromkeys(("min_s", "p5_s", "p95_s", "p99_s", "max_s", "total_s"), 1.0)
+        times = dict.fromkeys(("min_s", "p5_s", "p95_s", "p99_s", "max_s", "total_s"), 1.0)
         return tuple(
-            RankTimes(rank=rank, host=hosts[rank], count=1, median_s=median, **others)
+            RankTimes(rank=rank, host=hosts[rank], count=1, median_s=median, **times)
             for rank, median in enumerate(medians)
         )
 
-    lines = shown(
+    lines = rendered(
         benchmark("test_a", ranks=ranks(1.0, 1.12, 1.01)),
         benchmark("test_b", ranks=ranks(1.0, 1.5, hosts="ab")),
         benchmark("test_c", ranks=ranks(1.0, 1.04)),
@@ -273,20 +273,20 @@ def test_a_slow_rank_is_named() -> None:
 
 def test_nothing_measured_is_said() -> None:
     """Where nothing was measured, the last line says it plainly, and no number is shown."""
-    lines = shown(benchmark(outcome="skipped", reason="no GPU"), benchmark(outcome="oom"))
+    lines = rendered(benchmark(outcome="skipped", reason="no GPU"), benchmark(outcome="oom"))
     assert lines[0].split() == ["benchmark", "outcome"]
     assert lines[-1] == "nothing was measured: 1 skipped, 1 oom"
 
 
 def test_empty_session_is_said() -> None:
     """Without any benchmark that is all there is to say."""
-    assert shown() == ["nothing was measured"]
+    assert rendered() == ["nothing was measured"]
 
 
 def test_names_cannot_steer_the_terminal() -> None:
     """Control characters in names, files and reasons are shown, not obeyed."""
     odd = benchmark("test_\x1b[2J", "a\rb.py", outcome="failed", reason="\x1b]0;title\x07")
-    text = "\n".join(shown(odd))
+    text = "\n".join(rendered(odd))
     assert not {"\x1b", "\r", "\x07"} & set(text)
     assert "\\x1b[2J" in text
 
@@ -304,7 +304,7 @@ def test_ascii_terminal() -> None:
 
 def test_numbers_that_are_none_are_shown() -> None:
     """A metric that is not a number is shown as such and does not cost the summary."""
-    assert "nan" in shown(benchmark(numbers={**NUMBERS, "mfu": float("nan")}))[2]
+    assert "nan" in rendered(benchmark(numbers={**NUMBERS, "mfu": float("nan")}))[2]
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
@@ -324,13 +324,13 @@ def test_lines_are_written_by_pytests_writer() -> None:
     """The terminal writer of pytest takes every span with its markup."""
     from _pytest._io import TerminalWriter
 
-    written = io.StringIO()
-    writer = TerminalWriter(written)
+    stream = io.StringIO()
+    writer = TerminalWriter(stream)
     writer.hasmarkup = True
     lines = summary_lines([benchmark(), benchmark(outcome="failed")], 200)
     for line in lines:
         for text, markup in line:
             writer.write(text, **markup)
         writer.line()
-    assert "\x1b[31m" in written.getvalue()
-    assert written.getvalue().count("\n") == len(lines)
+    assert "\x1b[31m" in stream.getvalue()
+    assert stream.getvalue().count("\n") == len(lines)

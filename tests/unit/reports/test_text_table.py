@@ -7,7 +7,7 @@ from gpubench_plugin.reports import ASCII, UNICODE, column, lines, wrapped
 
 def test_a_table_is_aligned_and_leaves_empty_columns_out() -> None:
     """Numbers stand to the right; nothing trails."""
-    found = lines(
+    table = lines(
         [
             column("run", ["a", "bb"]),
             column("n", [1, 100], numeric=True),
@@ -17,7 +17,7 @@ def test_a_table_is_aligned_and_leaves_empty_columns_out() -> None:
         80,
         UNICODE,
     )
-    assert found == ["run    n  tags", "a      1  x", "bb   100"]
+    assert table == ["run    n  tags", "a      1  x", "bb   100"]
 
 
 def test_what_is_copied_and_numbers_are_never_cut() -> None:

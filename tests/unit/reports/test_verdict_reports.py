@@ -40,7 +40,10 @@ EVIL = "test_x.py::test_<b>|`$(rm)`\\|@you #1 http://a [x](y) \x1b[31m\n=1\ud800
 
 
 def verdict(
-    name: str = "test_a", kind: VerdictKind = "regressed", effect: float | None = 0.05, **more: Any
+    name: str = "test_a",
+    kind: VerdictKind = "regressed",
+    effect: float | None = 0.05,
+    **overrides: Any,
 ) -> Verdict:
     fields: dict[str, Any] = {
         "id": f"bench/test_x.py::{name}",
@@ -58,15 +61,15 @@ def verdict(
         "limit": "2%",
         "reason": f"why {name}",
     }
-    return Verdict(**{**fields, **more})
+    return Verdict(**{**fields, **overrides})
 
 
 def lonely(name: str, kind: VerdictKind, reason: str = "") -> Verdict:
     return Verdict(id=f"bench/test_x.py::{name}", kind=kind, reason=reason)
 
 
-def comparison(*verdicts: Verdict, **more: Any) -> Comparison:
-    return Comparison(base="main", head="now", verdicts=verdicts, **more)
+def comparison(*verdicts: Verdict, **overrides: Any) -> Comparison:
+    return Comparison(base="main", head="now", verdicts=verdicts, **overrides)
 
 
 SUITE = comparison(
@@ -123,8 +126,8 @@ def test_table_fits_the_terminal(width: int, glyphs: Any) -> None:
     text = text_of(verdict_lines(suite, width, glyphs))
     assert max(map(cells.width, text.splitlines())) <= width
     assert glyphs is UNICODE or text.isascii()
-    for said in ("slower", "errored", "within noise", "faster", "inconclusive", "new"):
-        assert said in text
+    for word in ("slower", "errored", "within noise", "faster", "inconclusive", "new"):
+        assert word in text
     assert "torch.version" in text
     assert "compared although incomparable" in text
 
@@ -246,12 +249,12 @@ def test_verdicts_are_read_back(tmp_path: Path) -> None:
     """What was written is read; the regressed benchmarks are known."""
     path = tmp_path / "verdicts.json"
     path.write_text(verdict_document.to_text([SUITE]))
-    read = verdict_document.read(path)
-    assert set(read.regressed) == {
+    loaded = verdict_document.read(path)
+    assert set(loaded.regressed) == {
         "bench/test_x.py::test_slow",
         "bench/test_x.py::test_slower",
     }
-    assert json_files.jsonable(stored.dump(read)) == verdict_document.document([SUITE])
+    assert json_files.jsonable(stored.dump(loaded)) == verdict_document.document([SUITE])
 
 
 def test_verdicts_that_are_no_file_are_not_waited_for(tmp_path: Path) -> None:
@@ -329,8 +332,8 @@ def _cells(row: str) -> list[str]:
 
 def test_markdown_shows_names_and_nothing_else() -> None:
     """A name cannot end a cell, or bring HTML, a mention or a link."""
-    shown = github.code("a|b<i>")
-    assert shown == "`a\\|b<i>`"
+    escaped = github.code("a|b<i>")
+    assert escaped == "`a\\|b<i>`"
     evil = github.code(EVIL)
     assert not re.search(
         r"[<>`|@\[\]](?!/?code>)", evil.replace("<code>", "").replace("</code>", "")
@@ -345,13 +348,13 @@ def test_step_summary_tells_what_changed_first() -> None:
     """Headline, changes, the rest folded, differences, how to see it again and to accept it."""
     text = github.step_summary(SUITE, reproduce="pytest x", accept="gpubench accept `id`")
     assert text.startswith("## 2 slower · 1 errored")
-    changes, folded = text.split("<details>", 1)
+    changes, details = text.split("<details>", 1)
     assert "test_slow" in changes
     assert "test_same" not in changes
-    assert "<summary>1 within noise</summary>" in folded
-    assert "torch.version" in folded
-    assert "```shell\npytest x\n```" in folded
-    assert "gpubench accept `id`" in folded
+    assert "<summary>1 within noise</summary>" in details
+    assert "torch.version" in details
+    assert "```shell\npytest x\n```" in details
+    assert "gpubench accept `id`" in details
 
 
 @pytest.mark.slow
@@ -361,7 +364,7 @@ def test_step_summary_stays_below_the_limit_of_github() -> None:
     text = github.step_summary(comparison(*many), reproduce="", accept="")
     assert len(text.encode()) < 1 << 20
     assert "600 within noise: too many" in text
-    worse = [replace(one, kind="regressed") for one in many]
+    worse = [replace(each, kind="regressed") for each in many]
     text = github.step_summary(comparison(*worse), reproduce="", accept="")
     assert len(text.encode()) < 1 << 20
     assert "600 slower" in text
