@@ -185,15 +185,19 @@ class Samples:
     @property
     def rounds_s(self) -> tuple[float, ...]:
         """The median duration of each round, in seconds per call."""
-        width = self.durations_per_round
-        if width == 1:
-            return self.durations_s
-        used_length = len(self.durations_s) - len(self.durations_s) % width
-        return tuple(median(self.durations_s[i : i + width]) for i in range(0, used_length, width))
+        return tuple(round_medians(self.durations_s, self.durations_per_round))
 
     def flagged(self, *flags: str) -> Samples:
         """Copy with `flags` added, without duplicates."""
         return replace(self, flags=tuple(dict.fromkeys((*self.flags, *flags))))
+
+
+def round_medians(durations_s: Sequence[float], width: int) -> Sequence[float]:
+    """Median of each complete round of `width` durations, in seconds per call."""
+    if width == 1:
+        return durations_s
+    used_length = len(durations_s) - len(durations_s) % width
+    return [median(durations_s[at : at + width]) for at in range(0, used_length, width)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,14 +218,11 @@ class Work:
         return {name: amount for name, amount in asdict(self).items() if amount is not None}
 
 
-_SAME_AMOUNT: Final = 1e-9
-
-
 def is_same_amount(first: float | None, second: float | None) -> bool:
-    """Whether amounts of work are equal within rounding of per-rank shares."""
+    """Whether amounts of work are equal within the rounding of per-rank shares."""
     if first is None or second is None:
         return first is second
-    return isclose(first, second, rel_tol=_SAME_AMOUNT)
+    return isclose(first, second)  # to 9 digits, its default
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
     from gpubench_plugin.measure.protocols import Checkable, Log, Subject
     from gpubench_plugin.measure.ratio import time_ratio
-    from gpubench_plugin.measure.recording import Recording, round_medians
+    from gpubench_plugin.measure.recording import Recording
     from gpubench_plugin.measure.sketch import LEAST_RANK_ERROR, Sketcher, size_for
     from gpubench_plugin.measure.state import release_memory, state_restored
     from gpubench_plugin.measure.stopping import CheckSchedule, make_rule

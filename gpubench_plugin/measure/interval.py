@@ -4,12 +4,11 @@ No distribution is assumed. Of independent values the number below the true medi
 probability ½, so two order statistics enclose it with a known probability. Source: H. A. David
 and H. N. Nagaraja, Order Statistics, 3rd edition (2003), section 7.1.
 
-Rounds of one process are seldom independent: what slows one slows its neighbours. The variance of
-the share of values below a level is then that of fewer values, and the interval as much wider. How
-many fewer is estimated twice and the worse taken: by the initial monotone sequence of the
-autocorrelations (C. J. Geyer, Practical Markov chain Monte Carlo, Statistical Science 7 (1992),
-473-483) and, where dependence is plain to see, by the means of batches.
-``docs/evidence/interval.md`` tells how often the interval is right, looks at it included.
+Rounds of one process are seldom independent: what slows one slows its neighbours. The effective
+sample size is then smaller, and the interval wider. It is estimated twice and the smaller taken: by
+the initial monotone sequence of the autocorrelations (C. J. Geyer, Practical Markov chain Monte
+Carlo, Statistical Science 7 (1992), 473-483) and, if they are significant, by batch means.
+``docs/evidence/interval.md`` has the coverage, with checks during the measurement.
 """
 
 from __future__ import annotations
@@ -23,41 +22,40 @@ from typing import Any, Final
 
 from gpubench_plugin.measure.student import expanded_t
 
-# Up to here the central binomial probability is computed in exact integers; above, where they
-# grow too long, by lgamma.
+# Central binomial probabilities are exact integers up to this count, and lgamma's above, where the
+# integers grow too long.
 _EXACT_UP_TO = 1000
 
 FEWEST_TO_JUDGE: Final = 100
-"""Below so many values dependence can go unseen: intervals of an AR(1) process of φ = 0.9 hold its
-median in 85 % of cases for 50 values, and in 94 % for 100 (``docs/evidence/interval.md``)."""
+"""Fewer values can hide dependence: intervals of an AR(1) process with φ = 0.9 cover its median in
+85 % of cases for 50 values, and in 94 % for 100 (``docs/evidence/interval.md``)."""
 
 FEWEST_EFFECTIVE: Final = 50
-"""Below so many independent values' worth, values that depend on each other are ``dependent``. Of
-modes that last for 15 rounds, 4 % of measurements have a half-width below 1 % and no flag; with a
-bound of 30 it were 6 % (``docs/evidence/interval.md``)."""
+"""Smaller effective sample sizes are ``dependent``. Of modes that last for 15 rounds, 4 % of
+measurements have a half-width below 1 % and no flag; with a bound of 30, 6 %
+(``docs/evidence/interval.md``)."""
 
-# Values too few to judge may hide their dependence where the middle 80 % span more than so many
-# half-widths. Of normal noise, whose half-width at the strict level of a look is 1.25 · 2.73 σ/√n,
-# they span 2.56 σ: 7.5 times as much for 100 values, less for fewer. Of modes of 1x and 3x that
-# last for a tenth of the least time 0.7 % of measurements are confident, without this 6 %.
+# Half-widths that the middle 80 % of too few values must span to hide dependence. Those of normal
+# noise, whose half-width at the strict level of a check is 1.25 · 2.73 σ/√n, span 2.56 σ: 7.5
+# half-widths for 100 values, less for fewer. Of modes of 1x and 3x that last for a tenth of the
+# minimum time 0.7 % of measurements are confident, without this 6 %.
 _WIDE: Final = 10
 
-# Levels on either side of the median at which the share of values below is tested. Values of two
-# modes have their dependence between the modes, not at the median of the one that happened to be
-# seen more often.
+# Levels on either side of the median at which the share of values below is tested: two modes have
+# their dependence between them, not at the median of the more frequent one. Not measured.
 _LEVELS: Final = 8
 
-# Of independent values P(Z > 2.5) = 0.6 % have a first autocorrelation this many standard errors,
-# 1/√n each, above zero.
+# Standard errors, 1/√n each, of a significant lag-1 autocorrelation: P(Z > 2.5) = 0.6 % of
+# independent values reach it.
 _SIGNIFICANT: Final = 2.5
 
-# The mean of a batch says something of the long run; five of them something of its variance.
+# Fewest batch means whose variance is used: more would leave out the long batches. Not measured.
 _FEWEST_BATCHES: Final = 5
 
-# More values are averaged over neighbours first, for the time and the memory of the transform.
+# Longer series are averaged over neighbours first, which bounds time and memory of the transform.
 _MOST_SERIES: Final = 4096
 
-# Fewer have no autocorrelation worth the name: they are taken as independent.
+# Shorter series are taken as independent: too short to estimate an autocorrelation. Not measured.
 _FEWEST_SERIES: Final = 20
 
 
@@ -65,8 +63,8 @@ _FEWEST_SERIES: Final = 20
 class Interval:
     """A median with its confidence bounds, in the unit of the values.
 
-    `effective_count` is the number of independent values that tell as much; None where there are
-    too few to know: then the values are taken as independent unless they show otherwise.
+    `effective_count` is the effective sample size; None below :data:`FEWEST_TO_JUDGE` values, which
+    are taken as independent unless they show otherwise.
     """
 
     median: float
@@ -85,8 +83,8 @@ class _Level:
     """Variation of the share of values below one level.
 
     `offset` is the level's distance from the median, as a share of all values; `spread` the
-    standard deviation of being below, relative to that at the median; `tau` the number of values
-    that count as one; `batches` the variances of the means of batches, each relative to that of
+    standard deviation of being below, relative to that at the median; `tau` the integrated
+    autocorrelation time; `batches` the variances of batch means, each relative to that of
     independent values, with the number of batches.
     """
 
@@ -109,7 +107,7 @@ class _Level:
 
 
 class Autocorrelation:
-    """How much `values` depend on their neighbours, in the order in which they came."""
+    """Autocorrelation of `values`, in the order in which they were timed."""
 
     def __init__(self, values: Sequence[float]) -> None:
         self.count = len(values)
@@ -121,19 +119,15 @@ class Autocorrelation:
 
     @property
     def is_strong(self) -> bool:
-        """Whether so few independent values remain that the median is unreliable.
-
-        At any level: where one of two modes was seen more often, the dependence is between them.
-        """
+        """Whether the effective sample size, at any level, is too small to trust the median."""
         if not self._significant:
             return False
         return self.count / max(level.tau for level in self._levels) < FEWEST_EFFECTIVE
 
-    def may_hide(self, half_width: float) -> bool:
-        """Whether too few values vary too much for so small a half-width.
+    def may_be_undetected(self, half_width: float) -> bool:
+        """Whether values too few to detect dependence spread too widely for the `half_width`.
 
-        They are of two modes, say, between which nobody knows yet how long one lasts. `half_width`
-        is relative to the median.
+        They may be of two modes of unknown length. `half_width` is relative to the median.
         """
         if not 1 <= self.count < FEWEST_TO_JUDGE:
             return False
@@ -160,8 +154,7 @@ class Autocorrelation:
     def _rank_distances(self, confidence: float) -> tuple[float, float, float]:
         """Rank distances below and above the median, and the effective sample size.
 
-        The interval holds every level for the median of which the share of values below it is no
-        evidence against.
+        The interval has every level whose share of values below is compatible with the median.
         """
         ranks = interval_ranks(self.count, confidence)
         if ranks is None:
@@ -171,9 +164,8 @@ class Autocorrelation:
             return independent_distance, independent_distance, float(self.count)
         z = NormalDist().inv_cdf((1 + confidence) / 2)
         middle_level = self._levels[0]
-        ranks_below = ranks_above = independent_distance * max(
-            1.0, middle_level.widening(self.count, z)
-        )
+        widening = max(1.0, middle_level.widening(self.count, z))
+        ranks_below = ranks_above = independent_distance * widening
         longest_time = middle_level.tau
         for level in self._levels[1:]:
             distance = abs(level.offset) * self.count
@@ -188,10 +180,9 @@ class Autocorrelation:
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """Interval that covers the process's median with at least `confidence`.
+    """Interval that covers the median with at least `confidence`; None with too few values.
 
-    `values` stand in the order in which they came. None where they are too few to reach it: fewer
-    than six independent ones at 95 %.
+    `values` are in the order in which they were timed; at 95 % six independent ones are needed.
     """
     return Autocorrelation(values).interval(confidence)
 
@@ -200,9 +191,9 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
 def interval_ranks(count: int, confidence: float) -> tuple[int, int] | None:
     """Ranks (from one) of the interval's ends among `count` sorted values.
 
-    The d-th smallest and d-th largest cover the median with probability
-    P(d ≤ B ≤ count - d) for a binomial B(count, ½). Starting from the middle, where the mass is,
-    the interval widens until that suffices: (2, 9) for 10 values at 95 %, (6, 15) for 20.
+    The d-th smallest and d-th largest cover the median with probability P(d ≤ B ≤ count - d) for a
+    binomial B(count, ½). The interval widens from the middle until that suffices: (2, 9) for 10
+    values at 95 %, (6, 15) for 20.
     """
     low = count // 2
     if low == 0:
@@ -227,24 +218,24 @@ def _analyse(
     series, steps = np.asarray(values, dtype=np.float64), np.asarray(sorted_values)
     count = len(steps)
     ranks = np.searchsorted(steps, series, "left") + np.searchsorted(steps, series, "right")
-    ranks_time, ranks_follow = _correlation_time(ranks - ranks.mean())
+    rank_tau, rank_lag = _correlation_time(ranks - ranks.mean())
     offsets = [side * at / (_LEVELS + 1) / 2 for at in range(1, _LEVELS + 1) for side in (-1, 1)]
     indicator, tau, first_lag = _level_indicator(series, median(sorted_values))
-    significant = max(first_lag, ranks_follow) > _SIGNIFICANT / math.sqrt(min(count, _MOST_SERIES))
-    sides = [(0.0, indicator, tau)]
+    significant = max(first_lag, rank_lag) > _SIGNIFICANT / math.sqrt(min(count, _MOST_SERIES))
+    levels = [(0.0, indicator, tau)]
     for offset in offsets:
         at = int((0.5 + offset) * count)
         if 1 <= at < count - 1:
             indicator, tau, _ = _level_indicator(series, sorted_values[at])
-            sides.append((offset, indicator, tau))
+            levels.append((offset, indicator, tau))
     return significant, tuple(
         _Level(
             offset=offset,
             spread=min(1.0, 2 * float(indicator.std())),
-            tau=max(1.0, tau, ranks_time),
+            tau=max(1.0, tau, rank_tau),
             batches=tuple(_batch_variances(indicator)) if significant else (),
         )
-        for offset, indicator, tau in sides
+        for offset, indicator, tau in levels
     )
 
 
@@ -258,8 +249,8 @@ def _level_indicator(series: Any, level: float) -> tuple[Any, float, float]:
 def _correlation_time(centred: Any) -> tuple[float, float]:
     """Integrated autocorrelation time, at least 1, and lag-1 autocorrelation.
 
-    Geyer's initial monotone sequence: the sums of two neighbouring autocorrelations, as long as
-    they are positive, each no larger than the one before.
+    Geyer's initial monotone sequence: sums of two neighbouring autocorrelations while they are
+    positive, each no larger than the one before.
     """
     import numpy as np
 
@@ -278,11 +269,9 @@ def _correlation_time(centred: Any) -> tuple[float, float]:
     pairs = correlations[0:even_size:2] + correlations[1:even_size:2]
     ends = np.flatnonzero(pairs <= 0)
     positive_pairs = pairs[: ends[0]] if len(ends) else pairs
-    time = (
-        2 * float(np.minimum.accumulate(positive_pairs).sum()) - 1 if len(positive_pairs) else 1.0
-    )
+    tau = 2 * float(np.minimum.accumulate(positive_pairs).sum()) - 1 if len(positive_pairs) else 1.0
     long_run = width * float(products[0]) / size / variance
-    return max(1.0, time * long_run), float(correlations[1])
+    return max(1.0, tau * long_run), float(correlations[1])
 
 
 def _batch_variances(centred: Any) -> Iterator[tuple[float, int]]:
@@ -298,7 +287,7 @@ def _batch_variances(centred: Any) -> Iterator[tuple[float, int]]:
 
 
 def _batch_means(series: Any, length: int) -> Any:
-    """Means of complete batches of that length."""
+    """Means of the complete batches of that length."""
     used_length = len(series) - len(series) % length
     return series[:used_length].reshape(-1, length).mean(axis=1)
 

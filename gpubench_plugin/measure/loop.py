@@ -1,7 +1,7 @@
 """Measuring loop: first call, warm-up, calibration, timed blocks.
 
-Every decision between two blocks is rank zero's, through the agreement, so that all ranks run the
-same number of calls whatever each of them sees. Nothing but the step runs inside a timed block.
+Rank zero takes every decision between two blocks and broadcasts it, so that all ranks run the same
+number of calls. Nothing but the step runs inside a timed block.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpubench_plugin.measure.recording import Recording
 from gpubench_plugin.measure.stopping import CheckSchedule, StoppingRule, make_rule
 from gpubench_plugin.measure.trend import is_trending
 from gpubench_plugin.measure.warmup import warm_up
-from gpubench_plugin.records import Samples, Sketch
+from gpubench_plugin.records import Samples
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import FixedRounds, MeasureSection
@@ -52,18 +52,18 @@ def measure(
     on_timed: Step | None = None,
     on_progress: Progress | None = None,
 ) -> Samples:
-    """Measure `step` on this rank, one of those of the `agreement`.
+    """Measure `step` on this rank of the `agreement`.
 
-    `setup` and `teardown` run around every call of it, outside the timed part. Rounds that are
-    `frozen`, rank zero's on every rank, take the place of the rule that ends measuring.
+    `setup` and `teardown` run around every call, outside the timed part. `fixed_rounds`, rank
+    zero's on every rank, replace the stopping rule.
 
     `on_first` is called once, after the first call and before the warm-up; `on_timed` once, when
     the timed calls begin; `on_progress` between blocks with the rounds so far and the relative
-    half-width of the median's confidence interval at the last look, infinite before the first.
+    half-width of the median's confidence interval at the last check, infinite before the first.
 
     Raises:
-        MeasurementError: a duration that is not finite or not above zero.
-        UsageProblem: the frozen rounds of a file cannot be timed on this clock.
+        MeasurementError: a duration is not finite or not positive.
+        UsageProblem: the rounds of ``measure.rounds_file`` cannot be timed on this clock.
     """
     task = Task(step=step, setup=setup, teardown=teardown)
     planner = Planner(
@@ -79,12 +79,7 @@ def measure(
         warmup = warm_up(task, clock=clock, section=section, agreement=agreement)
         steady = agreement.decide(int(warmup.steady))
         calibration_calls = clock.calibrate(task)
-        plan = (
-            planner.fixed_plan(fixed_rounds, warmup.pace)
-            if fixed_rounds
-            else planner.plan(warmup.pace)
-        )
-        plan = plan.broadcast(agreement)
+        plan = planner.plan(warmup.pace, fixed=fixed_rounds).broadcast(agreement)
         rule = make_rule(section, agreement.decide(fixed_rounds.rounds if fixed_rounds else 0))
         if on_timed is not None:
             on_timed()
@@ -122,15 +117,13 @@ def measure(
     ).flagged(
         *(flag for flag, is_raised in flags.items() if is_raised), *clock.flags(recording.evidence)
     )
-    return samples if sketch is None else _with_round_medians(samples, recording, sketch)
-
-
-def _with_round_medians(samples: Samples, recording: Recording, sketch: Sketch) -> Samples:
-    """Replace too many durations by the medians of their rounds."""
+    if sketch is None:
+        return samples
+    # Too many durations to store: the medians of their rounds stand for them.
     return replace(
         samples,
         durations_s=tuple(recording.rounds_s),
-        calls_per_duration=recording.plan.calls_per_round,
+        calls_per_duration=plan.calls_per_round,
         durations_per_round=1,
         reduced_from=replace(samples.timing, durations=recording.durations),
         sketch=sketch,
@@ -148,7 +141,7 @@ def _time_blocks(
     contention: Contention | None,
     on_progress: Progress | None,
 ) -> Recording:
-    """Time blocks until the stopping rule is met; agreement after each block acts as a barrier."""
+    """Time blocks until the stopping rule is met; the agreement after each acts as a barrier."""
     checks, recording = CheckSchedule(section), Recording(plan, section)
     start_ns, elapsed_s = clock.now(), 0.0
     while durations := agreement.decide(rule.durations(recording, elapsed_s)):
@@ -169,13 +162,13 @@ def _time_blocks(
 
 @contextmanager
 def _gc_disabled(*, collected_while_timing: bool) -> Iterator[None]:
-    """Collect garbage first, and disable the collector while timing unless requested."""
+    """Collect garbage, then disable the collector unless ``measure.gc`` is set."""
     gc.collect()
-    enabled = gc.isenabled()
+    was_enabled = gc.isenabled()
     if not collected_while_timing:
         gc.disable()
     try:
         yield
     finally:
-        if enabled:
+        if was_enabled:
             gc.enable()

@@ -16,17 +16,16 @@ if TYPE_CHECKING:
     from gpubench_plugin.config import Case
 
 FIRST_METHOD: Final = 1
-"""That of records which name none: all that were written before methods had numbers."""
+"""Method of records without one, written before methods had numbers."""
 
 MEASURING_METHOD: Final = 1
-"""Raised by a change after which the same step would get another number on the same machine.
+"""Number of the method, raised by changes after which the same step would get other numbers.
 
-Such a change is one to the loop, the warm-up, the rule that ends measuring, what stands between two
-calls, or the formula of a metric that is judged; a new metric or a faster summary is none. Then
-pinned runs are incomparable and baselines are set anew, so it is not raised for less.
+Such are changes of the loop, the warm-up, the stopping rule, the code between two calls, or the
+formula of a judged metric, not a new metric. They make pinned runs incomparable.
 
-1. Warm-up to steady state, then blocks of calls, a decision of the loop between two of them; the
-   median and the minimum of all timed calls. How long and how often is a matter of settings.
+1. Warm-up to steady state, then blocks of calls with a decision between two of them; the median and
+   the minimum of all timed calls.
 """
 
 
@@ -43,7 +42,7 @@ class CustomMetric:
         """Evaluate the metric.
 
         Raises:
-            UsageProblem: there is no such unit, or no such direction.
+            UsageProblem: the unit or the direction is unknown.
         """
         from gpubench_plugin.measure.metrics import UNITS
 
@@ -64,18 +63,17 @@ def build_measurement(
     *,
     custom_metrics: Iterable[CustomMetric] = (),
 ) -> Measurement:
-    """Build the record: all metrics, then plugin changes.
+    """Build the record: built-in, custom and plugin metrics, then replacements by plugins.
 
     Raises:
-        MeasurementError: the numbers cannot be true.
-        UsageProblem: a metric of the benchmark's `custom_metrics` has a name that is taken, or no
-            known unit.
+        MeasurementError: a number is impossible.
+        UsageProblem: the name of a custom metric is taken, or its unit unknown.
     """
     from gpubench_plugin.measure.metrics import check_values, compute_all, rate_flags
 
     hook = item.ihook
     metrics = compute_all(observation)
-    for metric in (own_metric.metric() for own_metric in custom_metrics):
+    for metric in (custom.metric() for custom in custom_metrics):
         if metric.name in metrics:
             raise UsageProblem(
                 f"{item.nodeid}: gpubench.record({metric.name!r}): the name is taken"

@@ -13,19 +13,16 @@ if TYPE_CHECKING:
     from gpubench_plugin.distributed import RankAgreement
     from gpubench_plugin.measure.clocks import Clock
 
-# Agreeing costs the ranks some tenths of a millisecond: a block makes that small.
+# Shortest block of several ranks: an agreement between two blocks costs tenths of a millisecond.
 _RANKS_BLOCK_S = 0.01
 
-# What a call is taken to last where the clock ticks too coarsely to see it.
+# Duration assumed for a call that the clock cannot resolve: the tick of perf_counter_ns.
 _SHORTEST_CALL_S = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """Seconds per call, by the clock and by wall time.
-
-    They differ by setup, teardown, and what the clock itself does.
-    """
+    """Seconds per call: timed, and in wall time with setup, teardown and the clock's overhead."""
 
     timed_s: float
     wall_s: float
@@ -57,8 +54,8 @@ class Plan:
 class Planner:
     """Plans the blocks of one benchmark from the pace of its step.
 
-    Blocks are longer where several ranks must agree after each. Only the calls of a `is_bare` step
-    may be grouped: a setup or teardown forbids it.
+    Blocks are longer where several ranks must agree after each. Calls are grouped only if the task
+    `is_bare`: setup and teardown must run around every call.
     """
 
     def __init__(
@@ -69,60 +66,54 @@ class Planner:
         self._world_size = world_size
         self._is_bare = is_bare
 
-    def plan(self, pace: Pace, *, max_calls: int | None = None) -> Plan:
-        """The plan at this pace, with at most `most_calls` calls per block."""
+    def plan(
+        self, pace: Pace, *, fixed: FixedRounds | None = None, max_calls: int | None = None
+    ) -> Plan:
+        """Plan at this `pace`, with at most `max_calls` calls per block.
+
+        Of `fixed` rounds only the block length depends on the pace.
+        """
         per_call_s = max(pace.timed_s, _SHORTEST_CALL_S)
         max_calls = min(self._clock.queued_calls, max_calls or self._clock.queued_calls)
-        grouped = self._grouped(per_call_s, max_calls)
-        most_durations = max(1, max_calls // grouped)
-        width = min(self._width(per_call_s, pace.wall_s, grouped), most_durations)
-        rounds = self._rounds(per_call_s, pace.wall_s, grouped * width)
+        if fixed is not None:
+            group_size, width = fixed.calls_per_duration, fixed.durations_per_round
+        else:
+            group_size = self._group_size(per_call_s, max_calls)
+            width = self._width(per_call_s, pace.wall_s, group_size)
+            width = min(width, max(1, max_calls // group_size))
+        calls_per_round = group_size * width
+        rounds = self._rounds(per_call_s, pace.wall_s, calls_per_round)
         return Plan(
-            calls_per_duration=grouped,
+            calls_per_duration=group_size,
             durations_per_round=width,
-            rounds_per_block=max(1, min(rounds, most_durations // width)),
+            rounds_per_block=max(1, min(rounds, max_calls // calls_per_round)),
         )
 
     def usable_rounds(self, fixed: FixedRounds) -> FixedRounds | None:
-        """The fixed rounds, if this clock can time such a step that way.
+        """Return `fixed` if this clock can time such rounds of the step.
 
-        Those of a baseline are dropped where it cannot: it was another kind of step then.
+        Those of a baseline, taken of another kind of step, are dropped where it cannot.
 
         Raises:
-            UsageProblem: it cannot, and a file asks for them.
+            UsageProblem: it cannot, and ``measure.rounds_file`` demands them.
         """
-        error_text = self._unusable_reason(fixed)
-        if error_text and self._section.rounds_file is not None:
-            raise UsageProblem(f"measure.rounds_file: {self._section.rounds_file}: {error_text}")
-        return None if error_text else fixed
-
-    def _unusable_reason(self, fixed: FixedRounds) -> str:
-        """Why they cannot be timed; empty if they can."""
         calls = fixed.calls_per_duration * fixed.durations_per_round
+        most_calls = self._clock.queued_calls
         if fixed.calls_per_duration > 1 and not self._is_bare:
-            return (
+            reason = (
                 f"calls_per_duration={fixed.calls_per_duration}, but setup or teardown must "
                 "run around every call; allowed: 1"
             )
-        if calls > self._clock.queued_calls:
-            return (
-                f"{calls} calls per round; the clock {self._clock.timer} supports at most "
-                f"{self._clock.queued_calls}"
-            )
-        return ""
+        elif calls > most_calls:
+            timer = self._clock.timer
+            reason = f"{calls} calls per round; the clock {timer} supports at most {most_calls}"
+        else:
+            return fixed
+        if self._section.rounds_file is None:
+            return None
+        raise UsageProblem(f"measure.rounds_file: {self._section.rounds_file}: {reason}")
 
-    def fixed_plan(self, fixed: FixedRounds, pace: Pace) -> Plan:
-        """The plan with fixed rounds; only the block length depends on the pace."""
-        per_call_s = max(pace.timed_s, _SHORTEST_CALL_S)
-        calls = fixed.calls_per_duration * fixed.durations_per_round
-        rounds = self._rounds(per_call_s, pace.wall_s, calls)
-        return Plan(
-            calls_per_duration=fixed.calls_per_duration,
-            durations_per_round=fixed.durations_per_round,
-            rounds_per_block=max(1, min(rounds, self._clock.queued_calls // calls)),
-        )
-
-    def _grouped(self, per_call_s: float, most_calls: int) -> int:
+    def _group_size(self, per_call_s: float, most_calls: int) -> int:
         """Calls per duration; with ``by=steps`` a divisor, so that exactly so many run."""
         if not self._is_bare:
             return 1
@@ -133,18 +124,18 @@ class Planner:
         group_size = max(1, min(group_size, steps // self._section.min_rounds))
         return next(size for size in range(group_size, 0, -1) if steps % size == 0)
 
-    def _width(self, per_call_s: float, wall_s: float, grouped: int) -> int:
-        """Durations per round: long enough, but few enough to leave rounds to compare."""
+    def _width(self, per_call_s: float, wall_s: float, group_size: int) -> int:
+        """Durations per round: `round_s` long, but few enough to leave `min_rounds` rounds."""
         section = self._section
         if section.by == "steps":
             most_calls = section.steps // section.min_rounds
         else:
             most_calls = int(self._limit_s / section.min_rounds / max(wall_s, _SHORTEST_CALL_S))
-        target_width = math.ceil(section.round_s / (grouped * per_call_s))
-        return max(1, min(target_width, most_calls // grouped))
+        target_width = math.ceil(section.round_s / (group_size * per_call_s))
+        return max(1, min(target_width, most_calls // group_size))
 
     def _rounds(self, per_call_s: float, wall_s: float, calls_per_round: int) -> int:
-        """Rounds per block: as needed by clock and ranks, within the time limit."""
+        """Rounds per block, as clock and ranks need, within the time limit."""
         shortest_s = max(
             self._clock.block_s,
             self._clock.block_calls * per_call_s,

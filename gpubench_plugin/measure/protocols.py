@@ -1,4 +1,4 @@
-"""Protocols of measuring: what is checked, and the subject that is timed."""
+"""Protocols of checks and of subjects, which are timed."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ Log = Callable[[Mapping[str, object]], None]
 
 
 class Checkable(Protocol):
-    """A part of a benchmark with an untimed check before the timing."""
+    """Part of a benchmark with an untimed check before the timing."""
 
     def prepare(self, log: Log) -> Check:
         """Run the untimed check; `log` records progress in the journal.
 
         Raises:
-            CorrectnessError: it is not.
+            CorrectnessError: the check failed.
         """
 
 
 @runtime_checkable
 class Subject(Checkable, Protocol):
-    """An object whose step can be timed and that knows its work: a trainer, for example.
+    """Object whose step can be timed and that knows its work: a trainer, for example.
 
-    It checks itself before the timing and counts while it runs. Where a step is a whole training,
-    a method ``brief_step`` may do a little of it: it computes, and takes memory, as all of it does.
+    It checks itself before the timing and counts while it runs. If a step is a whole training, an
+    optional method ``brief_step`` runs a short part with the same computation and memory.
     """
 
     @property

@@ -6,6 +6,7 @@ from statistics import median
 
 from gpubench_plugin.measure.clocks import Clock, Step, Task
 
+# 20 calls of each step: enough for a median, and few beside the measurement. Not measured.
 _TURNS = 5
 _CALLS = 4
 
@@ -13,8 +14,7 @@ _CALLS = 4
 def time_ratio(slow: Step, fast: Step, *, clock: Clock) -> float:
     """Ratio of the median durations of `slow` and `fast`.
 
-    They are timed in turns, so that a machine that becomes slower does so for both; the first turn
-    of each does not count.
+    They are timed in turns, so that a drift of the machine affects both; the first turn is warm-up.
     """
     tasks = Task(step=slow), Task(step=fast)
     durations_s: tuple[list[float], list[float]] = [], []

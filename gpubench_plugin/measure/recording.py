@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from array import array
-from statistics import median
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.measure.interval import Autocorrelation
 from gpubench_plugin.measure.sketch import Sketcher
-from gpubench_plugin.records import Sketch
+from gpubench_plugin.records import Sketch, round_medians
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,19 +19,19 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.plan import Plan
 
 
-# Durations are sketched so many at a time: some milliseconds between two blocks, now and then.
+# Durations sketched at a time: large enough to be rare, and a few milliseconds between two blocks.
 _BATCH = 16_384
 
 
 class Recording:
     """Durations, blocks and evidence of timed blocks, at 8 bytes per number.
 
-    More durations than `section` lets it keep go into a sketch, and only the medians of their
-    rounds stay. A round of one duration is its own median: then all are kept. `half_width` is that
-    of the last look at the confidence interval, infinite before the first and while the rounds are
-    too few for one; `dependent` says whether that look found few rounds that stand for themselves,
-    `hidden` whether the rounds are too few to tell, and spread too widely to do without.
-    `contended` is whether other processes held up the blocks so far.
+    Above ``measure.keep_durations`` they go into a sketch, and only the medians of the rounds stay,
+    unless a round is one duration. `half_width` is that of the last check of the confidence
+    interval, infinite before the first and with too few rounds; `dependent` tells whether that
+    check found too few independent rounds, `is_unreliable` whether the rounds are too few to detect
+    dependence and too widely spread to ignore it. `contended` tells whether other processes delayed
+    the blocks so far.
     """
 
     def __init__(self, plan: Plan, section: MeasureSection) -> None:
@@ -73,7 +72,7 @@ class Recording:
         """Add a timed block.
 
         Raises:
-            MeasurementError: a duration that is not finite, or not above zero.
+            MeasurementError: a duration is not finite or not positive.
         """
         _check(block.durations_s)
         self.durations_s.extend(block.durations_s)
@@ -89,12 +88,12 @@ class Recording:
             self._sketch()
 
     def update_interval(self, confidence: float) -> None:
-        """Update `half_width`, `dependent` and `hidden`."""
-        dependence = Autocorrelation(self.rounds_s)
-        interval = dependence.interval(confidence)
+        """Update `half_width`, `dependent` and `is_unreliable`."""
+        autocorrelation = Autocorrelation(self.rounds_s)
+        interval = autocorrelation.interval(confidence)
         self.half_width = math.inf if interval is None else interval.half_width
-        self.dependent = dependence.is_strong
-        self.is_unreliable = dependence.may_hide(self._target_half_width)
+        self.dependent = autocorrelation.is_strong
+        self.is_unreliable = autocorrelation.may_be_undetected(self._target_half_width)
 
     def _sketch(self) -> None:
         """Move the stored durations into the sketch."""
@@ -103,20 +102,18 @@ class Recording:
             self.durations_s = array("d")
 
 
-def round_medians(durations_s: Sequence[float], width: int) -> Sequence[float]:
-    """Median of each complete round of `width` durations, in seconds per call."""
-    if width == 1:
-        return durations_s
-    used_length = len(durations_s) - len(durations_s) % width
-    return [median(durations_s[at : at + width]) for at in range(0, used_length, width)]
+def impossible_index(times_s: Sequence[float]) -> int | None:
+    """Index of the first time that is not finite or not positive, if any."""
+    # A sum is finite only if every part is: no step of Python per part.
+    if min(times_s) > 0 and math.isfinite(sum(times_s)):
+        return None
+    return next(at for at, time_s in enumerate(times_s) if not 0 < time_s < math.inf)
 
 
 def _check(durations_s: Sequence[float]) -> None:
-    """Refuse impossible durations; a non-finite one makes the sum non-finite."""
-    if math.isfinite(sum(durations_s)) and min(durations_s) > 0:
-        return
-    bad_duration = next(d for d in durations_s if not (math.isfinite(d) and d > 0))
-    raise MeasurementError(
-        f"a timed call lasted {bad_duration} s: the clock did not advance or failed, so no "
-        "number is reported"
-    )
+    """Refuse impossible durations."""
+    if (at := impossible_index(durations_s)) is not None:
+        raise MeasurementError(
+            f"a timed call lasted {durations_s[at]} s: the clock did not advance or failed, so no "
+            "number is reported"
+        )

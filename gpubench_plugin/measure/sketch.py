@@ -10,21 +10,22 @@ from typing import Final
 
 from gpubench_plugin.records import Sketch, kll_text
 
-# The library states the error that 99 % of all sketches keep to at a given rank. That is 2.58
-# standard deviations; twice as many are exceeded by one sketch in four million.
+# The library states the error of 99 % of all sketches at a given rank, 2.58 standard deviations;
+# one sketch in four million exceeds twice as many.
 _MARGIN: Final = 2
+# The library's own bounds of the parameter k.
 _LEAST_K: Final = 8
 _MOST_K: Final = 65_535
 
 LEAST_RANK_ERROR: Final = 1e-4
-"""The smallest rank error that the library's largest sketch keeps to."""
+"""Smallest rank error that the library's largest sketch guarantees."""
 
 
 class Sketcher:
     """Sketches values in batches.
 
-    The rank of a quantile may be off by `rank_error`, as a fraction of all values. Without
-    datasketches (the extra ``sketch``) only what is exact is kept: no quantiles.
+    `rank_error` bounds the error of a quantile's rank, as a fraction of all values. Without
+    datasketches (the extra ``sketch``) there are no quantiles.
     """
 
     def __init__(self, rank_error: float) -> None:

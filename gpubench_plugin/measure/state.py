@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-# The places of torch with an fp32_precision, parents before children: setting a parent sets the
-# children that follow it.
+# Modules of torch with an fp32_precision, parents before children: setting a parent sets its
+# children.
 _FP32_PRECISION = (
     "backends",
     "backends.cuda.matmul",
@@ -26,8 +26,8 @@ _FP32_PRECISION = (
     *("backends.mkldnn", "backends.mkldnn.matmul", "backends.mkldnn.conv", "backends.mkldnn.rnn"),
 )
 
-_PYTESTS_OWN: Final = "PYTEST_CURRENT_TEST"
-"""pytest keeps the phase of the running test in it."""
+_CURRENT_TEST: Final = "PYTEST_CURRENT_TEST"
+"""Phase of the running test, which pytest changes by itself."""
 
 
 @contextmanager
@@ -35,17 +35,16 @@ def state_restored(device: torch.device) -> Iterator[None]:
     """Restore the process's state after the body, also on exceptions.
 
     That is: TF32 and cuDNN switches, deterministic flags, default dtype and device, grad mode,
-    autocast, anomaly mode, the number of CPU threads, whether garbage is collected, the random
-    generators of Python, numpy, torch and the device, the working directory, and the environment
-    variables that it changed or removed. Those that it added stay: libraries leave some when they
-    are first used, torch's compiler the place of its cache, and read them again.
+    autocast, anomaly mode, CPU threads, the garbage collector, the random generators of Python,
+    numpy, torch and the device, the working directory, and environment variables that were changed
+    or removed. Added ones stay: libraries set some at their first use and read them again, torch's
+    compiler the path of its cache.
 
-    Before and after, garbage is collected and the allocator's cache and peak counters start anew;
-    after, compiled code is forgotten if ``torch._dynamo`` was ever imported.
+    Garbage and the allocator's cache and peaks are cleared before and after, compiled code after.
     """
     _reset_memory(device)
     with ExitStack() as stack:
-        # What is pushed last is put back first.
+        # Last in, first out.
         stack.callback(_reset_memory, device)
         for switch in reversed((*_old_tf32(), *_switches())):
             stack.callback(switch.restore, switch.read())
@@ -60,7 +59,7 @@ def state_restored(device: torch.device) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Switch:
-    """A readable and settable global."""
+    """Global setting that can be read and set."""
 
     read: Callable[[], Any]
     set: Callable[[Any], object]
@@ -97,21 +96,19 @@ def _switches() -> tuple[_Switch, ...]:
         ),
         _Switch(read=torch.is_anomaly_enabled, set=torch.set_anomaly_enabled),
         _Switch(read=torch.get_num_threads, set=torch.set_num_threads),
-        _Switch(
-            read=gc.isenabled, set=lambda is_enabled: gc.enable() if is_enabled else gc.disable()
-        ),
+        _Switch(read=gc.isenabled, set=lambda enabled: gc.enable() if enabled else gc.disable()),
     )
 
 
 def _set_default_device(device: torch.device) -> None:
-    """Set it; the CPU by unsetting, since a default device slows every factory function."""
+    """Set the default device; unset it for the CPU, since one slows every factory function."""
     torch.set_default_device(None if device.type == "cpu" else device)
 
 
 def _old_tf32() -> tuple[_Switch, ...]:
     """TF32 switches older than ``fp32_precision``, which torch keeps separately.
 
-    Reading one raises where the new ones say otherwise; then there is nothing to put back.
+    Reading one raises if the new ones contradict it; then there is nothing to restore.
     """
     switches = (
         _Switch(read=torch.get_float32_matmul_precision, set=torch.set_float32_matmul_precision),
@@ -119,7 +116,7 @@ def _old_tf32() -> tuple[_Switch, ...]:
         _attribute(torch.backends.cudnn, "allow_tf32"),
     )
     return tuple(
-        _Switch(read=partial(_readable, switch.read), set=partial(_set_known, switch.set))
+        _Switch(read=partial(_readable, switch.read), set=partial(_set_readable, switch.set))
         for switch in switches
     )
 
@@ -131,9 +128,9 @@ def _readable(read: Callable[[], Any]) -> Any:
         return None
 
 
-def _set_known(set_to: Callable[[Any], object], value: object) -> None:
+def _set_readable(setter: Callable[[Any], object], value: object) -> None:
     if value is not None:
-        set_to(value)
+        setter(value)
 
 
 def _generators(device: torch.device) -> Iterator[tuple[Callable[[Any], object], Any]]:
@@ -152,35 +149,35 @@ def _generators(device: torch.device) -> Iterator[tuple[Callable[[Any], object],
 
 def _restore_environment(old_environment: Mapping[str, str]) -> None:
     for name, value in old_environment.items():
-        if name != _PYTESTS_OWN and os.environ.get(name) != value:
+        if name != _CURRENT_TEST and os.environ.get(name) != value:
             os.environ[name] = value
 
 
 def _working_directory() -> str | None:
     """Current directory; None if it was removed."""
     try:
-        return os.getcwd()  # noqa: PTH109 # a Path would be made of it for nothing
+        return os.getcwd()  # noqa: PTH109 # no Path is needed
     except OSError:
         return None
 
 
 def _change_directory(folder: str) -> None:
     if _working_directory() != folder:
-        with suppress(OSError):  # it may be gone by now
+        with suppress(OSError):  # it may have been removed
             os.chdir(folder)
 
 
 def release_memory(device: torch.device) -> None:
     """Release unused memory to the device, or on a CPU to the system.
 
-    Else the peak of what runs next would count it: glibc keeps freed memory resident until
-    malloc_trim(3), torch's allocator keeps it reserved.
+    Else the next peak would include it: glibc keeps freed memory resident until malloc_trim(3),
+    torch's allocator keeps it reserved.
     """
     gc.collect()
     if device.type != "cpu":
         torch.get_device_module(device).empty_cache()
     elif sys.platform == "linux":
-        with suppress(OSError, AttributeError):  # another C library has no such function
+        with suppress(OSError, AttributeError):  # other C libraries lack it
             ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -12,18 +12,17 @@ if TYPE_CHECKING:
     from gpubench_plugin.config import MeasureSection
     from gpubench_plugin.measure.recording import Recording
 
-# By default there are looks at 10, 20, 40, 80, 160 and 320 of at most 500 rounds, one after the
-# least time and one at the end: eight, which share the error.
-_LOOKS = 8
+# Checks of the interval, which share its error: by default after 10, 20, 40, 80, 160 and 320 of at
+# most 500 rounds, after the minimum time, and at the end.
+_CHECKS = 8
 
-
-# The fewest rounds of a long step may take so many times the limit of time. They come before it, as
-# an interval needs them, but a step of a minute would take the time after which it is a hang.
+# Factor of the time limit that the minimum number of rounds may take: an interval needs them, but
+# those of a step of a minute must end before the timeout. Not measured.
 _PATIENCE = 10
 
 
 class StoppingRule(ABC):
-    """Decides between blocks how long the next one is."""
+    """Stopping rule: the length of the next block."""
 
     def __init__(self, section: MeasureSection) -> None:
         self._section = section
@@ -40,10 +39,9 @@ class StoppingRule(ABC):
 class ByInterval(StoppingRule):
     """Stops when a check finds the interval narrow enough, else at the limits.
 
-    Never before the least time and the fewest rounds: until then nothing but the limit of time
-    counts, which is a longer one while rounds are missing. What other processes hold up goes on,
-    by as many rounds as the limit of time allows, until the share of the time that they took of
-    all blocks is small.
+    Before the minimum time and rounds only the time limit counts, times :data:`_PATIENCE` while
+    rounds are missing. Contended measurements go on within the time limit, past the maximum of
+    rounds, until the share of contended time is small.
     """
 
     def durations(self, recording: Recording, elapsed_s: float) -> int:
@@ -75,7 +73,7 @@ class ByTime(StoppingRule):
 
 
 class BySteps(StoppingRule):
-    """Stops after exactly so many calls."""
+    """Stops after exactly ``measure.steps`` calls."""
 
     def durations(self, recording: Recording, elapsed_s: float) -> int:
         """A block, shortened to the remaining calls."""
@@ -87,8 +85,8 @@ class BySteps(StoppingRule):
 class ByRounds(StoppingRule):
     """Stops after a fixed number of rounds.
 
-    Those of a file are timed however long they take: who wrote it wants them. Those of a baseline
-    end with the limit of time, since the step may be a hundred times slower by now.
+    Those of ``measure.rounds_file`` have no time limit. Those of a baseline have one, since the
+    step may have become a hundred times slower.
     """
 
     def __init__(self, section: MeasureSection, rounds: int) -> None:
@@ -98,48 +96,45 @@ class ByRounds(StoppingRule):
     def durations(self, recording: Recording, elapsed_s: float) -> int:
         """A block, shortened to the remaining rounds."""
         missing = self._rounds - recording.rounds
-        return _within(self._limit_s, recording, elapsed_s, missing) if missing > 0 else 0
+        section, limit_s = self._section, math.inf
+        if section.rounds_file is None and section.by != "steps":
+            limit_s = _PATIENCE * (section.time_s if section.by == "time" else section.max_time_s)
+        return _within(limit_s, recording, elapsed_s, missing) if missing > 0 else 0
 
     def converged(self, recording: Recording) -> bool:
         """Whether all rounds were timed."""
         return recording.rounds >= self._rounds
 
-    @property
-    def _limit_s(self) -> float:
-        section = self._section
-        if section.rounds_file is not None or section.by == "steps":
-            return math.inf
-        return _PATIENCE * (section.time_s if section.by == "time" else section.max_time_s)
-
 
 class CheckSchedule:
-    """Schedule of interval checks: at 10, 20, 40 … rounds by default, after the minimum time.
+    """Schedule of interval checks: at 10, 20, 40 … rounds by default, and after the minimum time.
 
-    Few, because every further look at an interval that happens to be narrow for a moment makes
-    it less true, and because each sorts all rounds. `confidence` is that of a look: all of them
-    together err about as often as the one interval that is reported.
+    Few, because stopping at the first narrow interval biases it, and because each check sorts all
+    rounds. `confidence` is that of one check, corrected for their number.
     """
 
     def __init__(self, section: MeasureSection) -> None:
         self._min_rounds = self._next_check = section.required_rounds
-        self._least_s = section.min_time_s
-        self.confidence = 1 - (1 - section.confidence) / _LOOKS
+        self._min_time_s = section.min_time_s
+        self.confidence = 1 - (1 - section.confidence) / _CHECKS
 
     def due(self, rounds: int, elapsed_s: float) -> bool:
         """Whether the next check is due; advances the schedule."""
-        if rounds < self._min_rounds or (rounds < self._next_check and elapsed_s < self._least_s):
+        if rounds < self._min_rounds or (
+            rounds < self._next_check and elapsed_s < self._min_time_s
+        ):
             return False
-        if elapsed_s >= self._least_s:
-            self._least_s = math.inf
+        if elapsed_s >= self._min_time_s:
+            self._min_time_s = math.inf
         while self._next_check <= rounds:
             self._next_check *= 2
         return True
 
 
-def make_rule(section: MeasureSection, frozen_rounds: int = 0) -> StoppingRule:
-    """The rule named by ``measure.by``, unless the number of rounds is fixed."""
-    if frozen_rounds:
-        return ByRounds(section, frozen_rounds)
+def make_rule(section: MeasureSection, fixed_rounds: int = 0) -> StoppingRule:
+    """Stopping rule named by ``measure.by``, unless the number of rounds is fixed."""
+    if fixed_rounds:
+        return ByRounds(section, fixed_rounds)
     match section.by:
         case "ci":
             return ByInterval(section)
@@ -152,10 +147,7 @@ def make_rule(section: MeasureSection, frozen_rounds: int = 0) -> StoppingRule:
 def _within(
     limit_s: float, recording: Recording, elapsed_s: float, rounds_left: float = math.inf
 ) -> int:
-    """Durations of a block within the limits, estimated from the rounds so far.
-
-    There is a first block whatever the limits.
-    """
+    """Durations of a block within the limits, by the rounds so far; at least one block is timed."""
     left_s = limit_s - elapsed_s
     rounds = min(recording.plan.rounds_per_block, rounds_left)
     if recording.rounds and left_s < math.inf:

@@ -1,6 +1,6 @@
 """Student's t distribution.
 
-By itself, since every process that measures would import ``scipy`` for nothing else.
+Implemented here, since nothing else in a measuring process needs ``scipy``.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-# The quantile is bisected between zero and more than one degree of freedom has at 99.99 % (6366);
-# then halving so often leaves no digit of a float.
+# Bisection from zero to a bound above the quantile of one degree of freedom at 99.99 % (6366), with
+# more halvings than a float has bits.
 _MOST = 1e4
 _HALVINGS = 60
 
@@ -28,13 +28,10 @@ def t_quantile(confidence: float, dof: int) -> float:
 
 
 def expanded_t(dof: float, z: float) -> float:
-    """Student's t quantile by expansion from the normal quantile `z`.
-
-    For any degrees of freedom, also in fractions, and as often as needed.
+    """Student's t quantile by expansion from the normal quantile `z`; `dof` may be a fraction.
 
     Source: M. Abramowitz and I. A. Stegun, Handbook of Mathematical Functions (1964), 26.7.5;
-    within 0.5 % from 4 degrees of freedom on at 97.5 %, as tests/unit/measure/test_student.py holds
-    against scipy.
+    within 0.5 % of scipy from 4 degrees of freedom at 97.5 % (tests/unit/measure/test_student.py).
     """
     dof = max(dof, 1.0)
     return (

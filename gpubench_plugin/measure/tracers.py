@@ -21,24 +21,23 @@ from gpubench_plugin.flags import INSTRUMENTED
 _T = TypeVar("_T")
 
 _MONITORING: Final = getattr(sys, "monitoring", None)
-"""Python's; 3.11 has none."""
+"""Since Python 3.12."""
 
 _TOOLS: Final = range(6)
-"""Identifiers of tools; ``sys.monitoring`` has so many."""
+"""Tool ids of ``sys.monitoring``: six by PEP 669."""
 _DEBUGGERS: Final = ("bdb", "pdb", "pydevd", "_pydevd", "debugpy")
-"""Beginnings of the modules of debuggers: somebody wants to stop in the step."""
-
+"""Prefixes of debugger modules, which are left active."""
 
 _IDLE_S: Final = 0.001
-"""A thread that needs no more processor time only waits: a timer, or a watchdog that looked."""
+"""CPU time of a thread that only waits, as a timer or a watchdog does. Not measured."""
 
 
 class Tracers:
     """Tracers of this thread and of ``sys.monitoring``, which :meth:`paused` disables.
 
-    `were_paused` says whether there were any. A debugger is left alone, and so is what could not
-    be put back exactly; then, where a thread that was there before works in the call and goes on
-    being traced, or where the interpreter itself is no plain one, `flags` holds ``instrumented``.
+    `were_paused` tells whether there were any. Debuggers and tracers that cannot be restored
+    exactly stay active. `flags` has ``instrumented`` then, if an existing thread works traced
+    during the call, or if the interpreter itself is instrumented.
     """
 
     def __init__(self, monitoring: Any = _MONITORING) -> None:
@@ -47,17 +46,14 @@ class Tracers:
         self._monitoring = monitoring
 
     def paused(self, call: Callable[[], _T]) -> _T:
-        """Call `call` without tracers and restore them, also on exceptions.
-
-        But what `call` itself has begun, a debugger say, goes on.
-        """
+        """Call `call` without tracers, then restore them, unless it has set others."""
         tracer: Any = sys.gettrace()
         profiler: Any = sys.getprofile()
         keeps_tracer = tracer is not None and not self._can_pause(tracer)
         keeps_profiler = profiler is not None and not self._can_pause(profiler)
         with self._threads_untraced(), self._monitoring_paused():
-            # In this frame, not in one below: a tracer that is told of the beginning of a call is
-            # to be told of its end, too. coverage's book of calls would be out of step.
+            # In this frame, not in a callee: a tracer that sees a call must see its return, or
+            # coverage's call stack is out of step.
             if profiler is not None and not keeps_profiler:
                 sys.setprofile(None)
             if tracer is not None and not keeps_tracer:
@@ -65,14 +61,14 @@ class Tracers:
             try:
                 return call()
             finally:
-                # One that was left alone and is gone now, a debugger say, was dismissed.
+                # An active one that is gone, a debugger, was dismissed by the user.
                 if tracer is not None and not keeps_tracer and sys.gettrace() is None:
                     sys.settrace(tracer)
                 if profiler is not None and not keeps_profiler and sys.getprofile() is None:
                     if callable(profiler):
                         sys.setprofile(profiler)
                     else:
-                        profiler.enable()  # cProfile's, which is no function, with its own settings
+                        profiler.enable()  # cProfile's is not callable
 
     def _can_pause(self, tracer: Any) -> bool:
         """Whether the tracer can be paused and restored safely; records the consequences."""
@@ -118,8 +114,8 @@ class Tracers:
         if not tools:
             yield
             return
-        # By iterators: a call that is told of and whose end is not, or the reverse, would leave
-        # cProfile's book of calls out of step.
+        # By iterators in C: a monitored call without its return, or the reverse, would leave
+        # cProfile's call stack out of step.
         callbacks = starmap(monitoring.register_callback, [(*pair, None) for pair in pairs])
         disabling = starmap(monitoring.set_events, [(tool, 0) for tool in tools])
         old_callbacks = [*zip(pairs, callbacks, strict=True)]
@@ -143,11 +139,7 @@ class Tracers:
 
 
 def _busy_s() -> dict[int, float]:
-    """CPU time of other Python threads in seconds, where Linux reports it.
-
-    The first number of ``/proc/<pid>/task/<thread>/schedstat``, in nanoseconds: see
-    Documentation/scheduler/sched-stats.rst of Linux.
-    """
+    """CPU time of other Python threads in seconds, from Linux' ``schedstat`` of each."""
     busy_s = {}
     for thread in threading.enumerate():
         if thread.native_id is None or thread is threading.current_thread():
@@ -159,7 +151,7 @@ def _busy_s() -> dict[int, float]:
 
 
 def _events(monitoring: Any) -> list[int]:
-    """All event kinds; ``BRANCH``, since 3.14, is an alias of two others."""
+    """All event kinds; ``BRANCH`` is an alias of two others since Python 3.14."""
     names = {name: event for name, event in vars(monitoring.events).items() if name.isupper()}
     if "BRANCH_LEFT" in names:
         names.pop("BRANCH", None)

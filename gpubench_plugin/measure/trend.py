@@ -1,9 +1,8 @@
 """Trend of round times.
 
-The first third of them is compared with the last. A trend is a change of the median beyond what is
-tolerated that noise does not explain: neither that of independent rounds nor that of rounds which
-depend on their neighbours. ``docs/evidence/steadiness.md`` tells how often it is seen where there
-is one, and where there is none.
+The first third of them is compared with the last. A trend is a change of the median beyond the
+tolerance that noise does not explain, be the rounds independent or autocorrelated.
+``docs/evidence/steadiness.md`` has the rates of detection and of false alarms.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from statistics import fmean, median
 from typing import Final
 
 FEWEST: Final = 10
-"""Fewer rounds have no trend that could be told from noise."""
+"""In fewer rounds a trend cannot be told from noise: two parts of five are compared."""
 
 _LEAST_PART: Final = 5
 
-# Nearly every round of one part is slower than nearly every one of the other: no noise within a
-# part does that, however its rounds depend on each other, but a wander that spans both parts…
+# Share of pairs that are slower in one part: noise within a part does not reach it, however
+# autocorrelated, but a drift that spans both parts does…
 _APART: Final = 0.95
-# …nor do two parts of five differ in all rounds by chance in more than 1 % of cases.
+# …and so do two parts of five by chance in less than 1 % of cases.
 _APART_ERRORS: Final = 2.5
-# Parts that overlap differ by this many standard errors, widened by the dependence seen in them.
+# Standard errors, widened by autocorrelation, between parts that overlap.
 _ERRORS: Final = 3.5
 
 
@@ -47,7 +46,7 @@ def is_trending(rounds_s: Sequence[float], tolerance: float) -> bool:
 
 
 def _share_above(first_rounds: Sequence[float], last_rounds: Sequence[float]) -> float:
-    """Share of pairs in which the round of `last_rounds` is slower; ties count half."""
+    """Share of pairs whose round of `last_rounds` is slower; ties count half."""
     sorted_first = sorted(first_rounds)
     count = sum(
         bisect_left(sorted_first, value) + bisect_right(sorted_first, value)
@@ -63,11 +62,9 @@ def _correlation_time(*sections: Sequence[float]) -> float:
     Kendall, Note on bias in the estimation of autocorrelation, Biometrika 41 (1954), 403-404.
     """
     size = len(sections[0])
-    mean_autocorrelation = fmean(_autocorrelation(part) for part in sections)
-    corrected = min(
-        max(mean_autocorrelation + (1 + 4 * mean_autocorrelation) / size, 0.0), 1 - 2 / size
-    )
-    return (1 + corrected) / (1 - corrected)
+    phi = fmean(_autocorrelation(part) for part in sections)
+    phi = min(max(phi + (1 + 4 * phi) / size, 0.0), 1 - 2 / size)
+    return (1 + phi) / (1 - phi)
 
 
 def _autocorrelation(values: Sequence[float]) -> float:

@@ -8,22 +8,23 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
-from gpubench_plugin.measure.recording import round_medians
 from gpubench_plugin.measure.trend import FEWEST, is_trending
+from gpubench_plugin.records import round_medians
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import MeasureSection
     from gpubench_plugin.distributed import RankAgreement
     from gpubench_plugin.measure.clocks import Block, Clock, Task
 
-# The rounds that are looked at: 50 ms of a short step, 0.1 s of one of 2 ms. A trend of 2 % within
-# them is seen, and a start that was slow is out of sight as many rounds later.
+# Rounds tested for a trend: 50 ms of a short step, 0.1 s of one of 2 ms. Long enough for a trend of
+# 2 %, and short enough to forget a slow start after as many rounds.
 _TAIL = 50
+# Rounds whose median is the pace: enough to leave out one stall. Not measured.
 _RECENT = 5
+# Minimum warm-up by default: accelerators have clocks to raise and kernels to choose. Not measured.
 _ACCELERATOR_S = 0.5
 _CPU_S = 0.1
-# A first guess of the pace may be far too fast: a block has at most ten times the calls of the
-# one before.
+# Growth of a block's calls over the block before: the first pace may be far too fast. Not measured.
 _GROWTH = 10
 
 
@@ -32,9 +33,9 @@ def warm_up(
 ) -> WarmUp:
     """Run rounds until the step is steady, or the limits of `section` are reached.
 
-    At least `warmup_iterations` calls and `warmup_s` seconds; then until the last rounds (ten at
-    least, fifty at most) have no trend beyond `steady_tolerance`, through `warmup_max_rounds`
-    further rounds or `warmup_max_s` in all. What ends measuring has no part in it.
+    At least `warmup_iterations` calls and `warmup_s` seconds; then until the last 10 to 50 rounds
+    have no trend beyond `steady_tolerance`, for at most `warmup_max_rounds` further rounds or
+    `warmup_max_s` in all. The stopping rule has no part in it.
     """
     planner = Planner(
         clock=clock,
@@ -43,13 +44,11 @@ def warm_up(
         is_bare=task.is_bare,
     )
     warm = WarmUp(clock, section)
-    while agreement.decide(int(warm.goes_on())):
+    while agreement.decide(int(warm.should_continue())):
         plan = warm.next_plan(planner).broadcast(agreement)
         start = clock.now()
         block = clock.block(
-            task,
-            durations=plan.durations_per_block,
-            calls_per_duration=plan.calls_per_duration,
+            task, durations=plan.durations_per_block, calls_per_duration=plan.calls_per_duration
         )
         warm.add(block, plan, wall_s=(clock.now() - start) * 1e-9)
     return warm
@@ -58,16 +57,16 @@ def warm_up(
 class WarmUp:
     """Warm-up progress on one rank.
 
-    `durations_s` are the seconds of each group of calls that was timed together, so that their
-    sum is the time spent; `pace` is that of the last rounds.
+    `durations_s` are the seconds of each group of calls timed together; their sum is the time
+    spent. `pace` is that of the last rounds.
     """
 
     def __init__(self, clock: Clock, section: MeasureSection) -> None:
         self._now = clock.now
         self._start_ns = clock.now()
         self._section = section
-        shortest_s = _ACCELERATOR_S if clock.accelerator else _CPU_S
-        self._shortest_s = shortest_s if section.warmup_s is None else section.warmup_s
+        default_s = _ACCELERATOR_S if clock.accelerator else _CPU_S
+        self._min_s = default_s if section.warmup_s is None else section.warmup_s
         self._rounds_s: list[float] = []
         self._rounds_to_go = section.warmup_max_rounds
         self._last_block_calls = 0
@@ -84,11 +83,11 @@ class WarmUp:
 
     @property
     def tail_s(self) -> tuple[float, ...]:
-        """The last third of the rounds kept, those that a trend would have moved; five at least."""
+        """The last third of the stored rounds, which a trend would have moved; at least five."""
         return tuple(self._rounds_s[-max(_RECENT, len(self._rounds_s) // 3) :])
 
-    def goes_on(self) -> bool:
-        """Whether neither the step is steady nor a limit reached."""
+    def should_continue(self) -> bool:
+        """Whether the step is not steady yet and no limit is reached."""
         if self._elapsed_s() >= self._section.warmup_max_s:
             return False
         return not (self._long_enough and (self.steady or self._rounds_to_go <= 0))
@@ -96,25 +95,24 @@ class WarmUp:
     def next_plan(self, planner: Planner) -> Plan:
         """Next block: a single call first, then within the time limit."""
         plan = planner.plan(self.pace, max_calls=max(1, _GROWTH * self._last_block_calls))
-        fitting = remaining_rounds(
+        rounds_left = remaining_rounds(
             self._section.warmup_max_s - self._elapsed_s(), plan.calls_per_round * self.pace.wall_s
         )
-        return replace(plan, rounds_per_block=min(plan.rounds_per_block, fitting))
+        return replace(plan, rounds_per_block=min(plan.rounds_per_block, rounds_left))
 
     def add(self, block: Block, plan: Plan, *, wall_s: float) -> None:
-        """Add a block of that plan, which took `wall_s` by the wall clock."""
+        """Add a block of that plan, which took `wall_s` of wall time."""
         rounds_s = round_medians(block.durations_s, plan.durations_per_round)
         if self._long_enough:
             self._rounds_to_go -= len(rounds_s)
-        # Only what is looked at again is kept.
         self._rounds_s = [*self._rounds_s, *rounds_s][-_TAIL:]
         self.durations_s.extend(seconds * plan.calls_per_duration for seconds in block.durations_s)
         self.calls += block.calls
         self._last_block_calls = block.calls
         self._long_enough = (
-            self.calls >= self._section.warmup_iterations and self._elapsed_s() >= self._shortest_s
+            self.calls >= self._section.warmup_iterations and self._elapsed_s() >= self._min_s
         )
-        # Before, the rounds kept may be those of the first, slow calls.
+        # Until then the stored rounds may be those of the first, slow calls.
         recent_s = self._rounds_s[-_RECENT:] if self._long_enough else rounds_s
         self.pace = Pace(timed_s=median(recent_s), wall_s=wall_s / block.calls)
 

@@ -16,8 +16,8 @@ def compute_all(observation: Observation) -> dict[str, Metric]:
     """Every metric that applies to the observation, by name.
 
     Raises:
-        MeasurementError: a time or a metric cannot be true; then there is no metric at all.
-        UsageProblem: two sources, one of them plugged in, compute a metric of the same name.
+        MeasurementError: a time or a metric is impossible.
+        UsageProblem: two sources compute a metric of the same name.
     """
     check_times(observation)
     metrics: dict[str, Metric] = {}

@@ -1,12 +1,12 @@
 """Peak rates of devices: dense FLOP/s for MFU, memory and link bandwidth.
 
-Only what a datasheet says stands here. Where it states a figure "with sparsity", half of it is the
-dense one. A device is known by its full name, so that a slice of one (MIG) or a variant is not
-taken for it. Consumer cards are left out: they run above the clock their datasheet assumes, so true
-measurements would exceed the peak. For MFU there is no fallback.
+All figures are from datasheets; of one "with sparsity" half is the dense one. A device is matched
+by its full name, so that a slice (MIG) or a variant is not taken for it. Consumer cards are left
+out: they run above the clock of their datasheet, so true measurements would exceed the peak. MFU
+has no fallback.
 
-Numbers above a ceiling cannot be true and are refused. Ceilings are generous, above what any type
-of number or any cache reaches; a device that is not in the table has one as well.
+Rates above a plausibility limit are refused. Limits are generous, above what any dtype or cache
+reaches; devices that are not in the table have one as well.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ class Peak:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceLimits:
-    """Devices matching a full name, with vendor figures.
+    """Vendor figures of the devices that match a full name.
 
-    `tflops` are the dense peaks in TFLOP/s by type. `memory` is the bandwidth of the device's
-    memory, `link` that of its fastest way to other devices in both directions together, NVLink or
-    else PCIe, both in GB/s.
+    `tflops` are the dense peaks in TFLOP/s by dtype; `memory` is the memory bandwidth, `link` that
+    of NVLink, or else PCIe, in both directions together, both in GB/s.
     """
 
     name: re.Pattern[str]
@@ -99,51 +98,48 @@ DEVICES = (
     _device("V100-SXM2-(?:16|32)GB", _V100, memory=900, link=300, fp32=15.7, fp16=125),
 )  # fmt: skip
 
-_ROOM = 10
+_HEADROOM = 10
 
 UNKNOWN = _device(
     "",
     "ten times the highest known figure",
-    memory=_ROOM * max(device.memory for device in DEVICES),
-    link=_ROOM * max(device.link for device in DEVICES),
-    any=_ROOM * max(max(device.tflops.values()) for device in DEVICES),
+    memory=_HEADROOM * max(device.memory for device in DEVICES),
+    link=_HEADROOM * max(device.link for device in DEVICES),
+    any=_HEADROOM * max(max(device.tflops.values()) for device in DEVICES),
 )
-"""Stands for a device that is not in the table. Ten times its highest figures leaves room for some
+"""Limits of devices that are not in the table. Ten times its highest figures leaves room for some
 generations: from the V100 to the B200 memory became 9 times as fast, links 6 times."""
 
 OPERATIONS_FACTOR = 8.0
-"""A device does no more operations than so many times its highest dense peak of the table, in
-whatever type: int4 with 2:4 sparsity on an A100, 2,496 TOPS beside 312 in bf16 (its datasheet).
-int8 is twice 16 bits, fp4 on a B200 twice fp8, sparsity doubles either."""
+"""Highest rate in any dtype over the highest dense peak of the table: int4 with 2:4 sparsity on an
+A100 has 2,496 TOPS beside 312 in bf16 (its datasheet); int8 is twice 16 bits, fp4 on a B200 twice
+fp8, and sparsity doubles either."""
 
 CACHED_BYTES = 2**28
-"""A call that moves fewer bytes may find them all in the device's caches: the largest of the table,
-the B200's, holds 126 MB (https://chipsandcheese.com/p/nvidias-b200-keeping-the-cuda-juggernaut)."""
+"""Fewer bytes may fit the device's caches: the largest of the table, the B200's, holds 126 MB
+(https://chipsandcheese.com/p/nvidias-b200-keeping-the-cuda-juggernaut)."""
 
 CACHE_FACTOR = 16.0
-"""Caches are faster than memory by no more than this: the first level of a V100, 80 times 128 bytes
-in a cycle of 1.53 GHz, is 15.7 TB/s beside 0.9 (https://arxiv.org/abs/1804.06826)."""
+"""Cache over memory bandwidth: the L1 of a V100, 80 times 128 bytes in a cycle of 1.53 GHz, is 15.7
+TB/s beside 0.9 (https://arxiv.org/abs/1804.06826)."""
 
 CORE_FLOPS_PER_S = 2e13
-"""More than any core of a CPU does in whatever type: 4,096 operations in a cycle at 5 GHz. AMX does
-as many on bytes and 2,048 in bf16, AVX-512 does 64 in fp32 (Intel 64 and IA-32 Architectures
-Optimization Reference Manual)."""
+"""Limit of a CPU core in any dtype: 4,096 operations in a cycle at 5 GHz. AMX does as many on bytes
+and 2,048 in bf16, AVX-512 does 64 in fp32 (Intel 64 and IA-32 Architectures Optimization Reference
+Manual)."""
 
 CORE_BYTES_PER_S = 2e12
-"""More than any core of a CPU moves, from the nearest cache: two loads and a store of 64 bytes in a
-cycle (the same manual) are 1.2e12 at 6 GHz."""
+"""Limit of a CPU core, from the nearest cache: two loads and a store of 64 bytes in a cycle (the
+same manual) are 1.2e12 at 6 GHz."""
 
 
 def plausibility_limits(name: str) -> DeviceLimits:
     """Upper plausibility limits for the device with that driver name."""
-    return next((known for known in DEVICES if known.name.fullmatch(name)), UNKNOWN)
+    return next((device for device in DEVICES if device.name.fullmatch(name)), UNKNOWN)
 
 
 def flops_peak(device_name: str, dtype: str) -> Peak | None:
-    """Dense peak for `dtype` (``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``), if known.
-
-    `device_name` is the name the driver gives the device.
-    """
+    """Dense peak for `dtype` on the device with that driver name, if known."""
     device = plausibility_limits(device_name)
     if device is UNKNOWN or dtype not in device.tflops:
         return None

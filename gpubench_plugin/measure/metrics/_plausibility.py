@@ -19,6 +19,7 @@ from gpubench_plugin.measure.metrics._peaks import (
     flops_peak,
     plausibility_limits,
 )
+from gpubench_plugin.measure.recording import impossible_index
 from gpubench_plugin.records import Metric, Observation, Samples
 
 
@@ -37,13 +38,10 @@ def per_second(amount: float, samples: Samples) -> float:
 
 
 def flops_per_device(observation: Observation) -> float | None:
-    """FLOP/s per device, averaged over ranks; None if no operations were counted.
+    """FLOP/s per device, averaged over ranks, for TFLOP/s and MFU; None if none were counted.
 
-    TFLOP/s and MFU are about this rate.
-
-    Each rank has one device, so the sum of all ranks' work is divided by their number. Per device
-    is how the field reports it: A. Chowdhery et al., PaLM (2022), appendix B,
-    https://arxiv.org/abs/2204.02311.
+    Each rank has one device. Per device is how the field reports it: A. Chowdhery et al., PaLM
+    (2022), appendix B, https://arxiv.org/abs/2204.02311.
     """
     if not observation.work.flops:
         return None
@@ -54,7 +52,7 @@ def check_times(observation: Observation) -> None:
     """Refuse missing, non-finite or non-positive times.
 
     Raises:
-        MeasurementError: naming the clock, the time and what was timed.
+        MeasurementError: naming the clock, the time and its place.
     """
     timer = observation.samples.timer
     _check_times(f"duration of {timer}", observation.samples.durations_s)
@@ -62,7 +60,7 @@ def check_times(observation: Observation) -> None:
     if (sketch := observation.samples.sketch) is not None:
         _check_times(f"shortest duration of {timer}", (sketch.least,))
         _check_times(f"total of the durations of {timer}", (sketch.total,))
-    for rank in observation.ranks:  # a clock that stood still is not hidden by the slower ranks'
+    for rank in observation.ranks:  # else slower ranks would hide a clock that stood still
         _check_times(f"shortest duration of {timer} on rank {rank.rank}", (rank.min_s,))
         _check_times(f"longest duration of {timer} on rank {rank.rank}", (rank.max_s,))
         _check_times(f"total of {timer} on rank {rank.rank}", (rank.total_s,))
@@ -72,33 +70,30 @@ def check_values(metrics: Mapping[str, Metric], observation: Observation) -> Non
     """Refuse non-finite metrics, rates of no work, and rates above the device's limits.
 
     Raises:
-        MeasurementError: naming the metric, its value and what contradicts it.
+        MeasurementError: naming the metric, its value and the contradiction.
     """
     for metric in metrics.values():
         if not math.isfinite(metric.value):
             raise MeasurementError(f"{metric.name} is {metric.value} {metric.unit}")
         if metric.unit.endswith("/s") and metric.value <= 0:
-            reason = "the work of a call is not positive"
-            raise MeasurementError(f"{metric.name} is {metric.value} {metric.unit}: {reason}")
+            raise MeasurementError(
+                f"{metric.name} is {metric.value} {metric.unit}: the work of a call is not positive"
+            )
     if "mfu" in metrics and metrics["mfu"].value > 1:
         raise _above_peak(metrics["mfu"].value, observation)
-    for rate, unit, most, why in _rate_limits(metrics, observation):
-        if rate > most:
-            stated = "FLOPs" if unit == "FLOP/s" else "bytes"
+    for rate, unit, limit, source in _rate_limits(metrics, observation):
+        if rate > limit:
+            amount = "FLOPs" if unit == "FLOP/s" else "bytes"
             raise MeasurementError(
-                f"{rate:.4g} {unit} per device exceeds the maximum of "
-                f"{observation.device_name}, {most:.4g} ({why}); the {stated} of a call or "
-                "the clock are wrong"
+                f"{rate:.4g} {unit} per device exceeds the maximum of {observation.device_name}, "
+                f"{limit:.4g} ({source}); the {amount} of a call or the clock are wrong"
             )
 
 
 def _rate_limits(
     metrics: Mapping[str, Metric], observation: Observation
 ) -> Iterator[tuple[float, str, float, str]]:
-    """Each rate per device that something limits, its unit, the highest that can be true, and why.
-
-    Of a CPU whose processors nobody counted there is none.
-    """
+    """Rates per device with unit, limit and its source; none of a CPU with unknown processors."""
     flops = flops_per_device(observation) or 0.0
     bytes_per_s = (
         per_second(observation.work.bytes or 0.0, observation.samples) / observation.world_size
@@ -110,10 +105,10 @@ def _rate_limits(
         return
     limits = plausibility_limits(observation.device_name)
     limit = max(limits.tflops.values()) * 1e12 * OPERATIONS_FACTOR
-    cause = f"{OPERATIONS_FACTOR:g} times the highest dense peak, {limits.source}"
-    yield flops, "FLOP/s", limit, cause
-    cached = (observation.work.bytes or 0.0) / observation.world_size < CACHED_BYTES
-    limit = limits.memory * 1e9 * (CACHE_FACTOR if cached else 1.0)
+    source = f"{OPERATIONS_FACTOR:g} times the highest dense peak, {limits.source}"
+    yield flops, "FLOP/s", limit, source
+    fits_cache = (observation.work.bytes or 0.0) / observation.world_size < CACHED_BYTES
+    limit = limits.memory * 1e9 * (CACHE_FACTOR if fits_cache else 1.0)
     yield bytes_per_s, "bytes/s", limit, limits.source
     if "busbw_bytes_per_s" in metrics:
         busbw = metrics["busbw_bytes_per_s"].value
@@ -123,21 +118,16 @@ def _rate_limits(
 def _check_times(label: str, times_s: Sequence[float]) -> None:
     if not times_s:
         raise MeasurementError(f"no {label}: nothing was timed")
-    # A sum is finite only if every part is, and it takes no step of Python per part.
-    if min(times_s) > 0 and math.isfinite(sum(times_s)):
-        return
-    at = next(i for i, time_s in enumerate(times_s) if not 0 < time_s < math.inf)
-    count = f"{at + 1} of {len(times_s)}"
-    raise MeasurementError(
-        f"{label}, {count}, is {times_s[at]} s; a time must be finite and positive"
-    )
+    if (at := impossible_index(times_s)) is not None:
+        raise MeasurementError(
+            f"{label}, {at + 1} of {len(times_s)}, is {times_s[at]} s; a time must be finite and "
+            "positive"
+        )
 
 
 def _above_peak(mfu: float, observation: Observation) -> MeasurementError:
-    rate, peak = (
-        flops_per_device(observation) or 0.0,
-        flops_peak(observation.device_name, observation.precision),
-    )
+    rate = flops_per_device(observation) or 0.0
+    peak = flops_peak(observation.device_name, observation.precision)
     peak_text = f"{peak.flops_per_s / 1e12:g} TFLOP/s ({peak.source})" if peak else "unknown"
     return MeasurementError(
         f"MFU is {mfu:.0%}: {rate / 1e12:.4g} TFLOP/s per device, but the dense "

@@ -11,14 +11,13 @@ from gpubench_plugin.measure.metrics._plausibility import median_step_s, per_sec
 from gpubench_plugin.measure.student import t_quantile
 from gpubench_plugin.records import CONFIDENCE, Metric, Observation, Samples, confidence_bounds_of
 
-# Consecutive blocks are put into so many batches: neighbours that depend on each other fall into
-# one. An interval of 95 % covers the rate of 100 independent blocks in 94 % of simulated runs, of
-# AR(1) blocks with φ = 0.5 in 94 %; without batches in 95 and 74 %. With φ = 0.9 it would be 77 %,
-# and 33 % without: all of those are flagged `dependent`, and no interval is shown
-# (docs/evidence/rate_interval.md). Of fewer blocks than batches nothing is said.
+# Batches of blocks put dependent neighbours together. A 95 % interval covers the rate of 100
+# independent blocks in 94 % of simulated runs, of AR(1) blocks with φ = 0.5 in 94 %; without
+# batches in 95 and 74 %. With φ = 0.9 it would be 77 %, and 33 % without: all of those are flagged
+# `dependent`, and no interval is shown (docs/evidence/rate_interval.md).
 _BATCHES = 10
 
-# Calls take so much longer or shorter on average than the median call before it is worth a word.
+# Ratio of mean and median call beyond which the median misleads about throughput; not measured.
 _APART = 1.1
 
 
@@ -26,9 +25,8 @@ def rate(name: str, amount: float, unit: str, observation: Observation) -> Itera
     """Rate for an `amount` of work per call, with its confidence bounds."""
     value = per_second(amount, observation.samples)
     yield Metric(name=name, value=value, unit=unit, better="higher")
-    deviation = log_rate_half_width(
-        observation.samples, observation.facts.get("confidence", CONFIDENCE)
-    )
+    confidence = observation.facts.get("confidence", CONFIDENCE)
+    deviation = log_rate_half_width(observation.samples, confidence)
     if deviation is not None:
         low, high = confidence_bounds_of(name)
         yield Metric(name=low, value=value * math.exp(-deviation), unit=unit)
@@ -36,21 +34,20 @@ def rate(name: str, amount: float, unit: str, observation: Observation) -> Itera
 
 
 def meanings(**rates: str) -> dict[str, str]:
-    """The `rates` by name with their meaning, and the ends of their intervals likewise."""
+    """Meanings of `rates` and of the ends of their confidence intervals, by metric name."""
     return rates | {
-        end: f"{which} end of that rate's confidence interval"
+        end: f"{side} end of that rate's confidence interval"
         for name in rates
-        for end, which in zip(confidence_bounds_of(name), ("Lower", "Upper"), strict=True)
+        for end, side in zip(confidence_bounds_of(name), ("Lower", "Upper"), strict=True)
     }
 
 
 def log_rate_half_width(samples: Samples, confidence: float) -> float | None:
-    """Half-width of the confidence interval of the rate's logarithm.
+    """Half-width of the confidence interval of the rate's logarithm; None below ten blocks.
 
-    None of fewer than ten blocks. The ratio estimator of total time to total calls over batches
-    of consecutive blocks, with Student's t of one degree of freedom less than batches; source: W.
-    G. Cochran, Sampling Techniques, 3rd edition (1977), section 6.4, and for batches A. M. Law,
-    Simulation Modeling and Analysis, 5th edition (2015), section 9.5.3.
+    The ratio estimator of total time to total calls over batches of consecutive blocks, with
+    Student's t; source: W. G. Cochran, Sampling Techniques, 3rd edition (1977), section 6.4, and
+    for batches A. M. Law, Simulation Modeling and Analysis, 5th edition (2015), section 9.5.3.
     """
     count = len(samples.block_s)
     if count < _BATCHES:

@@ -23,14 +23,14 @@ UNITS = (
     "count",
     "1",
 )
-"""The units a metric may have; a fraction is written 0.35, not 35 %, and ``1`` is no unit."""
+"""Units of metrics; a fraction is written 0.35, not 35 %, and ``1`` means no unit."""
 
 Compute = Callable[[Observation], Iterable[Metric]]
-"""Computes the metrics that apply to an observation; none where what they need is missing."""
+"""Function of an observation that returns the metrics that apply to it."""
 
 
 class MetricSource(Function[[Observation], Iterable[Metric]]):
-    """A function that computes one metric, or a few that belong together, and what they mean."""
+    """Function that computes related metrics, and their meanings."""
 
     decorator = "gpubench_plugin.measure.metrics.metrics"
 
@@ -44,10 +44,9 @@ BASE = MetricSource
 
 
 def metrics(where: str = "everywhere", /, **produces: str) -> Callable[[Compute], MetricSource]:
-    """The decorator of a function that computes metrics from an observation alone.
+    """Decorator of a function that computes metrics from an observation.
 
-    `where` says where there is something to compute, `produces` has the names of the metrics that
-    it may compute, each with its meaning in a line.
+    `where` tells where they apply, `produces` maps the name of each to its meaning in a line.
     """
     return partial(MetricSource, where=where, produces=produces)
 
@@ -55,6 +54,6 @@ def metrics(where: str = "everywhere", /, **produces: str) -> Callable[[Compute]
 def fact(
     observation: Observation, name: str, unit: str, better: Better = "none"
 ) -> Iterator[Metric]:
-    """The fact `name` as a metric, where the observation has it."""
+    """Metric of the fact `name`, if the observation has it."""
     if name in observation.facts:
         yield Metric(name=name, value=observation.facts[name], unit=unit, better=better)

@@ -14,17 +14,15 @@ from gpubench_plugin.records import Metric, Observation
 @metrics(
     "pipelines of 2 ranks or more",
     one_process_s="Time of one process for the same work, measured alternately",
-    speed_up="That time over the pipeline's median",
+    speed_up="Time of one process over the pipeline's median",
     ideal_speed_up="Ideal speed-up with free communication: M·w/(M + w - 1)",
     pipeline_efficiency="Speed-up over the ideal speed-up",
 )
 def pipeline(observation: Observation) -> Iterator[Metric]:
-    """Speed-up over one process, and the ideal one given pipeline fill.
+    """Speed-up over one process, and the ideal one given pipeline fill; none of a doubtful median.
 
-    M samples through w ranks of equal parts gain M·w/(M + w - 1) at best, as for the
-    micro-batches of Huang et al. 2018 (https://arxiv.org/abs/1811.06965), section 2.3.
-
-    A median in doubt has no speed-up: what is divided by a wrong number is wrong.
+    M samples through w ranks of equal parts gain M·w/(M + w - 1) at best, as for the micro-batches
+    of Huang et al. 2018 (https://arxiv.org/abs/1811.06965), section 2.3.
     """
     one_process_s = observation.facts.get("one_process_s")
     ideal = observation.facts.get("ideal_speed_up")
@@ -45,11 +43,9 @@ def pipeline(observation: Observation) -> Iterator[Metric]:
     **meanings(algbw_bytes_per_s="Size of the message over the time of a collective"),
 )
 def algbw(observation: Observation) -> Iterator[Metric]:
-    """Algorithm bandwidth: the size of the message over the time of one collective.
+    """Algorithm bandwidth: message size over the mean time of a collective, on the slowest rank.
 
-    Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md, whose time is the
-    mean over the calls: here the length of all timed blocks, each the slowest rank's, over the
-    timed calls.
+    Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
     """
     if "collective_bytes" in observation.facts:
         size = observation.facts["collective_bytes"]
@@ -63,18 +59,16 @@ def algbw(observation: Observation) -> Iterator[Metric]:
 def busbw(observation: Observation) -> Iterator[Metric]:
     """Bus bandwidth: algorithm bandwidth times a factor of the collective and the ranks.
 
-    It is what the busiest link carried, so that it can be compared with the hardware's peak and
-    between numbers of ranks. Source:
-    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+    Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
     """
     if {"collective_bytes", "bus_factor"} <= observation.facts.keys():
-        on_bus = observation.facts["collective_bytes"] * observation.facts["bus_factor"]
-        yield from rate("busbw_bytes_per_s", on_bus, "bytes/s", observation)
+        size = observation.facts["collective_bytes"] * observation.facts["bus_factor"]
+        yield from rate("busbw_bytes_per_s", size, "bytes/s", observation)
 
 
 @metrics("2 ranks or more", rank_skew_s="Median of the slowest rank minus that of the fastest")
 def rank_skew(observation: Observation) -> Iterator[Metric]:
-    """Range of the ranks' median rounds, for several ranks."""
+    """Range of the ranks' median rounds."""
     if len(observation.ranks) > 1:
         medians = [rank.median_s for rank in observation.ranks]
         skew_s = max(medians) - min(medians)
@@ -86,10 +80,7 @@ def rank_skew(observation: Observation) -> Iterator[Metric]:
     exposed_communication_s="Time that gradient exchange adds to the median step",
 )
 def exposed_communication(observation: Observation) -> Iterator[Metric]:
-    """The difference of the slowest ranks' medians of steps with and without the exchange.
-
-    Noise can make a small one negative.
-    """
+    """Median step with the exchange minus that without; noise can make a small one negative."""
     facts = observation.facts
     if {"step_exchanging_s", "step_alone_s"} <= facts.keys():
         exposed_s = facts["step_exchanging_s"] - facts["step_alone_s"]
@@ -104,7 +95,7 @@ def exposed_communication(observation: Observation) -> Iterator[Metric]:
     expert_cache_hit_fraction="Expert uses served from the device cache",
 )
 def expert_load(observation: Observation) -> Iterator[Metric]:
-    """Maximum over ranks of each: busiest rank's load, visits dropped."""
+    """Load and dropped visits, each of the rank with most, and cache hits."""
     yield from fact(observation, "expert_load", "1", "lower")
     yield from fact(observation, "expert_capacity", "count")
     yield from fact(observation, "dropped_fraction", "fraction", "lower")
@@ -120,10 +111,9 @@ _PREFIX, _SUFFIX = "phase_", "_s"
     phase_experts_share="Share of the phase in all phases; one metric phase_<name>_share each",
 )
 def phases(observation: Observation) -> Iterator[Metric]:
-    """Time of each phase of a forward pass, and its share.
+    """Time of each phase of a forward pass, and its share; means over the ranks.
 
-    They are timed one by one in calls of their own: their sum is not the step's time. Of several
-    ranks each is the mean, so that a share is one of the time that all ranks spend.
+    Phases are timed one by one in separate calls: their sum is not the step's time.
     """
     times = {
         name.removeprefix(_PREFIX).removesuffix(_SUFFIX): seconds

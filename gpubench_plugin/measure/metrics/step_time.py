@@ -29,12 +29,10 @@ _QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
 def step_time(observation: Observation) -> Iterator[Metric]:
     """Median round with confidence interval, and statistics of all durations.
 
-    The level of the interval is the fact ``confidence``, 95 % where there is none. Too few rounds
-    for that level have no interval. Where there are no ``effective_rounds`` beside it, the rounds
-    are too few to know how they depend on each other, and the interval assumes that they do not.
-    Percentiles are interpolated linearly, as numpy does; of durations that were too many to keep
-    they are the sketch's. One is there only where so many durations were timed that at least one
-    lies beyond it: of fewer it would be the maximum.
+    The level of the interval is the fact ``confidence``, 95 % by default; too few rounds have none.
+    Without ``effective_rounds`` the rounds are too few to estimate their autocorrelation, and are
+    taken as independent. Percentiles are interpolated linearly or come from the sketch, and need a
+    duration beyond them.
     """
     rounds = rounds_s(observation.samples)
     interval = median_interval(rounds, observation.facts.get("confidence", CONFIDENCE))
@@ -57,7 +55,7 @@ def _spread(observation: Observation) -> Iterator[Metric]:
         if has_quantile(samples.timing.durations, fraction)
     }
     mean_s, shortest_s, longest_s, *quantiles_s = _statistics(samples, fractions.values())
-    # The ranks' own longest are there even where not every duration could be sent.
+    # Ranks send their longest even if they cannot send every duration.
     longest_s = max((rank.max_s for rank in observation.ranks), default=longest_s)
     yield _seconds("step_time_mean_s", mean_s)
     yield _seconds("step_time_min_s", shortest_s)
@@ -90,10 +88,10 @@ def rounds(observation: Observation) -> Iterator[Metric]:
 @metrics(
     "everywhere except adopted tests",
     warmup_s="Time between the first call and the first timed call",
-    warmup_iterations="Number of these calls",
+    warmup_iterations="Number of calls between them",
 )
 def warmup(observation: Observation) -> Iterator[Metric]:
-    """The calls between the first step and the first timed one, where they were observed."""
+    """Calls between the first one and the first timed one, if they were observed."""
     samples = observation.samples
     if samples.warmup_calls or samples.first_step_s is not None:
         yield Metric(name="warmup_s", value=fsum(samples.warmup_s), unit="s")

@@ -21,11 +21,7 @@ from gpubench_plugin.records import Metric, Observation
     ),
 )
 def throughput(observation: Observation) -> Iterator[Metric]:
-    """Total work over total time, for each kind of work stated by the benchmark.
-
-    The work is that of all ranks together. The interval is that of the rate itself, from the blocks
-    as they vary: the median's would leave out what the median does.
-    """
+    """Total work of all ranks over total time, for each kind of work stated by the benchmark."""
     work = observation.work
     for kind, amount in (("samples", work.samples), ("tokens", work.tokens), ("bytes", work.bytes)):
         if amount is not None:
@@ -48,11 +44,10 @@ def tflops(observation: Observation) -> Iterator[Metric]:
     mfu="Share of the device's dense peak reached",
 )
 def mfu(observation: Observation) -> Iterator[Metric]:
-    """Share of the device's dense peak reached by the counted operations.
+    """Model FLOPs utilization; none without a known peak of the device and dtype.
 
-    Source: A. Chowdhery et al., PaLM (2022), section 4.1, https://arxiv.org/abs/2204.02311. A
-    device or a type without a known peak has no MFU: that of another one would be a wrong number.
-    Nor has a benchmark that uses no precision, or none of whose products is in it.
+    Nor has a benchmark without a precision, or without products in it, an MFU. Source: A. Chowdhery
+    et al., PaLM (2022), section 4.1, https://arxiv.org/abs/2204.02311.
     """
     if PRECISION_UNUSED in observation.samples.flags:
         return
@@ -71,9 +66,7 @@ def mfu(observation: Observation) -> Iterator[Metric]:
 def token_latency(observation: Observation) -> Iterator[Metric]:
     """Time to first token and time per output token, for one row of the batch.
 
-    It is how long a reader of generated text waits.
-
-    MLPerf calls them so: https://docs.mlcommons.org/inference/benchmarks/language/llama2-70b/
+    Names as in MLPerf: https://docs.mlcommons.org/inference/benchmarks/language/llama2-70b/
     """
     for fact, name in (("first_tokens", "ttft_s"), ("output_tokens", "tpot_s")):
         if fact in observation.facts:

@@ -19,10 +19,7 @@ from gpubench_plugin.records import Metric, Observation
     parity_error="Relative difference of that loss from fp32's",
 )
 def convergence(observation: Observation) -> Iterator[Metric]:
-    """Time to target: every timed call is one training to the target.
-
-    What is evaluated on held-out samples is there of every training that is.
-    """
+    """Time to target, if every timed call is a training to it, and held-out evaluation."""
     if "steps_to_target" in observation.facts:
         duration_s = median_step_s(observation.samples)
         yield Metric(name="time_to_target_s", value=duration_s, unit="s", better="lower")
@@ -55,7 +52,7 @@ def skipped_steps(observation: Observation) -> Iterator[Metric]:
     data_wait_fraction="Share of time the host waited for a batch",
 )
 def data_wait(observation: Observation) -> Iterator[Metric]:
-    """The share of the timed blocks that the host spent waiting for the next batch."""
+    """Share of the timed blocks that the host waited for the next batch."""
     if "data_wait_s" in observation.facts:
         share = observation.facts["data_wait_s"] / timed_s(observation.samples)
         yield Metric(name="data_wait_fraction", value=share, unit="fraction", better="lower")
@@ -67,21 +64,16 @@ def data_wait(observation: Observation) -> Iterator[Metric]:
     gradient_norm_error="The same for the global gradient norms",
 )
 def reference_error(observation: Observation) -> Iterator[Metric]:
-    """Largest relative errors of losses and gradient norms.
-
-    They say how far the first training steps are from plain fp32. They are there to be read: a band
-    judges them, beyond which the benchmark fails.
-    """
+    """Largest relative errors of losses and gradient norms of the first steps against fp32."""
     yield from fact(observation, "loss_error", "1")
     yield from fact(observation, "gradient_norm_error", "1")
 
 
 @metrics("compiled models", compile_time_s="First call minus a steady one")
 def compile_time(observation: Observation) -> Iterator[Metric]:
-    """Extra time of the first step of a compiled model over a steady one.
+    """Extra time of the first step of a compiled model, the choice of kernels included.
 
-    It includes whatever else happens only once, such as the choice of kernels. A first step no
-    longer than a steady one, compiled by an earlier call, has no compile time.
+    None if an earlier call compiled it: then the first step is no longer than a steady one.
     """
     first_s = observation.samples.first_step_s
     if first_s is None or not observation.facts.get("compiled"):

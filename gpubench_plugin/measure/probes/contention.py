@@ -1,8 +1,8 @@
 """CPU contention: whether other processes delayed the measuring threads.
 
-A step on several threads waits for its slowest one. Where a neighbour holds a processor, every
-parallel region lasts a time slice of the scheduler: steps come out many times too long, and so
-evenly that no confidence interval shows it.
+A step on several threads waits for its slowest one. If a neighbour holds a processor, every
+parallel region lasts a time slice of the scheduler: steps are many times too long, so evenly that
+no confidence interval shows it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from time import perf_counter_ns
 from typing import Final, NamedTuple, Self
 
 SHARE: Final = 0.05
-"""From this share of the time of the timed blocks on. A process alone on its machine has hardly
-anybody to wait for; one that shares each processor with a busy neighbour waits for half of the
-time, since the scheduler is fair."""
+"""Share of the timed blocks spent waiting: nearly none if alone on the machine, half with a busy
+neighbour on each processor, as the scheduler is fair. Not measured."""
 
-# A thread that ran less than this share of what the busiest one did takes no part in the work: a
-# pool's idle threads wake now and then, and what they wait then delays no step.
+# Run time of a measuring thread as a share of the busiest one's: a pool's idle threads wake now and
+# then, and their waits delay no step. Not measured.
 _WORKING: Final = 0.1
 
 _TASKS: Final = Path("/proc/self/task")
 
 
 class ThreadTimes(NamedTuple):
-    """A thread's running and waiting time so far, in nanoseconds."""
+    """Running and waiting time of a thread so far, in nanoseconds."""
 
     ran_ns: int
     waited_ns: int
@@ -37,11 +36,10 @@ class ThreadTimes(NamedTuple):
 class Contention:
     """Context manager around each timed block that reads the run queue statistics.
 
-    In every block the wait of the measuring thread that waited longest counts, since the others
-    wait for it. Measuring threads are the one that watches and those that have run for at least a
-    tenth as long as the busiest one since this object was made. Where the system keeps no such
-    account (it is Linux's ``schedstat``: nanoseconds on the processor, nanoseconds waiting for
-    one, time slices), nothing is seen.
+    In every block the longest wait of a measuring thread counts, since the others wait for it.
+    Measuring threads are the calling one and those that have run for at least a tenth as long as
+    the busiest one since this object was created. Without Linux's ``schedstat`` (nanoseconds on the
+    processor, nanoseconds waiting for one, time slices) nothing is detected.
     """
 
     def __init__(self, tasks: Path = _TASKS, now: Callable[[], int] = perf_counter_ns) -> None:
@@ -49,20 +47,19 @@ class Contention:
         self._now = now
         self._own_thread = str(threading.get_native_id())
         self._initial = _accounts(tasks)
-        self._waited_ns = 0
-        self._lasted_ns = 0
+        self._waited_ns = self._blocks_ns = 0
 
     @property
     def is_contended(self) -> bool:
         """Whether the measuring threads waited for more than 5 % of the blocks so far."""
-        return self._waited_ns > SHARE * self._lasted_ns
+        return self._waited_ns > SHARE * self._blocks_ns
 
     def __enter__(self) -> Self:
         self._at_entry, self._entered_ns = _accounts(self._tasks), self._now()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._lasted_ns += self._now() - self._entered_ns
+        self._blocks_ns += self._now() - self._entered_ns
         after = _accounts(self._tasks)
         waits = (
             after[thread].waited_ns - self._at_entry.get(thread, _NEW).waited_ns
@@ -87,10 +84,10 @@ _NEW: Final = ThreadTimes(0, 0)
 
 
 def _accounts(tasks: Path) -> dict[str, ThreadTimes]:
-    """Accounts of all threads, which may end meanwhile."""
+    """Accounts of all threads; those that end meanwhile are left out."""
     accounts = {}
     with suppress(OSError):
-        for thread in os.listdir(tasks):  # noqa: PTH208 # makes no Path of each thread, in every block
+        for thread in os.listdir(tasks):  # noqa: PTH208 # no Path per thread in every block
             with suppress(OSError, ValueError, IndexError):
                 accounts[thread] = _account(f"{tasks}/{thread}/schedstat")
     return accounts

@@ -15,7 +15,7 @@ aten = torch.ops.aten
 Operation = torch._ops.OpOverload[..., Any]
 Shape = tuple[int, ...]
 
-# These make, fill, copy or name data; like views, they compute nothing.
+# Operations that create, fill, copy or alias data; like views, they compute nothing.
 _NO_ARITHMETIC = frozenset({
     "_to_copy", "_unsafe_view", "arange", "bernoulli_", "clone", "contiguous", "copy_", "detach_",
     "empty", "empty_like", "empty_strided", "fill_", "full", "full_like", "lift_fresh",
@@ -27,10 +27,9 @@ _NO_ARITHMETIC = frozenset({
 
 @dataclass(frozen=True, kw_only=True)
 class FlopCount:
-    """Operations of one call; a multiply-add counts as two.
+    """FLOPs of a call in matrix products, convolutions and attention; a multiply-add counts two.
 
-    As is the custom, only matrix products, convolutions and attention are counted;
-    `uncounted_ops` names every other operation seen that computes something.
+    `uncounted_ops` names every other operation that computes something.
     """
 
     total: int
@@ -49,9 +48,9 @@ def count_flops(fn: Callable[[], object]) -> FlopCount:
 
 
 class OperationWatch(TorchDispatchMode):
-    """Context manager that passes every torch operation through :meth:`run`.
+    """Context manager that passes every torch operation of this thread through :meth:`run`.
 
-    Those of other threads do not; a backward pass on a CPU is in the thread that asks for it.
+    A backward pass on a CPU is in the thread that calls it.
     """
 
     def __init__(self) -> None:
@@ -122,7 +121,7 @@ def _attention_backward(
     return scores * (3 * query[3] + 2 * value[3])
 
 
-# What torch's counter takes for nothing; shapes take the place of tensors.
+# Operations without a formula in torch's counter; formulas take shapes for tensors.
 _FORMULAS: Mapping[Any, Callable[..., int]] = {
     aten._grouped_mm: _grouped_mm,
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,

@@ -18,26 +18,25 @@ from gpubench_plugin.measure.state import release_memory
 _STATM: Final = Path("/proc/self/statm")
 
 _PARTS: Final = 4
-"""Of the timed calls. What fills a cache, or the heap, grows in the first of them."""
+"""Parts of the timed calls: a leak grows in all, a cache or the heap fills in the first."""
 
 _LEAST_BYTES: Final = 4 * 2**20
-"""Less is no leak: an allocator grows and trims its heap in steps of its own (mallopt(3))."""
+"""Above the steps in which an allocator grows and trims its heap (mallopt(3)). Not measured."""
 
 _LEAST_PER_DURATION: Final = 64
-"""Bytes. Recording takes 8 for a duration and 8 for its round, and while they move to a larger
-place as much again."""
+"""Bytes per duration of a leak: the recording takes 8 for a duration, 8 for its round, and as much
+again while the arrays are reallocated."""
 
 _STEADY: Final = 0.5
-"""A part of the calls adds at least this share of what it would if all grew alike."""
+"""Growth of each part as a share of its growth if all parts grew alike. Not measured."""
 
 
 class MemoryGrowth:
-    """Reads the memory in use between timed blocks.
+    """Detects leaks from the memory in use between timed blocks.
 
-    On an accelerator that is what torch's allocator has handed out, on a CPU the anonymous part of
-    the resident size (Linux), for pages of files come and go as the system wants its memory. Where
-    neither is known it never finds anything. A leak that fills what the process has had before and
-    cannot give back, pools of Python's objects for instance, is not seen until they are full.
+    On an accelerator that is the memory allocated by torch, on a CPU the anonymous part of the
+    resident size (Linux), since the system drops pages of files as it likes. A leak is not detected
+    while it fills free memory that the process cannot return, such as pools of Python objects.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -46,10 +45,9 @@ class MemoryGrowth:
         self._readings = array("q")
 
     def begin(self) -> None:
-        """Return free memory to the system, once after the first call.
+        """Return free memory to the system once after the first call; a leak would fill it first.
 
-        A leak would fill that first, and the process would not grow. Later is too late: the first
-        calls after it have the system find them new pages.
+        Not later: the next calls fault new pages in.
         """
         if self._read is not None:
             release_memory(self._device)
@@ -62,7 +60,7 @@ class MemoryGrowth:
     def flags(self, block_calls: Sequence[int], calls_per_duration: int) -> tuple[str, ...]:
         """``growing_memory`` or empty, given the calls per block.
 
-        What Python's collector, which rests while calls are timed, then frees is no leak.
+        Garbage that Python's collector, disabled while timing, frees afterwards is no leak.
         """
         if self._read is None or not grows(self._readings, block_calls, calls_per_duration):
             return ()
@@ -87,12 +85,8 @@ def grows(
         block_indices = [n for n, call in enumerate(calls) if bounds[0] <= call <= bounds[1]]
         if not block_indices:
             return False
-        middles.append(
-            (
-                median(calls[n] for n in block_indices),
-                median(bytes_in_use[n] for n in block_indices),
-            )
-        )
+        middle_bytes = median(bytes_in_use[n] for n in block_indices)
+        middles.append((median(calls[n] for n in block_indices), middle_bytes))
     return all(
         later_bytes - earlier_bytes >= _STEADY * total / span * (later_call - earlier_call)
         for (earlier_call, earlier_bytes), (later_call, later_bytes) in pairwise(middles)

@@ -12,7 +12,7 @@ import torch
 
 from gpubench_plugin.flags import SINCE_START
 
-# Writing 5 to clear_refs sets the peak back to what is resident now: Linux, proc_pid_clear_refs(5).
+# Writing 5 to clear_refs resets the peak to the resident size: proc_pid_clear_refs(5).
 _CLEAR = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
 _STATUS = Path("/proc/self/status")
@@ -21,11 +21,11 @@ _STATUS = Path("/proc/self/status")
 class PeakMemory:
     """Context manager that records memory peaks.
 
-    On an accelerator they are what torch's allocator had handed out (`peak_bytes`) and had taken
-    from the device (`reserved_bytes`). On a CPU torch does not count: see :class:`TensorMemory`.
-    There `process_bytes` is the largest resident size of the process, interpreter and libraries
-    included, since the entry. Where the system does not let us begin anew, it is the largest since
-    the process started, and flagged. What has no such counter (MPS) stays None.
+    On an accelerator they are torch's allocated (`peak_bytes`) and reserved memory
+    (`reserved_bytes`). On a CPU, where torch does not count (see :class:`TensorMemory`),
+    `process_bytes` is the peak resident size of the process since the entry, interpreter and
+    libraries included; if the system cannot reset it, since the start of the process, and flagged.
+    Peaks without a counter (MPS) stay None.
     """
 
     def __init__(

@@ -11,8 +11,8 @@ import torch
 
 from gpubench_plugin.flags import THROTTLED
 
-# Bits of nvmlClocksEventReasons that mean slower than it could. Left out: idle, clocks set by the
-# user, following another GPU, and the display's setting. Source: NVML API reference.
+# Bits of nvmlClocksEventReasons that slow the GPU down. Left out: idle, clocks set by the user,
+# sync boost and the display clock setting. Source: NVML API reference.
 _REASONS = {
     0x0000_0000_0000_0004: "software power cap",
     0x0000_0000_0000_0008: "hardware slowdown",
@@ -25,8 +25,8 @@ _REASONS = {
 class Throttling:
     """Context manager that queries throttle reasons at entry and exit.
 
-    `reasons` names those that held at either; it stays None where they cannot be known: on
-    another device than CUDA, or without the optional ``pynvml``.
+    `reasons` names those of either; it stays None on devices other than CUDA and without the
+    optional ``pynvml``.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -37,7 +37,7 @@ class Throttling:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """``throttled`` if there was a reason."""
+        """``throttled``, if there was a reason."""
         return (THROTTLED,) if self.reasons else ()
 
     def __enter__(self) -> Self:
@@ -56,7 +56,7 @@ class Throttling:
         """Find the device by UUID, since NVML and CUDA indices may differ."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # one distribution of it warns of its own name
+                warnings.simplefilter("ignore")  # the package pynvml warns that it is deprecated
                 nvml = importlib.import_module("pynvml")
         except ImportError:
             return

@@ -23,25 +23,25 @@ _NAMES: Final[Mapping[torch.dtype, str]] = {
     torch.float8_e4m3fn: "fp8",
     torch.float8_e5m2: "fp8",
 }
-"""As a precision's ``compute_dtype`` has them; tf32 is stored as fp32."""
+"""Names as in a precision's ``compute_dtype``; tf32 is stored as fp32."""
 
 _MORE_PRODUCTS: Final = frozenset(
     {"_grouped_mm", "_scaled_grouped_mm", "dot", "mv", "addmv", "_linear_pointwise"}
 )
-"""Names of operations that multiply and have no formula in torch's counter of FLOPs."""
+"""Operations that multiply but have no formula in torch's FLOP counter."""
 
 _ATTENTION: Final = "_scaled_dot_product_"
-"""What torch's own implementations of attention begin with, one for each device."""
+"""Prefix of torch's implementations of attention, one for each device."""
 
 _COMPOSED: Final = frozenset({"linear", "matmul", "einsum", "conv1d", "conv2d", "conv3d"})
-"""Operations made of products, which come whole where torch records no gradients."""
+"""Composite operations of products, which are not decomposed if torch records no gradients."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DtypeCensus:
-    """Matrix products by dtype; `dtypes` are all dtypes computed in.
+    """Matrix products by dtype, all floating-point dtypes, and input tensors of a call.
 
-    `inputs` are the tensors that it worked on without having computed them, one of each storage.
+    `inputs` are the tensors that it used without having computed them, one per storage.
     """
 
     products: Mapping[str, int]
@@ -49,20 +49,13 @@ class DtypeCensus:
     inputs: tuple[torch.Tensor, ...] = ()
 
     def confirms(self, compute_dtype: str) -> bool:
-        """Whether anything was computed in that dtype.
-
-        Where there are products they decide, else every operation on floating numbers: a softmax
-        multiplies no matrices. A call in which torch did nothing bears nothing out.
-        """
+        """Whether any product was computed in that dtype, or without products any operation."""
         storage_dtype = "fp32" if compute_dtype == "tf32" else compute_dtype
         return storage_dtype in (self.products or self.dtypes)
 
 
 def take_census(step: Callable[[], object]) -> DtypeCensus | None:
-    """Census of one call of `step`, with compiled parts run eagerly.
-
-    None where it fails, as it has nothing left to read, say.
-    """
+    """Census of one call of `step`, with compiled parts run eagerly; None if the call fails."""
     watch = _CensusWatch()
     with suppress(Exception), _uncompiled(), watch:
         step()
@@ -121,7 +114,7 @@ def _storage_address(tensor: torch.Tensor) -> int:
     """Address of the tensor's storage, or 0."""
     try:
         return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError, ValueError):  # sparse, fake, wrapped: it has none
+    except (NotImplementedError, RuntimeError, ValueError):  # sparse, fake or wrapped
         return 0
 
 
@@ -130,10 +123,8 @@ def _tensors(values: object) -> Iterator[torch.Tensor]:
 
 
 def _uncompiled() -> AbstractContextManager[object]:
-    """Context that disables compiled code, which would appear as one operation.
-
-    What has not been imported has compiled nothing, and takes a second to be imported.
-    """
+    """Context that disables compiled code, which would appear as one operation."""
+    # Without the module, whose import takes a second, nothing is compiled.
     if "torch._dynamo" not in sys.modules:
         return nullcontext()
     stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")

@@ -33,8 +33,8 @@ def profile(
 ) -> None:
     """Run ``section.steps`` extra, untimed steps, and write their trace to `path` as JSON.
 
-    Every rank has to call this, since the steps may communicate; one of them writes, the others
-    run the same steps unprofiled, without a path. The trace names the steps ``step 0``, ….
+    Every rank must call this, since the steps may communicate; those without a path run them
+    unprofiled. The trace names the steps ``step 0``, ….
 
     Raises:
         ResultsError: the trace could not be written; an earlier file at `path` is intact.
@@ -49,7 +49,7 @@ def profile(
         activities=activities,
         record_shapes=section.record_shapes,
         with_stack=section.with_stack,
-        acc_events=True,  # else torch 2.11 warns of cycles, of which there is one
+        acc_events=True,  # else torch 2.11 warns that events of past cycles are dropped
     ) as profiler:
         _run(step, section.steps)
         synchronize(device)
@@ -66,7 +66,7 @@ def _write(profiler: torch_profile, path: Path) -> None:
     """Write the trace atomically."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # torch leaves files of its own beside a trace it could not finish: all go with the folder.
+        # torch leaves temporary files beside an unfinished trace; they go with the folder.
         with TemporaryDirectory(dir=path.parent, prefix=".trace-") as folder:
             temporary = Path(folder, path.name)
             _export(profiler, temporary)
@@ -77,7 +77,7 @@ def _write(profiler: torch_profile, path: Path) -> None:
 
 def _export(profiler: torch_profile, path: Path) -> None:
     profiler.export_chrome_trace(str(path))
-    if not path.exists():  # torch only logs it
+    if not path.exists():  # torch only logs the error
         raise OSError(errno.EIO, "torch wrote no trace; is the disk full?")
     with path.open("rb") as file:
         os.fsync(file.fileno())

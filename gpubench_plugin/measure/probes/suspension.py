@@ -1,9 +1,9 @@
 """Detection of suspension: SIGSTOP, Ctrl-Z, a debugger, freezing, or sleep.
 
-No account of it is kept by the system that one could read. But a thread that waits in
-``epoll_wait`` comes back with ``EINTR`` each time the process goes on after a stop, whatever had
-stopped it; see signal(7), "Interruption of system calls and library functions by stop signals".
-Until then it is blocked in the kernel and costs nothing, and no handler is taken from anybody.
+The system keeps no readable record of it. But ``epoll_wait`` returns with ``EINTR`` each time the
+process continues after a stop, whatever stopped it; see signal(7), "Interruption of system calls
+and library functions by stop signals". Until then the thread is blocked in the kernel and costs
+nothing, and no signal handler is needed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from gpubench_plugin.environment import HelperThread
 from gpubench_plugin.flags import SUSPENDED
 
 _EVENT_BYTES: Final = 16
-"""``struct epoll_event`` takes 12 or 16, by the processor: <sys/epoll.h>."""
+"""Size of ``struct epoll_event``: 12 or 16 by architecture, see <sys/epoll.h>."""
 _BLOCKED_WITHIN_S: Final = 0.1
-"""Where the thread does not come to its call within this time, it is not waited for any longer."""
+"""Time for the thread to block: microseconds, or milliseconds on a busy machine. Not measured."""
 
 
 class Suspension:
@@ -57,26 +57,24 @@ class Suspension:
         os.close(self._end)
 
     def _await_kernel(self, thread: threading.Thread) -> None:
-        """Wait until the thread blocks in its system call, before which a stop would be missed.
-
-        It still has to get there when it has said that it listens, which takes it some
-        microseconds, or milliseconds on a busy machine: 4 of 8 stops at once were missed there.
-        """
+        """Wait until the thread blocks in its system call: else 4 of 8 early stops were missed."""
         buffer = f"{ctypes.addressof(self._event):#x}"
         deadline = monotonic() + _BLOCKED_WITHIN_S
         while monotonic() < deadline:
             try:
                 call = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text("ascii")
-            except OSError:  # the kernel does not tell
+            except OSError:  # the kernel does not report it
                 return
-            if buffer in call.split():  # its number and arguments; "running" where there is none
+            if buffer in call.split():  # the call's number and arguments, or "running"
                 return
             sleep(0)
 
     def _listen(self) -> None:
-        # A handler of a signal interrupts, too; there are other threads to run it.
+        # Signal handlers interrupt the call as well; other threads run them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        wait = ctypes.CDLL(None, use_errno=True).epoll_wait  # Python's own begins anew by itself
+        wait = ctypes.CDLL(
+            None, use_errno=True
+        ).epoll_wait  # Python's own retries on EINTR (PEP 475)
         self._listens.set()
         while wait(self._epoll.fileno(), self._event, 1, -1) < 0:
             if ctypes.get_errno() != errno.EINTR:

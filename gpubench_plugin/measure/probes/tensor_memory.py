@@ -1,9 +1,8 @@
 """Peak tensor memory on a CPU, which torch does not track.
 
-The resident size of the process will not do: it has interpreter and libraries in it, pages that an
-allocator keeps and uses again, and whatever the first use of anything loads, so that what ran
-before decides by how much it grows. Bytes that torch's allocator hands out are the same each time,
-and what is counted on accelerators.
+The resident size of the process depends on the interpreter, on libraries loaded at first use and on
+pages that allocators keep, hence on what ran before. Bytes allocated by torch are reproducible, and
+are what accelerators count.
 """
 
 from __future__ import annotations
@@ -23,43 +22,35 @@ from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfi
 from torch.multiprocessing.reductions import StorageWeakRef
 
 _ALLOCATION: Final = "memory_alloc"
-"""The kind of a profiler's event that takes memory, or with a negative number gives it back."""
+"""Kind of profiler events that allocate memory, or with a negative number free it."""
 
 
 class TensorMemory:
-    """Peak bytes of a benchmark's CPU tensors.
+    """Peak bytes of a benchmark's CPU tensors; created before the benchmark builds anything.
 
-    It is made before the benchmark builds anything. :meth:`watch` then runs one call of the step,
-    untimed: `peak_bytes` is what the tensors made until then hold, and the most that the call took
-    from torch's allocator beyond that. Older tensors belong to the benchmark as far as its step
-    works on them: :meth:`add_inputs` is given these. So it is the same who has built a cache, or a
-    fixture of a wider scope. Memory that torch does not hand out is not in it: arrays of
-    numpy, Python's own objects, and what libraries take for themselves.
+    :meth:`watch` runs one untimed call of the step: `peak_bytes` is the size of the tensors created
+    until then, plus the peak that the call allocates. :meth:`add_inputs` adds older tensors that
+    the step uses, such as caches and fixtures of a wider scope. Memory not allocated by torch is
+    left out: numpy arrays, Python objects, and internal memory of libraries.
     """
 
     def __init__(self) -> None:
         self.peak_bytes: int | None = None
-        # While a reference is kept, weak as it is, no other storage comes to the same place.
+        # A weak reference keeps the address from being reused.
         self._older = {
             storage._cdata: StorageWeakRef(storage) for storage in _storages(_all_tensors())
         }
 
     @property
     def facts(self) -> dict[str, float]:
-        """Peak by fact name; empty for a step without tensors.
-
-        What such a step takes, of numpy for example, nobody has seen: it is not zero.
-        """
+        """Peak by fact name; empty for a step without tensors, whose memory is unknown."""
         return {"peak_memory_bytes": float(self.peak_bytes)} if self.peak_bytes else {}
 
     def watch(self, call: Callable[[], object]) -> None:
-        """Run `call` once under observation; exceptions are left to the next call.
-
-        Where a profiler runs already nothing is called, and no peak is known.
-        """
+        """Run `call` once under the profiler, ignoring exceptions; not under another profiler."""
         if _profiler_enabled():
             return
-        gc.collect(1)  # what the calls before left in cycles
+        gc.collect(1)  # cycles left by earlier calls
         storages = _storages_of(_all_tensors())
         bytes_in_use = sum(size for address, size in storages.items() if address not in self._older)
         config = ProfilerConfig(
@@ -74,24 +65,16 @@ class TensorMemory:
         self.peak_bytes = bytes_in_use + _peak(threads)
 
     def add_inputs(self, inputs: Iterable[Tensor] | None) -> None:
-        """Add older tensors among the step's `inputs`.
-
-        None: nobody knows them. There may be older ones among them, so the peak is not known.
-        """
+        """Add older tensors among the step's `inputs`; if these are None, the peak is unknown."""
         if inputs is None:
             self.peak_bytes = None
         elif self.peak_bytes is not None:
-            # What was there before a benchmark is left out of garbage collections, and not listed.
-            known_ids = set(map(id, _gc_tensors()))
-            unknown_storages = _storages_of(
-                tensor for tensor in inputs if id(tensor) not in known_ids
-            )
-            listed_older = {
-                address: size
-                for address, size in _storages_of(inputs).items()
-                if address in self._older
-            }
-            self.peak_bytes += sum((unknown_storages | listed_older).values())
+            # The collector does not list objects older than the benchmark, which are frozen.
+            listed_ids = set(map(id, _gc_tensors()))
+            unlisted = _storages_of(tensor for tensor in inputs if id(tensor) not in listed_ids)
+            sizes = _storages_of(inputs)
+            older = {address: sizes[address] for address in sizes.keys() & self._older.keys()}
+            self.peak_bytes += sum((unlisted | older).values())
 
 
 def _storages_of(tensors: Iterable[Tensor]) -> dict[int, int]:
@@ -117,7 +100,7 @@ def _all_tensors() -> Iterator[Tensor]:
 
 
 def _gc_tensors() -> list[Tensor]:
-    # Not isinstance, which asks the objects themselves: some warn of being asked anything.
+    # Not isinstance, which reads __class__ of every object: some warn of any access.
     return [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
 
 

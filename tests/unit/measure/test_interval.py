@@ -146,14 +146,14 @@ def test_independent_values_are_not_called_dependent() -> None:
 )
 def test_few_values_of_two_modes_may_hide_how_they_depend(values: list[float], hide: bool) -> None:
     """A hundred can be judged, and single slow values are no mode."""
-    assert Autocorrelation(values).may_hide(0.01) is hide
+    assert Autocorrelation(values).may_be_undetected(0.01) is hide
 
 
 def test_noise_whose_median_is_known_hides_nothing() -> None:
     """Clean noise is measured no longer than its interval takes."""
     for count in (20, 80):
         assert not any(
-            Autocorrelation(noise(count, seed=seed)).may_hide(0.01) for seed in range(100)
+            Autocorrelation(noise(count, seed=seed)).may_be_undetected(0.01) for seed in range(100)
         )
 
 

@@ -73,7 +73,7 @@ def test_frozen_rounds_are_queued_only_as_far_as_the_clock_allows() -> None:
     pace = Pace(timed_s=1e-6, wall_s=1e-6)
     for width, rounds in ((40, STEP.queued_calls // 40), (STEP.queued_calls, 1)):
         frozen = FixedRounds(rounds=10_000, durations_per_round=width, calls_per_duration=1)
-        assert planner.fixed_plan(frozen, pace).rounds_per_block == rounds
+        assert planner.plan(pace, fixed=frozen).rounds_per_block == rounds
 
 
 def test_short_kernels_are_grouped() -> None:
