@@ -22,21 +22,21 @@ Flag = str | int | bool | os.PathLike[str] | Iterable[str | int | os.PathLike[st
 
 _USAGE: Final = 4
 _RAN: Final = (0, 5)
-"""pytest ran its tests, or found none: with a benchmark among them there would be a run."""
-_IF_BARE: Final = {"gate": "=auto"}
-"""What a flag means that may stand alone and does take a value."""
+"""Exit codes of pytest that ran its tests or collected none; a benchmark would have left a run."""
+_BARE_VALUES: Final = {"gate": "=auto"}
+"""Values of flags with an optional value."""
 
 _REPEATED: Final = ("config", "set")
-"""Flags that are given once for each of several values; others take them separated by commas."""
+"""Flags that are repeated for each value; others take a comma-separated list."""
 
 _GRACE_S: Final = 20.0
-"""Seconds that pytest has to write down what it has, once it was told to end."""
+"""Long enough for pytest to write its results after a signal; not measured."""
 
-_LAST_S: Final = 1.0
-"""Seconds to wait for output once pytest has ended: whom it left behind may hold the pipe open."""
+_DRAIN_S: Final = 1.0
+"""Time to drain the output of an ended pytest: its children may hold the pipe. Not measured."""
 
-_KEPT_LINES: Final = 200
-"""Lines of output that are kept for a message."""
+_MAX_LINES: Final = 200
+"""Last lines of output, for the message of an error."""
 
 
 def run(
@@ -48,28 +48,27 @@ def run(
     quiet: bool = False,
     **flags: Flag,
 ) -> RunRecord:
-    """Run the `selection` of benchmarks with pytest in a subprocess and return the run's record.
+    """Run a `selection` of benchmarks with pytest in a subprocess and return the run's record.
 
-    A benchmark that fails does not raise: look at the record's `status` and at each benchmark's
-    outcome. What pytest says goes where this process' output goes, unless `quiet`.
+    A failed benchmark does not raise: see the record's `status` and each benchmark's outcome.
 
     Args:
-        selection: files, folders and node ids, as pytest takes them.
-        keyword: what pytest's ``-k`` takes.
-        keys: keys of the configuration by dot key: ``{"training.batch_size": 64}``.
-        options: further options of pytest, as they are.
-        cwd: the folder to run in; default: this one.
-        quiet: show nothing.
+        selection: files, folders and node ids, as arguments of pytest.
+        keyword: expression of pytest's ``-k``.
+        keys: configuration by dot key: ``{"training.batch_size": 64}``.
+        options: further options of pytest.
+        cwd: working directory.
+        quiet: whether to hide pytest's output.
         flags: the plugin's flags, with ``_`` for ``-``: ``precision=["fp32", "amp"]``,
             ``world_size=2``, ``preset="tiny"``, ``gate=True``. None and False leave one out.
 
     Raises:
-        UsageProblem: pytest did not understand what it was told, it selects no benchmark, there is
-            no folder `cwd`, or pytest imported the script that calls this.
-        GpubenchError: pytest ended before a benchmark ran, and how.
+        UsageProblem: an argument is invalid, no benchmark is selected, `cwd` does not exist, or
+            pytest imported the script that calls this.
+        GpubenchError: pytest ended before a benchmark ran.
     """
     working_dir = Path.cwd() if cwd is None else Path(cwd)
-    if RUN_FILE in os.environ:  # only until a run is there
+    if RUN_FILE in os.environ:  # until the run directory exists
         raise UsageProblem(
             "run: pytest imported the script that called run(), which would start pytest "
             'again in an endless loop; guard the call with `if __name__ == "__main__":` and '
@@ -77,8 +76,7 @@ def run(
         )
     if not working_dir.is_dir():
         raise UsageProblem(
-            f"run: cwd={os.fspath(working_dir)!r}: no such directory; allowed: an existing "
-            "directory"
+            f"run: cwd={os.fspath(working_dir)!r}: no such directory; allowed: an existing one"
         )
     assignments = [f"{key}={_yaml_value(key, value)}" for key, value in keys.items()]
     arguments = [
@@ -101,11 +99,11 @@ def load_run(
 ) -> RunRecord:
     """Load the record of a run, given its folder, a file in it, its id or an id prefix.
 
-    An id is looked for below `results_dir`. A run that was killed is read as far as it came.
+    Ids are searched for in `results_dir`. A killed run has the benchmarks that it finished.
 
     Raises:
         UsageProblem: there is no such run.
-        ResultsError: a file of it cannot be read or is not as it was written.
+        ResultsError: a file of it is unreadable or malformed.
     """
     from gpubench_plugin.results import StoredRun, find_run
 
@@ -123,7 +121,7 @@ def _flags(flags: Mapping[str, Flag]) -> list[str]:
         if value is None or value is False:
             continue
         if value is True:
-            arguments.append(f"--gpubench-{name}{_IF_BARE.get(name, '')}")
+            arguments.append(f"--gpubench-{name}{_BARE_VALUES.get(name, '')}")
         elif name in _REPEATED:
             arguments += [f"--gpubench-{name}={text}" for text in _as_list(value)]
         else:
@@ -156,10 +154,7 @@ def _yaml_value(key: str, value: object) -> str:
 def _pytest(
     arguments: Sequence[str], cwd: Path, run_file: Path, *, quiet: bool
 ) -> tuple[int, str, str]:
-    """Run pytest and return its exit code and the tails of its stdout and stderr.
-
-    Its output goes where this process' does; only if nothing is shown is it kept.
-    """
+    """Run pytest and return its exit code and the tails of its stderr and, if `quiet`, stdout."""
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=cwd,
@@ -175,19 +170,19 @@ def _pytest(
     try:
         process.wait()
     except BaseException as error:
-        # Of Ctrl-C the terminal has told pytest, too; of anything else nobody has.
+        # The terminal sends Ctrl-C to pytest as well.
         _terminate(process, already_interrupted=isinstance(error, KeyboardInterrupt))
         raise
     return process.returncode, stdout.text(), stderr.text()
 
 
 def _terminate(process: subprocess.Popen[str], *, already_interrupted: bool) -> None:
-    """Ask pytest to write its results and exit; kill it after twice the grace period."""
+    """Let pytest write its results and exit; kill it after twice the grace period."""
     try:
         if already_interrupted:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_GRACE_S)
-        process.terminate()  # does nothing once it has ended
+        process.terminate()  # no-op if it has ended
         with suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_S)
     finally:
@@ -201,13 +196,13 @@ class _StreamTail:
     def __init__(self, stream: IO[str], echo_to: TextIO | None = None):
         self._stream = stream
         self._echo_to = echo_to
-        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def text(self) -> str:
-        """Return the lines kept."""
-        self._thread.join(_LAST_S)
+        """Last lines of the stream."""
+        self._thread.join(_DRAIN_S)
         return "".join(self._lines.copy())
 
     def _read(self) -> None:
@@ -215,7 +210,7 @@ class _StreamTail:
             for line in self._stream:
                 self._lines.append(line)
                 if self._echo_to is not None:
-                    with suppress(OSError, ValueError):  # a terminal that is gone stops nothing
+                    with suppress(OSError, ValueError):  # the terminal may be gone
                         self._echo_to.write(line)
                         self._echo_to.flush()
 
@@ -225,7 +220,7 @@ def _not_run_error(code: int, stdout: str, stderr: str) -> GpubenchError:
     reason = (message if separator else stderr).strip()
     if code == _USAGE:
         return UsageProblem(reason or "pytest did not understand its arguments")
-    if code in _RAN or (code == 1 and not reason):  # a Python that broke ends with 1, too
+    if code in _RAN or (code == 1 and not reason):  # Python itself fails with 1
         return UsageProblem("no benchmark was selected")
     details = "\n".join(text for text in (reason, stdout.strip()) if text)
     return GpubenchError(f"pytest ended with exit code {code} before a benchmark ran\n{details}")

@@ -1,14 +1,13 @@
-"""The catalog: components found by their folder or entry point.
+"""Catalog of components in folders and entry points.
 
-A folder is a registry: every module in it adds a component, and no list is kept anywhere. A
-component of kind ``precision``, for example, is a subclass of what ``BASE`` is in
-``gpubench_plugin/precision/base.py``; one of kind ``metrics`` a function decorated to be one.
-Modules called ``base`` or starting with ``_`` hold no components. A component is called what its
-own attribute ``name`` says. Where a module (or package) holds one component it has the module's
-name, with ``-`` for ``_``.
+Every module in a folder adds a component. One of kind ``precision``, for example, is a subclass of
+``BASE`` of ``gpubench_plugin/precision/base.py``; one of kind ``metrics`` a decorated function.
+Modules called ``base`` or starting with ``_`` have no components. The name of a component
+is its own attribute ``name``, or if it is the only one of its module (or package) the module's name
+with ``-`` for ``_``.
 
-A user's own distribution adds components by entry points of the group ``gpubench.<kind>``, for
-example ``[project.entry-points."gpubench.precision"]``.
+Other distributions add components by entry points of the group ``gpubench.<kind>``, for example
+``[project.entry-points."gpubench.precision"]``.
 """
 
 from __future__ import annotations
@@ -41,21 +40,21 @@ _PACKAGES = {
 }
 
 _SEVERAL_PER_MODULE = frozenset({"formats", "metrics", "precision", "schedulers"})
-"""Kinds whose modules may hold several components, each with a `name`.
+"""Kinds whose modules may have several components, each with a `name`.
 
-To list them their modules are imported, which import no heavy library. Those of other kinds do:
-their components are listed by the names of the files.
+To list them the modules are imported, which is cheap. Those of other kinds import heavy libraries:
+their components are listed by file names.
 """
 
 
 class Function(Generic[_P, _R]):
-    """A component that is one function; its name and its meaning are the function's."""
+    """Component that is one function, with the function's name and docstring."""
 
     decorator: ClassVar[str]
-    """What marks a function as a component of the kind."""
+    """Decorator of components of the kind, for messages."""
 
     where: str = "everywhere"
-    """Where it works, as ``gpubench list`` prints it."""
+    """Availability, as ``gpubench list`` prints it."""
 
     def __init__(self, function: Callable[_P, _R]):
         self._function = function
@@ -64,25 +63,25 @@ class Function(Generic[_P, _R]):
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """What the function returns."""
+        """Call the function."""
         return self._function(*args, **kwargs)
 
 
 def kinds() -> tuple[str, ...]:
-    """The available component kinds."""
+    """Component kinds."""
     return tuple(_PACKAGES)
 
 
 def choices(kind: str) -> tuple[str, ...]:
-    """The names of all components of `kind`, sorted; none that needs torch is imported for it."""
+    """Sorted names of all components of `kind`, without importing torch."""
     return tuple(sorted({*_built_in(kind), *_entry_points(kind)}))
 
 
 def load(kind: str, name: str) -> Any:
-    """The component called `name`: a subclass of the kind's base, or a :class:`Function`.
+    """Component called `name`: a subclass of the kind's base, or a :class:`Function`.
 
     Raises:
-        UsageProblem: there is no such component; the message lists those that exist.
+        UsageProblem: there is no such component; the message lists the choices.
     """
     built_in = _built_in(kind)
     point = _entry_points(kind).get(name)
@@ -91,7 +90,7 @@ def load(kind: str, name: str) -> Any:
             raise invalid_choice(kind, name, choices(kind))
         return _from_entry_point(point, kind)
     if point is not None:
-        # Results are compared by name: it must not mean something else on another machine.
+        # Results are compared by name, which must mean the same on every machine.
         raise UsageProblem(
             f"the entry point gpubench.{kind}:{name} uses the name of a built-in component"
         )
@@ -121,14 +120,14 @@ def _built_in(kind: str) -> dict[str, str]:
     built_in: dict[str, str] = {}
     for module in modules.values():
         for component in _components(kind, module):
-            name = vars(component).get("name")  # none of a base that several of the module share
+            name = vars(component).get("name")  # a shared base class has none
             if name and built_in.setdefault(name, module) != module:
                 raise UsageProblem(f"{kind}: {built_in[name]} and {module} both define {name!r}")
     return built_in
 
 
 def _components(kind: str, module_name: str) -> list[Any]:
-    """The components that the module, or package, defines."""
+    """Components defined in the module or package."""
     base = _base_class(kind)
     return [
         value
@@ -145,9 +144,8 @@ def _is_component(value: object, base: type) -> bool:
 
 def _modules(kind: str) -> dict[str, str]:
     folder = Path(__file__).parent / _PACKAGES[kind]
-    package = f"{__package__}.{_PACKAGES[kind].replace('/', '.')}"
     return {
-        info.name.replace("_", "-"): f"{package}.{info.name}"
+        info.name.replace("_", "-"): f"{_package(kind)}.{info.name}"
         for info in pkgutil.iter_modules([str(folder)])
         if info.name != "base" and not info.name.startswith("_")
     }
@@ -161,16 +159,18 @@ def _entry_points(kind: str) -> dict[str, EntryPoint]:
 
 @cache
 def _entry_points_on_path(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """The entry points of `group` on `path`, which is ``sys.path``: all files are read for them."""
+    """Entry points of `group` on `path`, ``sys.path``; cached, since all distributions are read."""
     return tuple(entry_points(group=group))
 
 
 def _base_class(kind: str) -> type:
-    """The ``BASE`` class declared in the kind's ``base.py``."""
-    package = f"{__package__}.{_PACKAGES[kind].replace('/', '.')}"
-    module = importlib.import_module(f"{package}.base")
-    base: type = module.BASE
+    """``BASE`` class of the kind's ``base.py``."""
+    base: type = importlib.import_module(f"{_package(kind)}.base").BASE
     return base
+
+
+def _package(kind: str) -> str:
+    return f"{__package__}.{_PACKAGES[kind].replace('/', '.')}"
 
 
 def _from_entry_point(entry_point: EntryPoint, kind: str) -> Any:
@@ -186,7 +186,7 @@ def _from_entry_point(entry_point: EntryPoint, kind: str) -> Any:
 
 
 def _form(base: type) -> str:
-    """What a component of the kind is, for a message."""
+    """Form of the components of a kind, for messages."""
     if issubclass(base, Function):
         return f"a function decorated with {base.decorator}"
     return f"a subclass of {base.__name__}"

@@ -1,21 +1,21 @@
-"""All errors raised on purpose, in one hierarchy.
+"""Hierarchy of the errors that the plugin raises.
 
 ::
 
     BaseException
     ├── Exception
     │   └── GpubenchError
-    │       ├── UsageProblem        bad option, key, file or marker: exit code 4, no traceback
-    │       │   └── BrokenFile      a file that is there, and not what it should be
-    │       ├── MeasurementError    the numbers cannot be trusted, so none is reported
+    │       ├── UsageProblem        invalid option, key, file or marker: exit code 4, no traceback
+    │       │   └── BrokenFile      an existing file is malformed
+    │       ├── MeasurementError    a number is impossible, so none is reported
     │       ├── CorrectnessError    the measured code computes something wrong
-    │       ├── ResultsError        a result could not be written, or read
+    │       ├── ResultsError        a result could not be written or read
     │       │   └── BrokenFile
-    │       ├── RegistryError       the database did not answer, or is of another schema
-    │       ├── NothingComparable   there is nothing that can be compared
-    │       └── GangError           the ranks of a gang did not come together
+    │       ├── RegistryError       the database is unavailable, or of another schema
+    │       ├── NothingComparable   the runs share no benchmark or metric
+    │       └── GangError           the rendezvous of a gang failed
     └── pytest.skip.Exception
-        └── Unsupported             this combination cannot run here, and why
+        └── Unsupported             this combination cannot run here
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pytest
 
 
 class GpubenchError(Exception):
-    """Base class of all errors that a user can act on."""
+    """Base class of the errors that a user can act on."""
 
 
 class UsageProblem(GpubenchError):
@@ -51,8 +51,7 @@ class ResultsError(GpubenchError):
 class BrokenFile(UsageProblem, ResultsError):
     """A file that is not regular, too large or malformed; other files are intact.
 
-    It is both: whoever named the file can do something about it, and whoever reads many files goes
-    on with the others. The exit code is 4, of ``gpubench`` and of pytest.
+    A usage error for a file named by the user; readers of many files skip it. Exit code 4.
     """
 
 
@@ -65,11 +64,10 @@ class NothingComparable(GpubenchError):
 
 
 class GangError(GpubenchError):
-    """The processes of a gang could not be started, or did not all join.
+    """The processes of a gang could not be started, or did not all join the rendezvous.
 
-    `output` is what the one that did not come had written, `stacks` where each rank was, where
-    they were given up: then it is a `hang`. One that was `killed` from outside did not end by
-    itself, and another gang may do better.
+    `output` is that of the missing process; after a timeout it is a `hang`, with the `stacks` by
+    rank. A gang that was `killed` from outside may be started again.
     """
 
     def __init__(
@@ -89,9 +87,9 @@ class GangError(GpubenchError):
 
 
 class Unsupported(pytest.skip.Exception):  # type: ignore[misc,name-defined] # an attribute
-    """A combination that this machine, precision or workload does not support; skips the test.
+    """The machine, precision or workload does not support the combination; skips the test.
 
-    pytest reports it as a skip; the record keeps it apart from one.
+    pytest reports a skip, the record the outcome ``unsupported``.
     """
 
 
@@ -99,12 +97,12 @@ def error_text(error: BaseException) -> str:
     """Message of `error`, falling back to pytest's wording if ``__str__`` fails."""
     try:
         return str(error)
-    except BaseException:  # whatever a class of the user's raises there, it is not our error
+    except BaseException:  # raised by a class of the user
         return "<exception str() failed>"
 
 
 def nearest(value: str, allowed: Iterable[str]) -> str:
-    """Suggestion `` (did you mean 'x'?)`` for the closest choice, or an empty string."""
+    """Suggestion `` (did you mean 'x'?)`` of the closest choice, or an empty string."""
     import difflib
 
     matches = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.5)
@@ -114,7 +112,5 @@ def nearest(value: str, allowed: Iterable[str]) -> str:
 def invalid_choice(name: str, value: str, allowed: Iterable[str]) -> UsageProblem:
     """UsageProblem for a `value` of `name` that is not among `allowed`."""
     choices = list(allowed)
-    choices_text = ", ".join(choices)
-    return UsageProblem(
-        f"{name}: unknown {value!r}{nearest(value, choices)}; allowed: {choices_text}"
-    )
+    suggestion = nearest(value, choices)
+    return UsageProblem(f"{name}: unknown {value!r}{suggestion}; allowed: {', '.join(choices)}")

@@ -1,8 +1,7 @@
 """Flags of a measurement, and which of them make a number doubtful.
 
-A *doubt* says that the number may be wrong; a *note* says something of how it came about. No flag
-changes a number, and nothing is dropped because of one. ``docs/reference/flags.md`` tells users
-what raises each.
+A *doubt* means that the number may be wrong; a *note* tells how it was measured. No flag changes a
+number, and nothing is dropped because of one.
 """
 
 from __future__ import annotations
@@ -41,26 +40,10 @@ DOUBTFUL_FLAGS: Final = (
     SUSPENDED,
     INSTRUMENTED,
 )
-"""In the order in which a table names them."""
+"""Doubts, in the order of tables."""
 
 MACHINE_FLAGS: Final = (CONTENDED, THROTTLED, DESCHEDULED, SUSPENDED)
-"""What the machine did to a launch, whatever the launch measured: reasons to measure it again."""
-
-NOTES: Final = (
-    OUTLIERS,
-    STALLS,
-    FAST_CALLS,
-    DESCHEDULED,
-    LAUNCH_BOUND,
-    PRECISION_UNUSED,
-    UNCHECKED,
-    GROWING_MEMORY,
-    SINCE_START,
-    SKETCHED,
-    CONDENSED,
-    UNFINISHED,
-)
-
+"""Disturbances by the machine, for which a launch is measured again."""
 
 MEANINGS: Final[Mapping[str, str]] = {
     CONTENDED: "the measuring threads waited for a CPU for more than 5 % of the timed blocks",
@@ -79,12 +62,14 @@ MEANINGS: Final[Mapping[str, str]] = {
     PRECISION_UNUSED: "nothing was computed in the precision named by the id",
     UNCHECKED: "not compared with the fp32 reference",
     GROWING_MEMORY: "memory grew in every quarter of the timed calls: a leak",
-    SINCE_START: "the process's memory peak is that since its start",
-    SKETCHED: "too many durations to keep; percentiles are a sketch's (pytest-gpubench[sketch])",
+    SINCE_START: "the process's memory peak could not be reset: it is that since its start",
+    SKETCHED: "too many durations to store; percentiles need a sketch (pytest-gpubench[sketch])",
     CONDENSED: "a rank had more samples, flags or facts than it may send",
     UNFINISHED: "the run never finished: it was killed, or is still running",
 }
-"""What each flag says, in a line; ``docs/reference/flags.md`` says when exactly it is raised."""
+"""Meaning of each flag in a line; ``docs/reference/flags.md`` has the exact conditions."""
+
+NOTES: Final = tuple(flag for flag in MEANINGS if flag not in DOUBTFUL_FLAGS)
 
 
 def doubtful_flags(flags: Iterable[str]) -> tuple[str, ...]:

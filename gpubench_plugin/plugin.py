@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-# By file: to look the names up in their packages took 2 ms in every session that is started. So
-# would `from package import module`, which asks the package for that name first.
+# By module: lazy names of packages took 2 ms in every session. So would `from package import
+# module`, which asks the package for that name first.
 import gpubench_plugin.hookspecs as hookspecs  # noqa: PLR0402
 import gpubench_plugin.session.xdist as xdist  # noqa: PLR0402
 from gpubench_plugin.bench.device import (  # noqa: F401 # fixtures, as all of this room
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers import DeferredStream, RunContext
 
 _PROBLEM = pytest.StashKey[UsageProblem]()
-_ROOT_SAYS_WITHIN_S: Final = 30
-"""How much later than another rank, at most, rank zero comes to a problem that all have."""
+_ROOT_DELAY_S: Final = 30
+"""Long enough for rank zero to reach a usage error after another rank; not measured."""
 _OUTPUT: pytest.StashKey[DeferredStream] = pytest.StashKey()
 
 
@@ -91,7 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register marks, validate options, and defer the output of secondary ranks."""
     for description in MARKS:
         config.addinivalue_line("markers", description)
-    if "RANK" in os.environ:  # in other processes the launchers' 0.4 ms of imports are spared
+    if "RANK" in os.environ:  # saves other processes the 0.4 ms of importing launchers
         _become_rank(config)
     if is_requested(config) and not _defers_output(config):
         from gpubench_plugin.config import Settings
@@ -113,13 +113,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         world_size = None if _is_gang_rank(config) else context.ranks.started_world_size
         parametrize(metafunc, context.settings, world_size=world_size)
     except UsageProblem as error:
-        # Raised here it would be a collection error with a traceback.
+        # Raised here, it would be a collection error with a traceback.
         config.stash[_PROBLEM] = error
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start what runs and records the benchmarks of a session that has any."""
+    """Start the launcher and the recording of a session with benchmarks."""
     config = session.config
     benchmarks = [item for item in session.items if is_benchmark(item, fixture_names(item))]
     own_benchmarks = [item for item in benchmarks if not is_adopted(item, fixture_names(item))]
@@ -144,7 +144,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_report_to_serializable() -> Generator[
     None, dict[str, Any] | None, dict[str, Any] | None
 ]:
-    """Write the measurement on a benchmark's report as JSON, for whoever sends or stores it."""
+    """Serialize the measurement on a benchmark's report as JSON."""
     report = yield
     if report is not None and "gpubench" in report:
         from gpubench_plugin.launchers import report_payload
@@ -176,7 +176,7 @@ def _defers_output(config: pytest.Config) -> bool:
 
 
 def _is_gang_rank(config: pytest.Config) -> bool:
-    """Whether this process is a rank of a gang; asked before another launcher is registered."""
+    """Whether this process is a rank of a gang; called before another launcher is registered."""
     return config.pluginmanager.hasplugin(hookspecs.LAUNCHER)
 
 
@@ -195,7 +195,7 @@ def _start(session: pytest.Session, benchmarks: list[pytest.Item]) -> None:
 
 
 def _report_unjudged_gate(config: pytest.Config, cause: str) -> None:
-    """Report that a gate which measures nothing has not passed."""
+    """Report that a gate without measurements has not passed."""
     if config.getoption("gpubench_gate") is None or _collects_only(config):
         return
     from gpubench_plugin.session.gate import UnjudgedGate
@@ -210,10 +210,10 @@ def _collects_only(config: pytest.Config) -> bool:
 
 
 def _context(config: pytest.Config) -> RunContext:
-    """The session's context, made when it is first asked for.
+    """Context of the session, created at the first call.
 
     Raises:
-        UsageProblem: a flag, an ini key or the environment of a rank is wrong.
+        UsageProblem: a flag, an ini key or the environment of a rank is invalid.
     """
     from gpubench_plugin.config import Settings
     from gpubench_plugin.distributed import RankSession
@@ -235,7 +235,7 @@ def _with_usage_errors(function: Any, *arguments: object, after_s: float = 0.0) 
 
 
 def _silence_save_warning(config: pytest.Config) -> None:
-    """Keep pytest-benchmark from warning that nothing is saved, which may hide the message."""
+    """Silence pytest-benchmark's warning that nothing is saved, which may hide the message."""
     from gpubench_plugin.results import pytest_benchmark
 
     if config.pluginmanager.hasplugin("benchmark"):
@@ -245,9 +245,8 @@ def _silence_save_warning(config: pytest.Config) -> None:
 def _usage_error_delay_s(config: pytest.Config) -> float:
     """Seconds that this process waits for rank zero to report a usage error.
 
-    Under torchrun rank zero says it and leaves, and torchrun ends the other ranks. If one of them
-    left first, torchrun would end rank zero before it has said anything. So they wait; a rank
-    that is not ended meanwhile says it itself. A gang's controller listens to every rank.
+    torchrun ends all ranks when one leaves, so that rank zero must leave first; a rank that is not
+    ended meanwhile reports the error itself. The controller of a gang listens to every rank.
     """
     waits = _defers_output(config) and not _is_gang_rank(config)
-    return _ROOT_SAYS_WITHIN_S if waits else 0.0
+    return _ROOT_DELAY_S if waits else 0.0

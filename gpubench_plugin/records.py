@@ -1,9 +1,9 @@
-"""Records exchanged between packages: frozen, keyword-only and JSON-serializable.
+"""Records: frozen, keyword-only and JSON-serializable.
 
-Units stand in the names. What files and other processes get of a record are its fields, see
-:mod:`gpubench_plugin.environment.stored`; no pickle is involved. The metadata of a field are for
-pydantic, which this module does not import: descriptions and bounds of the published schemas, and
-the key where it is not the field's name.
+Units are in the names. Files and other processes get the fields of a record, see
+:mod:`gpubench_plugin.environment.stored`, without pickle. The metadata of a field are for pydantic,
+which this module does not import: descriptions and bounds of the published schemas, and the key if
+it is not the field's name.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 Better = Literal["higher", "lower", "none"]
 
 CONFIDENCE: Final = 0.95
-"""The level of intervals where nothing else is stated."""
+"""Default confidence level of intervals."""
 
 
 def described(description: str, **bounds: object) -> Json:
-    """The metadata of a field: what its schema says, and bounds as in ``annotated_types``."""
+    """Metadata of a field: description in its schema, and bounds as in ``annotated_types``."""
     return {"description": description, **bounds}
 
 
@@ -56,12 +56,11 @@ class Sketch:
     """KLL sketch of `count` values that are not stored individually.
 
     Z. Karnin, K. Lang, E. Liberty: Optimal Quantile Approximation in Streams (2016),
-    https://arxiv.org/abs/1603.05346, as Apache DataSketches has it. What it promises is about
-    ranks: a 95th percentile with a rank error of 0.001 is a value between the 94.9th and the
-    95.1st.
+    https://arxiv.org/abs/1603.05346, in Apache DataSketches. Its error is in ranks: a 95th
+    percentile with a rank error of 0.001 is between the 94.9th and the 95.1st.
 
-    `least`, `most` and `total` are exact. `kll` is the library's own serialisation in base64, empty
-    where the library (the extra ``sketch``) was not installed: then there are no quantiles.
+    `least`, `most` and `total` are exact. `kll` is the library's serialization in base64, empty,
+    and without quantiles, if the library (the extra ``sketch``) was not installed.
     """
 
     count: int
@@ -82,8 +81,8 @@ class Sketch:
         Raises:
             UsageProblem: the library that reads `kll` is not installed.
         """
-        quantile_values: list[float] = _kll(self.kll).get_quantiles(list(fractions), inclusive=True)
-        return quantile_values
+        quantiles: list[float] = _kll(self.kll).get_quantiles(list(fractions), inclusive=True)
+        return quantiles
 
     def representative_values(self, size: int = 1000) -> list[float]:
         """`size` ascending values with the distribution of the sketch."""
@@ -93,9 +92,9 @@ class Sketch:
     def merged(cls, sketches: Iterable[Sketch]) -> Sketch:
         """Merge `sketches` into one no larger than any of them."""
         parts = list(sketches)
-        kll, *other_sketches = (_kll(part.kll) for part in parts)
-        for other_sketch in other_sketches:
-            kll.merge(other_sketch)
+        kll, *others = (_kll(part.kll) for part in parts)
+        for other in others:
+            kll.merge(other)
         return cls(
             count=sum(part.count for part in parts),
             least=min(part.least for part in parts),
@@ -107,10 +106,7 @@ class Sketch:
 
 
 def has_quantile(count: int, fraction: float) -> bool:
-    """Whether the sample is large enough for the quantile: 20 for the 95th percentile.
-
-    Of fewer it would be little but the largest of them.
-    """
+    """Whether `count` values have one beyond the quantile: 20 for the 95th percentile."""
     return round(count * min(fraction, 1 - fraction), 9) >= 1
 
 
@@ -120,7 +116,7 @@ def _kll(text: str) -> Any:
     except ImportError as error:
         from gpubench_plugin.errors import UsageProblem
 
-        message = "reading a sketch of durations takes datasketches: pip install"
+        message = "reading a sketch of durations requires datasketches: pip install"
         raise UsageProblem(f"{message} 'pytest-gpubench[sketch]'") from error
     return kll_doubles_sketch.deserialize(b64decode(text))
 
@@ -134,20 +130,18 @@ def kll_text(kll: Any) -> str:
 class Samples:
     """Times of one benchmark on one rank, or reduced over ranks.
 
-    A *duration* is one call of the step, or the mean of `calls_per_duration` calls where the step
-    is too short to be timed alone. A *round* is the smallest group of consecutive durations that
-    lasts a millisecond: warm-up and confidence count rounds. A *block* is what runs between two
-    decisions of the loop. Nothing is dropped; samples of the warm-up stand apart: `warmup_s` holds
-    the seconds of each group of calls that was timed together, so that it adds up to the time
-    spent, and `warmup_calls` all calls between the first one and the timed ones.
+    A *duration* is one call of the step, or the mean of `calls_per_duration` calls of a step too
+    short to be timed alone. A *round* is the smallest group of consecutive durations that lasts a
+    millisecond: warm-up and confidence count rounds. A *block* is the calls between two decisions
+    of the loop. Nothing is dropped. `warmup_s` has the seconds of each group of warm-up calls timed
+    together, `warmup_calls` counts all calls between the first one and the timed ones.
 
-    Where there were too many durations to keep, `durations_s` are the medians of the rounds, in
-    their order, `calls_per_duration` the calls of a round, and `reduced_from` how it was timed in
-    fact. `sketch` then is the distribution of the durations themselves, in seconds per call; there
-    is none of several ranks together.
+    Of too many durations to store, `durations_s` are the medians of the rounds, in order,
+    `calls_per_duration` the calls of a round, `reduced_from` the actual timing, and `sketch` the
+    distribution of the durations in seconds per call, except over several ranks.
 
-    `first_step_s` is None where nobody saw the very first call. Where nobody saw anything of what
-    came before the timed calls there is no warm-up either.
+    `first_step_s` is None if the first call was not observed; without any observed call before the
+    timed ones there is no warm-up either.
     """
 
     timer: str
@@ -202,10 +196,7 @@ def round_medians(durations_s: Sequence[float], width: int) -> Sequence[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Work done by one call of the step, on one rank or summed over ranks.
-
-    None is what nobody stated or counted.
-    """
+    """Work of one call of the step, on one rank or summed over ranks; None if unknown."""
 
     samples: float | None = None
     tokens: float | None = None
@@ -229,8 +220,7 @@ def is_same_amount(first: float | None, second: float | None) -> bool:
 class Check:
     """Result of an untimed check before the measurement.
 
-    `correctness` becomes part of the record; `facts` are added to the observation's, `flags` to
-    those of its samples.
+    `correctness` goes into the record, `facts` into the observation, `flags` into the samples.
     """
 
     correctness: Mapping[str, Any] = field(default_factory=dict)
@@ -262,15 +252,14 @@ class RankTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """Everything observed about one benchmark, the only input of metrics.
+    """Observation of one benchmark, the only input of metrics.
 
-    `samples` are reduced over the ranks (maximum per duration); `ranks` has a row for each of
-    them, or none where there is only one. `work` is summed over the ranks. `precision` is what
-    matrix products compute in: fp32, tf32, fp16, …; empty where the benchmark uses none. `facts`
-    holds the numbers that are neither durations nor work: ``peak_memory_bytes``,
-    ``skipped_steps``, ``data_wait_s`` (inside the timed calls), ``loss_first``, ``loss_last``,
-    ``compiled`` (0 or 1), ``confidence`` (the level of intervals), ``processors`` (of the host) and
-    whatever a subject adds.
+    `samples` are reduced over the ranks (maximum per duration); `ranks` has an entry for each of
+    several. `work` is summed over the ranks. `precision` is the compute dtype of matrix products
+    (fp32, tf32, fp16, …), empty without one. `facts` are the other numbers:
+    ``peak_memory_bytes``, ``skipped_steps``, ``data_wait_s`` (inside the timed calls),
+    ``loss_first``, ``loss_last``, ``compiled`` (0 or 1), ``confidence`` (the level of intervals),
+    ``processors`` (of the host) and those of a subject.
     """
 
     samples: Samples
@@ -308,7 +297,7 @@ def confidence_bounds_of(metric: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """Measurement of one launch, for benchmarks with several."""
+    """Measurement of one of several launches."""
 
     samples: Samples | None
     metrics: Mapping[str, Metric]
@@ -317,12 +306,11 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """What every record of a benchmark has, measured, stored or read.
+    """Fields of every record of a benchmark, measured, stored or read.
 
-    `settings` is the configuration by dot key with defaults left out, as far as it makes numbers
-    comparable; `limits` are those the gate judges its metrics by. `timer` names the clock:
-    ``cuda_events`` and ``cuda_kernel`` take the device's own time, all others are clocks of the
-    host.
+    `settings` is the configuration by dot key that affects numbers, without defaults; `limits` are
+    those of the gate. `timer` names the clock: ``cuda_events`` and ``cuda_kernel`` are the device's
+    own time, all others clocks of the host.
     """
 
     id: str = field(metadata=described("pytest's node id", min_length=1))
@@ -343,10 +331,9 @@ class Benchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkRecord(Benchmark):
-    """What a run's files have of a benchmark, in whatever form its numbers are.
+    """Fields of a benchmark in a run's files, whatever the form of its numbers.
 
-    `ranks` has a row for each rank, in their order, where there are several. `work` is that of a
-    call, on all ranks together; None where nothing was measured, or before amounts were recorded.
+    `work` is None if nothing was measured, or before amounts were recorded.
     """
 
     name: str = field(metadata=described("The test function's name with its parameters"))
@@ -379,24 +366,21 @@ class Measurement(BenchmarkRecord):
 
     @property
     def slowest_rank(self) -> RankTimes | None:
-        """The rank with the longest median round; None with fewer than two ranks.
+        """Rank with the longest median round, of several ranks.
 
-        Not the one that was last most often: where the ranks wait for each other that is chance.
+        Not the one that was last most often: if the ranks wait for each other, that is chance.
         """
         has_several = len(self.ranks) > 1
         return max(self.ranks, key=lambda rank: rank.median_s) if has_several else None
 
     @property
     def confidence(self) -> float:
-        """Confidence level of its intervals."""
+        """Confidence level of the intervals."""
         level: float = self.configuration.get("measure", {}).get("confidence", CONFIDENCE)
         return level
 
     def finite(self) -> Measurement:
-        """The same record without numbers that are not finite, which its flags name.
-
-        JSON has no word for them: one metric does not cost the others their place in a file.
-        """
+        """Copy for JSON without metrics that are not finite, which its flags name."""
         lost = tuple(f"not_finite:{n}" for n, m in self.metrics.items() if not isfinite(m.value))
         launches = tuple(
             replace(launch, metrics=_finite(launch.metrics)) for launch in self.per_launch
@@ -420,10 +404,10 @@ RunStatus = Literal["complete", "failed", "interrupted"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """One run: command, environment, and the record of every selected benchmark.
+    """Record of a run: command, environment, and every selected benchmark.
 
-    `started`, `resumed` (each time it went on) and `finished` are UTC in ISO 8601; `command` holds
-    the arguments of pytest.
+    `started`, `resumed` (one per resumption) and `finished` are UTC in ISO 8601; `command` has the
+    arguments of pytest.
     """
 
     run_id: str
@@ -439,14 +423,13 @@ class RunRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Benchmark):
-    """One benchmark of one run, as it is compared.
+    """Benchmark of a run, for comparisons.
 
-    `metrics` are those of the whole run; `launches` holds the value of each metric in each launch
-    of fresh processes, one mapping per launch, never none for a measured benchmark. `configuration`
-    is all of it by dot key, empty where it is unknown. `work` holds the amounts of work in a call
-    on all ranks by name, None where nobody recorded whether it has any. `pinned`: somebody has said
-    that this is the level of the benchmark, by pinning the run or accepting it. `foreign`: it was
-    read from what pytest-benchmark alone wrote of it, which is less.
+    `metrics` are those of the whole run; `launches` has the metrics of each launch of fresh
+    processes, at least one for a measured benchmark. `configuration` is complete, by dot key, empty
+    if unknown. `work` has the amounts of a call over all ranks by name, None if not recorded.
+    `pinned`: the run was pinned or accepted as the level of the benchmark. `foreign`: it is from a
+    file of pytest-benchmark alone, which has less.
     """
 
     metrics: Mapping[str, Metric] = field(default_factory=dict)
@@ -459,17 +442,16 @@ class Result(Benchmark):
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run with its results by node id, as used for comparisons.
+    """Run with its results by node id, for comparisons, from any source.
 
-    A run directory, a file of pytest-benchmark (ours or anybody's) and the registry all give the
-    same record: what is compared does not know where it came from.
+    Sources are run directories, files of pytest-benchmark, and the registry.
 
-    `label` is what messages call it: as the user named it. `started` and `finished` are UTC in ISO
-    8601, or empty; of a run without an end `finished` is the time of its last line.
-    `machine` holds the facts by dot key that must be equal for numbers to be comparable,
-    `environment` other facts worth saying where they differ. `status` is None where the source
-    knows none. `path` is the file or folder it was read from. A `foreign` run is a file that
-    pytest-benchmark alone has written: it knows fewer facts, and one it lacks is no difference.
+    `label` is its name in messages, as the user wrote it. `started` and `finished` are UTC in ISO
+    8601, or empty; of an unfinished run `finished` is the time of its last line. `machine` has the
+    facts by dot key that must be equal for numbers to be comparable, `environment` other facts to
+    report if they differ. `status` is None if the source has none. `path` is the file or folder of
+    the source. A `foreign` run is a file of pytest-benchmark alone: a fact that it lacks is no
+    difference.
     """
 
     label: str
@@ -500,38 +482,36 @@ VerdictKind = Literal[
     "not_measured",
 ]
 VERDICT_KINDS: Final[tuple[VerdictKind, ...]] = get_args(VerdictKind)
-"""In words: ``no_baseline``: nothing to compare with at all, or too little of it; ``new``: the
-baseline has no such benchmark; ``removed``: only the baseline has it; ``errored``: it failed,
-crashed, hung or ran out of memory; ``not_measured``: it did not run."""
+"""``no_baseline``: none, or too few runs of one; ``new``: not in the baseline; ``removed``: only
+there; ``errored``: failed, crashed, hung or out of memory; ``not_measured``: did not run."""
 
 MISSING: Final[frozenset[VerdictKind]] = frozenset({"no_baseline", "new", "incomparable"})
-"""What ``--gate-missing`` decides about."""
+"""Verdicts that ``--gate-missing`` decides about."""
 
 COMPARED: Final[frozenset[VerdictKind]] = frozenset(
     {"improved", "unchanged", "regressed", "inconclusive"}
 )
-"""Verdicts for which two numbers, or a number and a fixed bound, were held against each other."""
+"""Verdicts of comparisons of two numbers, or of a number with a fixed bound."""
 
 Method = Literal["paired", "history", "threshold", "exact", "absolute"]
-"""How a verdict was found. ``threshold`` is not statistical; ``exact`` is for metrics without any
-variance; ``absolute`` compares with a fixed bound instead of a baseline."""
+"""Method of a verdict. ``threshold`` is not statistical; ``exact`` is for metrics without variance;
+``absolute`` compares with a fixed bound instead of a baseline."""
 
 LAST: Final = "last"
-"""What ``--baseline`` calls the last comparable run: no baseline is called so any more."""
+"""Name of the last comparable run in ``--baseline``; no baseline may have it."""
 
 
 def is_regression(kind: str, method: str | None, *, base: str) -> bool:
-    """Whether a verdict excludes its run from the samples of later ones.
+    """Whether a verdict excludes its run from the samples of later ones; `base` is a label.
 
-    One beside the last run does not: two runs of the same code differ by more than the threshold
-    often enough, and a history without its slower half would find all others slow. `base` is the
-    label of what the run was compared with.
+    A threshold against the last run does not: two runs of the same code exceed it often enough, and
+    a history without its slower half would judge all others slow.
     """
     return kind == "regressed" and not (method == "threshold" and base == LAST)
 
 
 class _Unbounded:
-    """What pydantic makes of an interval: JSON has no infinity, an end that is not bounded is null.
+    """pydantic schema of an interval: JSON has no infinity, so that an unbounded end is null.
 
     https://docs.pydantic.dev/latest/concepts/types/#customizing-validation-with-__get_pydantic_core_schema__
     """
@@ -553,11 +533,10 @@ Interval = Annotated[tuple[float, float], _Unbounded]
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictPart:
-    """What was found of one number, which may be one of several that a verdict is about.
+    """Comparison of one number, which may be one of several of a verdict.
 
-    `effect` and `interval` are fractions, positive where the head is slower or worse: head/base − 1
-    for a metric that should be low, 1 − head/base for one that should be high. `limit` is the text
-    of the limit. `metric` is empty where a verdict is about the whole benchmark.
+    `effect` and `interval` are fractions, positive if the head is worse: head/base − 1 if lower is
+    better, 1 − head/base if higher is. `limit` is the text of the limit.
     """
 
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid", "allow_inf_nan": False}
@@ -586,13 +565,8 @@ class VerdictPart:
 class Verdict(VerdictPart):
     """Verdict on one metric of a benchmark, or on its step time as a whole.
 
-    The step time is judged by several metrics at once: its `parts`, of which the verdict's own
-    numbers are the one that decided. `moved` are those that made it `regressed` or `improved`.
-
-    `launches` counts the independent samples the verdict rests on. `smallest_visible_effect` is the
-    least true effect that could have been called, a fraction. `reason` says why in one line.
-    `pairs_needed` estimates how many pairs would decide it, `runs_needed` how many more earlier
-    runs there must be before any can.
+    The step time is judged by several metrics, its `parts`; the verdict's own numbers are those of
+    the deciding one.
     """
 
     id: str = field(metadata=described("pytest's node id", min_length=1))
@@ -626,13 +600,13 @@ class Verdict(VerdictPart):
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether the limit could not be checked, since the metric is missing or not judgeable."""
+        """Whether the limit could not be checked, since the metric is missing or unusable."""
         return self.kind in {"not_measured", "errored"} and bool(self.metric)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A fact, by dot key, that differs between base and head; None on a side without it."""
+    """Fact by dot key that differs between base and head; None on a side without it."""
 
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
 
@@ -643,12 +617,9 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Verdicts of one head against one base, in the head's order.
+    """Verdicts of one head against one base, one per benchmark and metric, in the head's order.
 
-    There is one verdict per benchmark and metric, each with its reason.
-
-    `notes` are lines that stand above the verdicts, that incomparable runs were compared for
-    example.
+    `notes` are lines printed above the verdicts.
     """
 
     base: str
@@ -663,9 +634,6 @@ class Comparison:
 
     @property
     def all_incomparable(self) -> bool:
-        """Whether base and head share benchmarks, but all of them are incomparable.
-
-        A fixed bound compares nothing with a base.
-        """
+        """Whether benchmarks are shared but all incomparable, fixed bounds left out."""
         kinds = {verdict.kind for verdict in self.verdicts if verdict.method != "absolute"}
         return "incomparable" in kinds and kinds.isdisjoint(COMPARED)

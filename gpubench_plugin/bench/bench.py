@@ -1,7 +1,4 @@
-"""The bench: one measurement on one rank, from the untimed checks to the record.
-
-Its stages, in order: check, measure, reduce over the ranks, compute the metrics.
-"""
+"""Bench: one measurement on one rank: check, measure, reduce over the ranks, compute metrics."""
 
 from __future__ import annotations
 
@@ -44,9 +41,9 @@ if TYPE_CHECKING:
 
 
 class Bench:
-    """The value of the ``gpubench`` fixture: call it once with the step to measure.
+    """Value of the ``gpubench`` fixture: call it once with the step to measure.
 
-    Amounts are per rank and per call of the step. Checks happen before the timing.
+    Amounts are per rank and per call of the step. Checks run before the timing.
     """
 
     def __init__(
@@ -84,9 +81,7 @@ class Bench:
 
     @property
     def result(self) -> object:
-        """Return value of the last timed call of the step; never recorded.
-
-        It is what was timed, to be asserted on. It lives no longer than the test.
+        """Result of the last timed call of the step, to be asserted on; not recorded.
 
         Raises:
             UsageProblem: nothing has been measured yet.
@@ -112,24 +107,23 @@ class Bench:
     ) -> Measurement:
         """Measure `step` and return this rank's measurement.
 
-        A subject (`trainer`, `inference`, …), or its own ``step``, brings its amounts, FLOPs and
-        facts. Any other callable has the amounts that are given here, whatever else the test asks
-        for. `setup` and `teardown` run around every call, outside the timed part.
+        A subject (`trainer`, `inference`, …), or its own ``step``, has its amounts, FLOPs and
+        facts. Any other callable has the amounts stated here. `setup` and `teardown` run around
+        every call, outside the timed part.
 
         Raises:
-            UsageProblem: called a second time, `step` cannot be called or returns something that
-                is still to be run, or an amount is no positive number or not the subject's.
-            CorrectnessError: what is measured computes something wrong, or the subject's step did
-                not take one step.
-            MeasurementError: the numbers cannot be true.
-            Unsupported: an operation has no deterministic form, and must have one.
+            UsageProblem: called a second time, `step` is not callable or returns unfinished work,
+                or an amount is not a positive number or contradicts the subject's.
+            CorrectnessError: a check failed, or the subject's step did not take one step.
+            MeasurementError: a number is impossible.
+            Unsupported: ``training.deterministic``, but an operation has no deterministic form.
         """
         amounts = {"samples": samples, "tokens": tokens, "bytes": bytes, "flops": flops}
         try:
             stated_work = self._claim_measurement(amounts)
             timed = TimedStep.of(step, self._case.id, setup=setup, teardown=teardown)
             return self._run_measurement(timed, stated_work)
-        except BaseException as error:  # the test may catch it, and pass
+        except BaseException as error:  # the test may catch it and pass
             self._notes.raised(error)
             raise
 
@@ -143,10 +137,10 @@ class Bench:
     ) -> None:
         """Add a custom metric to the record; must be called before the step is measured.
 
-        A function is asked after the timed calls. Of several ranks rank zero's value counts.
+        A function is called after the timed calls. Of several ranks rank zero's value counts.
 
         Raises:
-            UsageProblem: said too late or twice, or the unit is not in :data:`.metrics.base.UNITS`.
+            UsageProblem: called after the measurement or twice. The measurement checks the unit.
         """
         if self._measured_once:
             raise UsageProblem(
@@ -170,11 +164,12 @@ class Bench:
         was_used = self._parts.stop_tracking() or has_been_used(timed)
         with nondeterminism_errors():
             check = self._prepare(subject)
-            first_s = check.facts.get("first_step_s")  # where the very first step was the check's
-            # The checks, which are over, may have made the first call of what is timed: that of a
-            # subject beside a foreign step has compiled, and allocated, what the step calls.
-            beside = subject is None and bool(self._parts.subjects)
-            may_have_warmed_up = was_used or (first_s is None and (beside or has_been_used(timed)))
+            first_s = check.facts.get("first_step_s")  # if the check took the first step
+            # Checks of a subject beside a foreign step may have compiled and allocated for it.
+            has_other_subject = subject is None and bool(self._parts.subjects)
+            may_have_warmed_up = was_used or (
+                first_s is None and (has_other_subject or has_been_used(timed))
+            )
             own_work = Work() if subject is None else subject.work()
             if subject is not None:
                 refuse_contradicting_amounts(stated_work, own_work, subject, self._case.id)
@@ -185,45 +180,42 @@ class Bench:
         samples, products, memory = self._inspect_call(samples, timed)
         check = replace(check, correctness={**check.correctness, **products})
         self._profile(timed)
-        work = self._work(stated_work, own_work, subject)
-        own = Observation(
+        observation = Observation(
             samples=samples,
-            work=work,
+            work=self._work(stated_work, own_work, subject),
             device=self._device.type,
             device_name=self._case.device.model,
             precision="" if self._precision is None else self._precision.compute_dtype,
             world_size=1,
             facts={**check.facts, **facts, **memory},
         )
-        measurement = self._conclude(own, check)
+        measurement = self._conclude(observation, check)
         if self._group.world.size > 1:
             self._notes.log(
                 {"event": "traffic", **asdict(self._group.control.traffic - traffic_before)}
             )
             if self._context.ranks_folder is not None:
                 append(self._context.ranks_folder, self._group.world.rank, self._case.id, samples)
-        # Its own pause, which then has nothing to do, makes coverage lose the rest of the test:
+        # Paused here, since pytest-benchmark's own pause makes coverage lose the rest of the test:
         # 4 of 8 lines, pytest-benchmark 5.3.1 with coverage 7.
         Tracers().paused(partial(pytest_benchmark.store_result, self._carrier, measurement))
         self._context.carried[self._case.id] = self._carrier.stats
-        if self._group.world.is_root:  # the others' would be sent for nothing
+        if self._group.world.is_root:  # only rank zero's is reported
             self._notes.measurement = measurement
         return measurement
 
     def _claim_measurement(self, amounts: Mapping[str, object]) -> Work:
-        """Claim the benchmark's single measurement and return the `amounts` its caller stated."""
+        """Claim the benchmark's single measurement; return the stated `amounts`."""
         if self._measured_once:
             raise UsageProblem(f"{self._case.id}: gpubench was called twice; one step per test")
         self._measured_once = True
-        stated_amounts = {name: amount for name, amount in amounts.items() if amount is not None}
-        for name, amount in stated_amounts.items():
+        stated = {name: amount for name, amount in amounts.items() if amount is not None}
+        for name, amount in stated.items():
             if not _is_amount(amount):
                 raise UsageProblem(
                     f"{self._case.id}: {name}={_format_amount(amount)}; allowed: a number above 0"
                 )
-        return Work(
-            **{name: float(cast("float", amount)) for name, amount in stated_amounts.items()}
-        )
+        return Work(**{name: float(cast("float", amount)) for name, amount in stated.items()})
 
     def _run_once(self, timed: TimedStep) -> Measurement:
         from gpubench_plugin.results import pytest_benchmark
@@ -241,8 +233,7 @@ class Bench:
         try:
             check = self._parts.check(subject, self._notes.log)
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
-            # Raised again below, once all ranks know: none may wait for one that gave up.
-            failure = error
+            failure = error  # raised below, once all ranks know: none may wait for a failed one
         self._reduction.raise_check_failures(failure)
         return check
 
@@ -268,10 +259,8 @@ class Bench:
         def on_first_call() -> None:
             failure: Exception | None = None
             try:
-                first_call.validate(
-                    clock.take_result()
-                )  # which is gone then, and in nobody's memory
-            except Exception as error:  # raised again below, once all ranks know
+                first_call.validate(clock.take_result())  # releases the result
+            except Exception as error:  # raised below, once all ranks know
                 failure = error
             self._reduction.raise_check_failures(failure)
             if tensors is not None:
@@ -306,20 +295,18 @@ class Bench:
         self._result, self._has_result = clock.result, True
         facts = memory.facts | self._facts(timed)
         for subject in first_call.advanced:
-            step_counts = subject.finish()  # its check of them, too, which holds for a foreign step
+            step_counts = subject.finish()  # checks the timed calls, of foreign steps as well
             if subject is timed.subject:
                 facts.update(step_counts, **self._parts.facts(subject))
-        if first_call.wrapped is not None and stated_work.flops is not None:
-            self._work(
-                stated_work, first_call.wrapped.work(), first_call.wrapped
-            )  # refused if not those counted
+        if (wrapped := first_call.wrapped) is not None and stated_work.flops is not None:
+            self._work(stated_work, wrapped.work(), wrapped)  # refuses FLOPs other than counted
         self._run_traced(tracers, timed)
         growth_flags = growth.flags(samples.block_calls, samples.calls_per_duration)
         flags = (*memory.flags, *growth_flags, *throttling.flags, *suspension.flags, *tracers.flags)
         return samples.flagged(*flags), facts
 
     def _facts(self, timed: TimedStep) -> dict[str, float]:
-        """Facts about the step taken from the configuration."""
+        """Facts about the step from the configuration."""
         configuration = self._case.configuration
         has_model = timed.subject is not None or "model" in fixture_names(self._item)
         return {
@@ -329,24 +316,20 @@ class Bench:
         }
 
     def _run_traced(self, tracers: Tracers, timed: TimedStep) -> None:
-        """Run the step once more under tracers (coverage, say) that were paused while timing.
-
-        One that fails then, as it has nothing left to read, takes nothing from what was measured.
-        """
-        # The census, where there is one, is a traced call as well.
-        was_traced_anyway = self._precision is not None or self._parts.tensor_memory is not None
-        untraced = tracers.were_paused and timed.subject is None and not was_traced_anyway
-        if self._group.agreement.decide(int(untraced)):
+        """Run the step once more under tracers (coverage) that were paused, ignoring errors."""
+        has_census = self._precision is not None or self._parts.tensor_memory is not None  # traced
+        is_untraced = tracers.were_paused and timed.subject is None and not has_census
+        if self._group.agreement.decide(int(is_untraced)):
             with suppress(Exception):
                 timed.run()
 
     def _inspect_call(
         self, samples: Samples, timed: TimedStep
     ) -> tuple[Samples, dict[str, Any], dict[str, float]]:
-        """Make one extra untimed call and record its tensors: correctness values and facts.
+        """Inspect the tensors of an extra untimed call: flagged samples, correctness and facts.
 
-        It is made where the benchmark claims a precision, and on a CPU, whose tensors are counted.
-        The samples get the flag ``precision_unused`` where nothing bears the claim out.
+        Only for benchmarks with a precision, flagged ``precision_unused`` if no operation is in it,
+        and for the tensor memory on a CPU.
         """
         tensors = self._parts.tensor_memory
         if self._precision is None and tensors is None:
@@ -364,10 +347,10 @@ class Bench:
         return samples, {"product_dtypes": census and dict(census.products)}, facts
 
     def _work(self, stated: Work, subject_work: Work, subject: Subject | None) -> Work:
-        """Merge the caller's amounts of work with the timed subject's `own`, counting its FLOPs.
+        """Merge the `stated` amounts with the subject's, counting its FLOPs.
 
         Raises:
-            UsageProblem: FLOPs were given, and are not those counted.
+            UsageProblem: a stated amount contradicts the subject's.
         """
         if subject is None:
             return stated
@@ -399,14 +382,14 @@ class Bench:
             path=None if run is None else run.traces / f"{file_name(self._case)}.json",
         )
 
-    def _conclude(self, own: Observation, check: Check) -> Measurement:
+    def _conclude(self, observation: Observation, check: Check) -> Measurement:
         """Build the measurement over all ranks; ranks other than zero get their own.
 
-        What rank zero finds wrong with the numbers fails the benchmark on every rank.
+        Errors on rank zero fail the benchmark on every rank.
         """
         failure: Exception | None = None
         try:
-            reduced = self._reduction.merge(own)
+            reduced = self._reduction.merge(observation)
             measurement = build_measurement(
                 self._item, self._case, reduced, check, custom_metrics=self._custom_metrics.values()
             )
@@ -421,17 +404,17 @@ def _is_amount(amount: object) -> bool:
         return False
     try:
         return 0 < float(amount) < math.inf
-    except OverflowError:  # a whole number that no float reaches
+    except OverflowError:  # an integer above all floats
         return False
 
 
 def _format_amount(amount: object) -> str:
     try:
         return f"{amount!r:.40}"
-    except ValueError:  # Python writes no more than 4,300 digits
+    except ValueError:  # sys.get_int_max_str_digits(), 4,300 by default
         return "a number with thousands of digits"
 
 
 def file_name(case: Case) -> str:
-    """Return the case's name as a file name, with unsafe characters replaced."""
+    """Name of the case as a file name, with unsafe characters replaced."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", case.name).strip("-")

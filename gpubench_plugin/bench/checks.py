@@ -1,4 +1,4 @@
-"""Untimed companions of a training: the reference run, checkpoints, and seeds."""
+"""Untimed checks of a training: reference run, checkpoints, and seeds."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 def reference_of(setting: Setting, *, shared: bool) -> Fp32Reference | None:
-    """Build the reference that the first training steps are compared with, or None.
-
-    Where ranks have `shared` the device, each may take its part of what is free.
-    """
+    """Reference for the first training steps, if any; ranks with a `shared` device split memory."""
     from gpubench_plugin.errors import UsageProblem
     from gpubench_plugin.training import Fp32Reference
 
@@ -56,7 +53,7 @@ def reference_of(setting: Setting, *, shared: bool) -> Fp32Reference | None:
         agreement=setting.group.agreement,
         averaging=setting.parallelism.name != "none",
         shares_batch=setting.parallelism.shares_batch,
-        # Of a full preset one step is compared unless more are asked for.
+        # A full preset compares one step by default.
         steps=1 if is_full and measure.check is None else measure.check_steps,
         free_bytes=partial(_free_bytes, setting, shared) if is_full else None,
     )
@@ -73,7 +70,7 @@ def _free_bytes(setting: Setting, shared: bool) -> int | None:
 
 
 def seeds_of(setting: Setting) -> Recorded:
-    """The seeds to record."""
+    """Record of the seeds."""
     from gpubench_plugin.training import Recorded, seeding
 
     seed = setting.configuration.experiment.seed
@@ -83,7 +80,7 @@ def seeds_of(setting: Setting) -> Recorded:
 def resumption_of(
     request: pytest.FixtureRequest, trainer: Trainer, setting: Setting
 ) -> tuple[Checkable, ...]:
-    """Build the resumption of `trainer` from ``training.resume``, if configured."""
+    """Resumption of `trainer` from ``training.resume``, if configured."""
     path = setting.configuration.training.resume
     if path is None:
         return ()
@@ -105,7 +102,7 @@ def checkpointing_of(
     setting: Setting,
     evaluate: Callable[[], Evaluation] | None,
 ) -> tuple[Checkable, ...]:
-    """Build the check that writes a checkpoint of `trainer`, if ``training.checkpoint`` is set."""
+    """Check that writes a checkpoint of `trainer`, if ``training.checkpoint`` is set."""
     if not setting.configuration.training.checkpoint:
         return ()
     from gpubench_plugin.training import Checkpointing
@@ -125,7 +122,7 @@ def observe_with_checkpoints(
     """Write a checkpoint at every evaluation of a time-to-target run, if configured.
 
     Raises:
-        UsageProblem: ``training.resume`` is set: such a training begins anew for every timed call.
+        UsageProblem: ``training.resume`` is set, but every timed call starts from the first step.
     """
     from gpubench_plugin.errors import UsageProblem
 
@@ -145,10 +142,10 @@ def observe_with_checkpoints(
 
 
 def _checkpoints(request: pytest.FixtureRequest, key: str, setting: Setting) -> Checkpoints:
-    """The checkpoint store of this benchmark, in the run directory.
+    """Checkpoint store of this benchmark, in the run directory.
 
     Raises:
-        Unsupported: rank zero has not the whole model that all ranks train.
+        Unsupported: the model is sharded over the ranks.
     """
     from gpubench_plugin.bench.bench import file_name
     from gpubench_plugin.errors import Unsupported
@@ -167,7 +164,7 @@ def _checkpoints(request: pytest.FixtureRequest, key: str, setting: Setting) -> 
         "precision.name": configuration.precision.name,
         "training.optimizer": training.optimizer,
         "training.scheduler": training.scheduler,
-        # Which batch comes next depends on these.
+        # The next batch depends on these.
         "experiment.seed": configuration.experiment.seed,
         "data.source": configuration.data.source,
         "training.batch_size": training.batch_size,

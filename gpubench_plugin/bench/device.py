@@ -1,4 +1,4 @@
-"""Where a benchmark runs: configuration, device, ranks, precision."""
+"""Fixtures of configuration, device, ranks and precision."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def gpubench_config(request: pytest.FixtureRequest) -> Configuration[Any]:
 
 @pytest.fixture
 def world_size(request: pytest.FixtureRequest) -> int:
-    """The number of ranks that run this benchmark together."""
+    """Number of ranks of this benchmark."""
     return case_of(request).world_size
 
 
 @pytest.fixture
 def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """The device to measure on; chosen by --device.
+    """Device to measure on; chosen by --device.
 
-    The process' state (TF32 switches, RNG, thread count, allocator peaks, …) is put back after
-    the test.
+    The process's state (TF32 switches, RNG, thread count, allocator peaks, …) is restored after the
+    test.
     """
     import torch
 
@@ -82,10 +82,10 @@ def process_group(request: pytest.FixtureRequest, torch_device: torch.device) ->
 
 @pytest.fixture
 def precision(request: pytest.FixtureRequest, torch_device: torch.device) -> Iterator[Precision]:
-    """The numeric precision; chosen by --precision.
+    """Numeric precision; chosen by --precision.
 
-    Its global switches are set for the test and put back after it. A precision that the device
-    lacks makes the benchmark ``unsupported``.
+    Its global switches are restored after the test. One that the device lacks makes the benchmark
+    ``unsupported``.
     """
     from gpubench_plugin import catalog
     from gpubench_plugin.errors import Unsupported

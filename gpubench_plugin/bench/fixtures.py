@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The configuration of a benchmark and what it names, resolved once for all fixtures."""
+    """Configuration of a benchmark with its components, resolved once for all fixtures."""
 
     configuration: Configuration[Any]
     workload: Workload[Any]
@@ -36,20 +36,20 @@ class Setting:
 
     @property
     def ranks_per_batch(self) -> int:
-        """Ranks that work on one and the same batch."""
+        """Number of ranks that share a batch."""
         return self.group.world.size if self.parallelism.shares_batch else 1
 
     @property
     def global_norm(self) -> Callable[[Iterable[torch.nn.Parameter]], float] | None:
-        """The norm of gradients that are spread over the ranks; None of a single rank."""
+        """Norm of gradients that are spread over the ranks; None for a single rank."""
         return self.parallelism.gradient_norm if self.group.world.size > 1 else None
 
 
 def case_of(request: pytest.FixtureRequest) -> Case:
-    """Return the benchmark's case.
+    """Case of the benchmark.
 
     Raises:
-        UsageProblem: the test is no benchmark.
+        UsageProblem: the test is not a benchmark.
     """
     return _state_of(request).case
 
@@ -68,14 +68,14 @@ def _state_of(request: pytest.FixtureRequest) -> BenchmarkState:
 
 
 def parts_of(request: pytest.FixtureRequest) -> Parts:
-    """Return the benchmark's parts: what is checked before anything is timed."""
+    """Parts of the benchmark, which are checked before anything is timed."""
     parts: Parts = request.getfixturevalue("_gpubench_parts")
     return parts
 
 
 @pytest.fixture
 def _gpubench_parts() -> Iterator[Parts]:
-    """The parts of the benchmark; no longer than the test, since models are among them."""
+    """Parts of the benchmark, which live no longer than the test, since models are among them."""
     from gpubench_plugin.bench.parts import Parts
 
     parts = Parts()
@@ -93,13 +93,12 @@ def collective(
 ) -> Callable[[str, str], Exchange]:
     """Factory of collectives to measure: ``gpubench(collective("all-reduce", "1MiB"))``.
 
-    It exchanges what the precision computes in, and is verified on every rank. Ask for one in a
-    test.
+    It exchanges the precision's compute dtype, and is verified on every rank; one per test.
     """
     from gpubench_plugin.distributed import exchange
 
     def make_exchange(name: str, size: str) -> Exchange:
-        collective_exchange = exchange(
+        subject = exchange(
             name,
             size,
             group=process_group,
@@ -107,8 +106,8 @@ def collective(
             largest_bytes=gpubench_config.distributed.largest_message_bytes,
             computed_in=precision.compute_dtype,
         )
-        parts_of(request).add(collective_exchange)
-        return collective_exchange
+        parts_of(request).add(subject)
+        return subject
 
     return make_exchange
 
@@ -138,13 +137,13 @@ def gpubench(
 
     _refuse_shadowed_fixture(request, "process_group", process_group, ProcessGroup)
     precision = None
-    if PRECISION in request.fixturenames:  # not asked for here, or every benchmark would use it
+    if PRECISION in request.fixturenames:  # requested here, every benchmark would use it
         precision = request.getfixturevalue(PRECISION)
         _refuse_shadowed_fixture(request, PRECISION, precision, Precision)
     from gpubench_plugin.launchers import Notes, context_of
 
     state = _state_of(request)
-    state.notes = Notes()  # of a rerun, too
+    state.notes = Notes()  # anew in a rerun
     bench = Bench(
         request.node,
         state=state,

@@ -1,7 +1,4 @@
-"""The parts of a benchmark: subjects, one of which may be timed, and checks.
-
-Models stand there as well, of which the first call matters.
-"""
+"""Parts of a benchmark: subjects, one of which may be timed, checks, and models."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class _SubjectEntry:
-    """A subject with itself and the checks that belong to it as `parts`, in their order."""
+    """Subject with itself and its checks as `parts`, in order."""
 
     subject: Subject
     parts: tuple[Checkable, ...]
@@ -32,9 +29,8 @@ class _SubjectEntry:
 class FirstForward:
     """Records whether `module` was called, with a hook that removes itself.
 
-    It stands in the place that ``torch.nn.Module.compile`` uses, of which a copy of the module, a
-    script of it and what compiles it know nothing. A forward pre-hook is part of all three:
-    ``torch.jit.script`` refuses a module that has one (torch 2.13).
+    It uses the attribute of ``torch.nn.Module.compile``, which copies, scripts and compilers of
+    the module ignore: ``torch.jit.script`` refuses a module with a forward pre-hook (torch 2.13).
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -44,7 +40,7 @@ class FirstForward:
 
     def was_called(self) -> bool:
         """Whether the module was called; removes the hook."""
-        if self._module._compiled_call_impl == self._call:  # else it is somebody else's
+        if self._module._compiled_call_impl == self._call:  # else it is another hook
             self._module._compiled_call_impl = None
         return self._was_called
 
@@ -55,14 +51,14 @@ class FirstForward:
 
 
 class Parts:
-    """The parts of one benchmark, in the order its fixtures were created."""
+    """Parts of one benchmark, in the order its fixtures were created."""
 
     def __init__(self) -> None:
         self._entries: list[_SubjectEntry] = []
         self._checks: list[Checkable] = []
         self._tracked: list[FirstForward] = []
         self.tensor_memory: TensorMemory | None = None
-        """On a CPU: begun before the fixtures of the benchmark build anything."""
+        """On a CPU: created before the fixtures of the benchmark build anything."""
 
     def add(
         self, subject: Subject, *, before: Iterable[Checkable] = (), after: Iterable[Checkable] = ()
@@ -85,7 +81,7 @@ class Parts:
 
     def stop_tracking(self) -> bool:
         """Whether a tracked model was called already; stops tracking."""
-        was_called = [forward.was_called() for forward in self._tracked]  # every one of them
+        was_called = [forward.was_called() for forward in self._tracked]  # removes every hook
         return any(was_called)
 
     def add_facts(self, subject: Subject, facts: Facts) -> None:
@@ -98,13 +94,12 @@ class Parts:
         return tuple(entry.subject for entry in self._entries)
 
     def check(self, timed: Subject | None, log: Log) -> Check:
-        """Run every check, those of the `timed` subject last, since its state is what gets timed.
+        """Run every check, those of the `timed` subject last, since its state is timed.
 
-        What was found of the other subjects goes on record as correctness. Facts and flags are
-        about what is timed, so theirs are dropped.
+        Of the other subjects only the correctness is kept, not facts and flags.
 
         Raises:
-            CorrectnessError: something is wrong, whether it is timed or not.
+            CorrectnessError: a check failed.
         """
         timed_entry = None if timed is None else self._entry(timed)
         independent = [checkable.prepare(log) for checkable in self._checks]

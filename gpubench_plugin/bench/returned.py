@@ -35,24 +35,18 @@ _ITERATORS: Final = (
     *(kind for kind in vars(itertools).values() if isinstance(kind, type)),
 )
 
+_RUN_IN_COROUTINE: Final = "iterate it in a coroutine and run that in the step: asyncio.run(…)"
+_EXHAUST: Final = "exhaust it in the step: list(…), or a loop over it"
 _LAZY: Final = (
-    (
-        AsyncGenerator,
-        "an async generator",
-        "iterate it in a coroutine and run that in the step: asyncio.run(…)",
-    ),
-    (
-        AsyncIterator,
-        "an async iterator",
-        "iterate it in a coroutine and run that in the step: asyncio.run(…)",
-    ),
-    (Generator, "a generator", "exhaust it in the step: list(…), or a loop over it"),
-    (_ITERATORS, "a lazy iterator", "exhaust it in the step: list(…), or a loop over it"),
+    (AsyncGenerator, "an async generator", _RUN_IN_COROUTINE),
+    (AsyncIterator, "an async iterator", _RUN_IN_COROUTINE),
+    (Generator, "a generator", _EXHAUST),
+    (_ITERATORS, "a lazy iterator", _EXHAUST),
     (Future, "a future", "wait for it in the step: its result()"),
     (Coroutine, "a coroutine", "run it in the step: asyncio.run(…)"),
     (Awaitable, "an awaitable", "await it in the step: asyncio.run(…)"),
 )
-"""What does its work later if ever, and what to do then."""
+"""Types that do their work later if ever, with a name and a remedy."""
 
 _LAZY_ELSEWHERE: Final = (
     ("torch._C", "Future", "a future", "wait for it in the step: its wait()"),
@@ -60,38 +54,38 @@ _LAZY_ELSEWHERE: Final = (
     ("multiprocessing.pool", "AsyncResult", "a future", "wait for it in the step: its get()"),
     ("multiprocessing.pool", "IMapIterator", "a lazy iterator", "exhaust it in the step: list(…)"),
 )
-"""The same of modules that nobody may have imported: then nothing can be of their types."""
+"""The same for types of modules that may not be imported."""
 
 _DONE: Final = ("done", "ready", "is_completed")
-"""What futures of the libraries above call the question whether they have their result."""
+"""Methods of those libraries' futures that tell whether the result is there."""
 
 _CONTAINERS: Final = (tuple, list, set, frozenset, dict)
-_LOOKED_AT: Final = 100
-"""Values of a container: promises come alike, and of a million numbers none has to be looked at."""
+_MAX_INSPECTED: Final = 100
+"""Values inspected in a container: its values are alike, and there may be millions."""
 
 _FUNCTIONS: Final = (FunctionType, BuiltinFunctionType, partial, type(cache(lambda: None)))
-"""Not every callable: a model is one, and a step may well return the model that it has changed."""
+"""Not every callable: a model is one, which a step may change and return."""
 
 _BOUND: Final = (MethodType, BuiltinFunctionType, MethodWrapperType)
 
-_LOOKING_UP: Final = ("LOAD_", "STORE_FAST", "BUILD_", "RETURN_")
+_LOOK_UP_PREFIXES: Final = ("LOAD_", "STORE_FAST", "BUILD_", "RETURN_")
 _ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
 _LOOK_UPS: Final = frozenset(
     {"RESUME", "NOP", "CACHE", "POP_TOP", "PUSH_NULL", "COPY_FREE_VARS", "MAKE_CELL", "LIST_EXTEND"}
 )
-"""Instructions of CPython, by name or by how their names begin, of a function that does nothing."""
+"""Instructions of CPython, by name or prefix, of a function that does nothing."""
 
 
 def unfinished_reason(result: object, step: Callable[..., object], measure: str) -> str | None:
-    """Explain why the `result` of a call of `step` is unfinished, or return None.
+    """Explain why the `result` of a call of `step` is unfinished; None if it may be computed.
 
-    None: it may be what the step computes. `measure` is the fixture to which the step was given.
+    `measure` is the name of the fixture that measures the step.
     """
     if lazy := _lazy_kind(result):
         name, remedy = lazy
         return f"a call of the step returned {name}, whose work was never done; {remedy}"
     for value in _contained_values(result):
-        # Of several that were waited for, the results are in the futures.
+        # Futures that were waited for are results.
         if (lazy := _lazy_kind(value)) and not _is_done(value):
             name, remedy = lazy
             return (
@@ -99,19 +93,19 @@ def unfinished_reason(result: object, step: Callable[..., object], measure: str)
                 f"whose work was never done; {remedy}"
             )
     if uncalled := _find_uncalled(result, step):
-        name, to_write = uncalled
+        name, suggestion = uncalled
         return (
             f"a call of the step returned {name} instead of calling it; write "
-            f"{measure}({to_write}), not {measure}(lambda: {name})"
+            f"{measure}({suggestion}), not {measure}(lambda: {name})"
         )
-    # Of a step that has done something, functions and models may be results.
-    only_names = _looks_up_only(step)
+    # Functions and models may be results of a step that does something.
+    is_idle = _looks_up_only(step)
     for value in _contained_values(result):
-        if (only_names or _is_own_step(value)) and (uncalled := _find_uncalled(value, step)):
-            name, to_write = uncalled
+        if (is_idle or _is_own_step(value)) and (uncalled := _find_uncalled(value, step)):
+            name, suggestion = uncalled
             return (
                 f"a call of the step returned a {type(result).__name__} containing {name} "
-                f"instead of calling it; write {measure}({to_write})"
+                f"instead of calling it; write {measure}({suggestion})"
             )
     return None
 
@@ -124,8 +118,8 @@ def is_function(result: object) -> bool:
 def does_nothing(step: Callable[..., object]) -> bool:
     """Whether `step` is a Python function that certainly calls and computes nothing.
 
-    Its code gets names and constants, and returns what it has got; and attributes, where it names a
-    subject, of which one may be the step: of anything else a property may do whatever it likes.
+    Its code only loads names and constants, and attributes if it names a subject: a property of
+    anything else may compute.
     """
     reads_attributes = bool(_instructions(step) & _ATTRIBUTES)
     return _looks_up_only(step) and (not reads_attributes or bool(referenced_subjects(step)))
@@ -139,11 +133,11 @@ def close_coroutines(result: object) -> None:
 
 
 def referenced_subjects(step: Callable[..., object]) -> tuple[Subject, ...]:
-    """Subjects that `step`, if a function, references through closures or globals."""
+    """Subjects that the function `step` references through closures or globals."""
     return tuple(
         value
         for value in _free_variables(step).values()
-        # The class first: attributes of any object that happens to be near might do something.
+        # The class first: attributes of arbitrary objects may compute.
         if hasattr(type(value), "flops_step") and isinstance(value, Subject)
     )
 
@@ -170,14 +164,11 @@ def _contained_values(result: object) -> Iterator[object]:
     """Leading values of a Python container; empty for anything else."""
     if not isinstance(result, _CONTAINERS):
         return iter(())
-    return itertools.islice(result.values() if isinstance(result, dict) else result, _LOOKED_AT)
+    return itertools.islice(result.values() if isinstance(result, dict) else result, _MAX_INSPECTED)
 
 
 def _find_uncalled(result: object, step: Callable[..., object]) -> tuple[str, str] | None:
-    """Where `result` is a step itself, or something that `step` only names: its name.
-
-    And what is to be measured in its place.
-    """
+    """Name of an uncalled step or function in `result`, and the argument to measure instead."""
     if _is_subject(result):
         name = f"{_owner_name(result, step)}.step"
         return name, name
@@ -186,7 +177,7 @@ def _find_uncalled(result: object, step: Callable[..., object]) -> tuple[str, st
         return f"partial({name})", name
     if function := _function_name(result, step):
         return function, function
-    # Anything else that can be called, a model for one, may be what a step has changed.
+    # Any other callable, such as a model, may be a result of the step.
     if callable(result) and _looks_up_only(step) and (callee := _referenced_name(result, step)):
         return callee, f"lambda: {callee}(…)"
     return None
@@ -195,7 +186,7 @@ def _find_uncalled(result: object, step: Callable[..., object]) -> tuple[str, st
 def _looks_up_only(step: Callable[..., object]) -> bool:
     """Whether the code of `step` only loads names, attributes and constants."""
     names = _instructions(step)
-    return bool(names) and all(n in _LOOK_UPS or n.startswith(_LOOKING_UP) for n in names)
+    return bool(names) and all(n in _LOOK_UPS or n.startswith(_LOOK_UP_PREFIXES) for n in names)
 
 
 def _instructions(step: Callable[..., object]) -> set[str]:
@@ -208,13 +199,13 @@ def _instructions(step: Callable[..., object]) -> set[str]:
 
 
 def _function_name(result: object, step: Callable[..., object]) -> str | None:
-    """The name of `result`, if it is a method or a function that `step` references."""
+    """Name of `result`, if it is a method or a function that `step` references."""
     if isinstance(result, _FUNCTIONS) and (name := _referenced_name(result, step)):
         return name
     if not isinstance(result, _BOUND):
         return None
     owner: object = result.__self__
-    # Functions of C have their module for an owner, or None: they are looked up by name alone.
+    # C functions have their module or None as owner: only their name counts.
     if owner is None or isinstance(owner, ModuleType):
         return None
     return f"{_owner_name(owner, step)}.{result.__name__}"
@@ -242,14 +233,14 @@ def _unwrap_partial(value: object) -> Any:
 
 
 def _owner_name(owner: object, step: Callable[..., object]) -> str:
-    """The name `step` uses for the `owner` of a method, else the owner's class name."""
+    """Name by which `step` references the `owner` of a method, else its class name."""
     if isinstance(owner, type):
         return owner.__name__
     return _referenced_name(owner, step) or type(owner).__name__.lower()
 
 
 def _referenced_name(target: object, step: Callable[..., object]) -> str | None:
-    """The dotted name by which `step` references this object: ``work``, ``torch.relu``."""
+    """Dotted name by which `step` references `target`: ``work``, ``torch.relu``."""
     names = dict(_free_variables(step))
     for attribute in step.__code__.co_names if isinstance(step, FunctionType) else ():
         for owner, module in list(names.items()):
@@ -264,6 +255,6 @@ def _free_variables(step: Callable[..., object]) -> Mapping[str, object]:
         return {}
     try:
         closure = getclosurevars(step)
-    except ValueError:  # one of its names has been deleted
+    except ValueError:  # a name was deleted
         return {}
     return {**closure.builtins, **closure.globals, **closure.nonlocals}

@@ -1,4 +1,4 @@
-"""The timed step: which subject it belongs to, and validation of its first call."""
+"""Timed step: its subject, and validation of its first call."""
 
 from __future__ import annotations
 
@@ -23,15 +23,12 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Work
 
 _LAZY_FUNCTIONS: Final = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
-_LONGEST: Final = 60
+_MAX_REPR: Final = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimedStep:
-    """A callable and the subject it advances; None if it advances no subject.
-
-    `setup` and `teardown` run around every call.
-    """
+    """Callable with setup and teardown of every call, and the subject that it advances, if any."""
 
     call: Step
     subject: Subject | None
@@ -57,11 +54,10 @@ class TimedStep:
     def of(
         cls, target: object, benchmark: str, *, setup: Step | None, teardown: Step | None
     ) -> TimedStep:
-        """Resolve what was passed to the bench: a subject, its own step, or any callable.
+        """Resolve the `target` of the bench: a subject, its own step, or any callable.
 
         Raises:
-            UsageProblem: it cannot be called: it may be what a call has returned; or a call of
-                `setup` or `teardown` does none of its work.
+            UsageProblem: it is not callable, or `setup` or `teardown` returns before its work.
         """
         call, subject = _call_of(target, benchmark)
         for name, function in (("setup", setup), ("teardown", teardown)):
@@ -73,24 +69,24 @@ class TimedStep:
         return cls(call=call, subject=subject, setup=setup, teardown=teardown)
 
 
-def _call_of(given: object, benchmark: str) -> tuple[Step, Subject | None]:
-    """What to call, and the subject whose step it is."""
-    if (subject := _subject(given)) is not None:
+def _call_of(target: object, benchmark: str) -> tuple[Step, Subject | None]:
+    """Callable of `target`, and the subject whose step it is."""
+    if (subject := _subject(target)) is not None:
         return subject.step, subject
-    if isinstance(given, type) and hasattr(given, "flops_step"):
+    if isinstance(target, type) and hasattr(target, "flops_step"):
         raise UsageProblem(
-            f"{benchmark}: gpubench({given.__name__}) is a class; pass the object its fixture "
+            f"{benchmark}: gpubench({target.__name__}) is a class; pass the object its fixture "
             "returns"
         )
-    if not callable(given):
+    if not callable(target):
         raise UsageProblem(
-            f"{benchmark}: gpubench({_short_repr(given)}) is not callable; pass the step "
+            f"{benchmark}: gpubench({_short_repr(target)}) is not callable; pass the step "
             "itself, not the result of calling it: gpubench(trainer), gpubench(lambda: a @ b)"
         )
-    owner = _subject(getattr(given, "__self__", None))
-    function = getattr(given, "__func__", None)
-    own = owner is not None and function is getattr(type(owner), "step", None)
-    return given, owner if own else None
+    owner = _subject(getattr(target, "__self__", None))
+    function = getattr(target, "__func__", None)
+    is_own_step = owner is not None and function is getattr(type(owner), "step", None)
+    return target, owner if is_own_step else None
 
 
 class FirstCallValidator:
@@ -100,52 +96,43 @@ class FirstCallValidator:
         self, timed: TimedStep, subjects: Sequence[Subject], benchmark: str, *, stated: Work
     ):
         self._timed = timed
-        self._subjects = subjects
         self._stated = stated
-        self._calls_before = [subject.calls for subject in subjects]
+        self._calls_before = [(subject, subject.calls) for subject in subjects]
         self._benchmark = benchmark
         self._calls_at_start = 0
         self.advanced: tuple[Subject, ...] = ()
-        """The subjects whose step was called by it."""
+        """Subjects that the call advanced."""
         self.wrapped: Subject | None = None
-        """The one subject that a foreign step took one step further, as that subject's own does."""
+        """The only subject advanced by a foreign step, and by one step."""
 
     def validate(self, result: object) -> None:
         """Refuse a call that returned without doing the work to be timed.
 
         Raises:
-            UsageProblem: it returned something that is still to be run, or called; or the amounts
-                that were stated are not those of the subject it advanced, or those of one that it
-                did not advance.
-            CorrectnessError: a subject's step that is no one call of it.
+            UsageProblem: the result is still to be run or called; or the stated amounts differ from
+                those of the advanced subject, or equal those of one that was not advanced.
+            CorrectnessError: the subject's own step did not advance it by one step.
         """
         refuse_unfinished(result, self._timed.call, self._benchmark)
-        steps_taken = [
-            subject.calls - calls_before
-            for subject, calls_before in zip(self._subjects, self._calls_before, strict=True)
-        ]
-        self.advanced = tuple(
-            s for s, calls in zip(self._subjects, steps_taken, strict=True) if calls
-        )
-        for subject, calls in zip(self._subjects, steps_taken, strict=True):
-            if subject is self._timed.subject and calls != 1:
+        steps = [(subject, subject.calls - calls) for subject, calls in self._calls_before]
+        self.advanced = tuple(subject for subject, count in steps if count)
+        for subject, count in steps:
+            if subject is self._timed.subject and count != 1:
                 name = type(subject).__name__
                 raise CorrectnessError(
-                    f"{self._benchmark}: one call of the step advanced the {name} by {calls} "
+                    f"{self._benchmark}: one call of the step advanced the {name} by {count} "
                     "steps, so the amounts stated for one step do not apply; measure the "
                     "replacement as gpubench(lambda: …) with its own amounts"
                 )
         if self._timed.subject is None:
-            self._validate_amounts(result, sum(steps_taken))
+            self._validate_amounts(result, sum(count for _, count in steps))
 
     def _validate_amounts(self, result: object, steps: int) -> None:
         """Compare the stated amounts of a foreign step with the subjects it advanced.
 
-        One that takes a single subject one step further is that subject's step, whatever it is
-        wrapped in, and has its amounts. One that advances none has amounts of its own, which may
-        well be equal: of a forward pass of the same batch, say. They are a subject's, and wrong,
-        only where nothing was done that they could be of: the code of the step calls and computes
-        nothing, or a function came back that nobody called.
+        One that advances a single subject by one step wraps that subject's step, and has its
+        amounts. One that advances none has amounts of its own, which may be equal, as of a forward
+        pass of the same batch, unless it computes nothing or returns an uncalled function.
         """
         if self.advanced:
             if steps == 1:
@@ -153,7 +140,7 @@ class FirstCallValidator:
                 work = self.wrapped.work()
                 refuse_contradicting_amounts(self._stated, work, self.wrapped, self._benchmark)
         elif self._stated.known_amounts and (does_nothing(self._timed.call) or is_function(result)):
-            for subject in self._subjects:
+            for subject, _ in self._calls_before:
                 _refuse_borrowed_amounts(self._stated, subject, self._benchmark)
 
     def begin(self) -> None:
@@ -167,35 +154,27 @@ class FirstCallValidator:
         """Refuse timed `calls` that did not advance the subject by one step each.
 
         Raises:
-            UsageProblem: the last one returned something that is still to be run, or called.
+            UsageProblem: the last result is still to be run or called.
             CorrectnessError: the subject took another number of steps.
         """
         refuse_unfinished(result, self._timed.call, self._benchmark)
         subject = self._timed.subject
-        if subject is not None and subject.calls - self._calls_at_start != calls:
+        if subject is not None and (steps := subject.calls - self._calls_at_start) != calls:
             raise CorrectnessError(
-                f"{self._benchmark}: {calls} timed calls advanced the "
-                f"{type(subject).__name__} by {subject.calls - self._calls_at_start} steps, "
-                "so the amounts of one step do not apply to one call"
+                f"{self._benchmark}: {calls} timed calls advanced the {type(subject).__name__} by "
+                f"{steps} steps, so the amounts of one step do not apply to one call"
             )
 
 
 def has_been_used(timed: TimedStep) -> bool:
-    """Whether the step's subject, or one it references, has taken steps already.
-
-    A call of it then is not the first one, which compiles and allocates.
-    """
+    """Whether the step's subject, or one it references, has compiled and allocated already."""
     referenced = referenced_subjects(timed.call)
     subjects = referenced if timed.subject is None else (timed.subject, *referenced)
     return any(subject.calls for subject in subjects)
 
 
 def refuse_unfinished(result: object, step: Step, benchmark: str) -> None:
-    """Refuse a `result` that is still to be awaited, iterated or called.
-
-    Raises:
-        UsageProblem: naming what it is, and what to write.
-    """
+    """Refuse a `result` that is still to be awaited, iterated or called."""
     if reason := unfinished_reason(result, step, "gpubench"):
         close_coroutines(result)
         raise UsageProblem(f"{benchmark}: {reason}")
@@ -204,20 +183,14 @@ def refuse_unfinished(result: object, step: Step, benchmark: str) -> None:
 def refuse_contradicting_amounts(
     stated: Work, subject_work: Work, subject: Subject, benchmark: str
 ) -> None:
-    """Refuse a `stated` amount that contradicts the subject's `subject_work`.
-
-    Raises:
-        UsageProblem: naming both.
-    """
+    """Refuse a `stated` amount that contradicts the subject's `subject_work`."""
     for name, amount in stated.known_amounts.items():
-        if is_same_amount(amount, subject_work.known_amounts.get(name, amount)):
-            continue
-        raise UsageProblem(
-            f"{benchmark}: {name}={amount:g}, but a step of the {type(subject).__name__} has "
-            f"{name}={subject_work.known_amounts[name]:g}; leave it out, or measure another step "
-            "with amounts of "
-            "its own"
-        )
+        actual = subject_work.known_amounts.get(name, amount)
+        if not is_same_amount(amount, actual):
+            raise UsageProblem(
+                f"{benchmark}: {name}={amount:g}, but a step of the {type(subject).__name__} has "
+                f"{name}={actual:g}; leave it out, or measure another step with its own amounts"
+            )
 
 
 def _refuse_borrowed_amounts(stated: Work, subject: Subject, benchmark: str) -> None:
@@ -241,4 +214,4 @@ def _subject(value: object) -> Subject | None:
 
 def _short_repr(value: object) -> str:
     text = " ".join(repr(value).split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]}…"

@@ -1,4 +1,4 @@
-"""Fixtures for a mixture-of-experts layer, diffusion split over the ranks, and generated text."""
+"""Fixtures of mixture-of-experts layers, distributed diffusion, and text generation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def moe_layer(
 ) -> Iterator[Callable[[str], MoESubject]]:
     """Factory of MoE layer parts to measure: ``gpubench(moe_layer("forward"))``.
 
-    The section ``moe`` says what the layer is. Its output and gradients are compared with those of
+    The section ``moe`` configures the layer. Its output and gradients are compared with those of
     one process before anything is timed.
     """
     from gpubench_plugin.workloads.moe import Construction, MoESubject, ParallelGroups
@@ -65,9 +65,9 @@ def diffusion(
     precision: Precision,
     process_group: ProcessGroup,
 ) -> DenoisingPipeline:
-    """The denoising pipeline: ``gpubench(diffusion, setup=diffusion.meet)``.
+    """Denoising pipeline: ``gpubench(diffusion, setup=diffusion.meet)``.
 
-    Before it is measured, its outputs are compared, bit by bit, with those of one process.
+    Its outputs are compared bitwise with those of one process before it is measured.
     """
     from gpubench_plugin.errors import Unsupported
     from gpubench_plugin.launchers import context_of
@@ -91,7 +91,7 @@ def diffusion(
     folder, rank = context_of(request.config).ranks_folder, process_group.world.rank
     benchmark = case_of(request).id
 
-    def keep(events: Sequence[Json]) -> None:
+    def write_events(events: Sequence[Json]) -> None:
         if folder is not None:
             append_events(folder, rank, benchmark, events)
 
@@ -107,7 +107,7 @@ def diffusion(
         backend=process_group.backend,
         barrier=process_group.agreement.barrier,
         hosts=process_group.agreement.group,
-        on_events=keep,
+        on_events=write_events,
     )
     parts_of(request).add(pipeline)
     return pipeline
@@ -117,7 +117,7 @@ def diffusion(
 def prefill(_gpubench_generation: Callable[[type[Any]], Any]) -> Prefill:
     """Prefill of a prompt, up to the first token: ``gpubench(prefill)``.
 
-    Before it is measured, its logits are compared with those of a forward pass without a cache.
+    Its logits are compared with those of a forward pass without a cache before it is measured.
     """
     from gpubench_plugin.training import Prefill
 
@@ -129,7 +129,7 @@ def prefill(_gpubench_generation: Callable[[type[Any]], Any]) -> Prefill:
 def decode(_gpubench_generation: Callable[[type[Any]], Any]) -> Decode:
     """Token-by-token decoding with a static cache: ``gpubench(decode)``.
 
-    Before it is measured, its logits are compared with those of a forward pass without a cache.
+    Its logits are compared with those of a forward pass without a cache before it is measured.
     """
     from gpubench_plugin.training import Decode
 
@@ -145,10 +145,10 @@ def _gpubench_generation(
     torch_device: torch.device,
     precision: Precision,
 ) -> Callable[[type[Any]], Any]:
-    """Makes a kind of generation by the model, as one rank holds it, with prompts and a cache.
+    """Factory of prefill and decode steps of the unsharded model, with prompts and a cache.
 
     Raises:
-        Unsupported: the workload generates no text, or ranks are to share it.
+        Unsupported: the workload generates no text, or a parallelism is configured.
     """
     from gpubench_plugin.errors import Unsupported
     from gpubench_plugin.training import EAGER, build_model, make_compiler
@@ -165,12 +165,12 @@ def _gpubench_generation(
             f"distributed.parallelism={parallelism}: text generation runs on one rank; "
             "allowed: auto, none"
         )
-    # What is compiled is a call, with its choice of a token, not the module.
+    # Compiles a call with its choice of a token, not the module.
     compile: Any = make_compiler(mode=section.compile, backend=section.compile_backend)
     seed = gpubench_config.experiment.seed
 
-    def bound(kind: type[Any]) -> Any:
-        made = kind(
+    def make_step(kind: type[Any]) -> Any:
+        generation = kind(
             module=build_model(
                 workload,
                 section=section.model_copy(update=EAGER),
@@ -187,7 +187,7 @@ def _gpubench_generation(
             seed=seed,
             compile=None if section.compile == "none" else compile,
         )
-        parts_of(request).add(made)
-        return made
+        parts_of(request).add(generation)
+        return generation
 
-    return bound
+    return make_step

@@ -1,4 +1,4 @@
-"""Fixtures for time to target and for the cost of gradient exchange."""
+"""Fixtures of time to target and exposed communication."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ def in_fp32(
 ) -> Parallelism:
     """Copy `parallelism` without its 16-bit gather and reduce dtypes."""
     types = {"fsdp_param_dtype": None, "fsdp_reduce_dtype": None}
-    fp32_parallelism = type(parallelism)(
-        parallelism.group, parallelism.section.model_copy(update=types)
-    )
-    fp32_parallelism.configure(workload, training)
-    return fp32_parallelism
+    section = parallelism.section.model_copy(update=types)
+    copy = type(parallelism)(parallelism.group, section)
+    copy.configure(workload, training)
+    return copy
 
 
 @pytest.fixture
@@ -47,8 +46,8 @@ def convergence(
 ) -> TimeToTarget:
     """Training to a target: ``gpubench(convergence, setup=convergence.restart)``.
 
-    Before it is measured it is trained until ``training.target_accuracy`` or
-    ``training.target_loss`` is reached, and its precision is compared with fp32.
+    An untimed training to ``training.target_accuracy`` or ``training.target_loss`` comes first, and
+    its precision is compared with fp32.
     """
     from gpubench_plugin.training import TimeToTarget
 
@@ -82,7 +81,7 @@ def _course(setting: Setting, module: torch.nn.Module, source: DataSource) -> Co
 
 @contextmanager
 def _reference(setting: Setting) -> Iterator[Course]:
-    """The same training in fp32."""
+    """Training in fp32 that is otherwise the same."""
     from gpubench_plugin import catalog
     from gpubench_plugin.training import EAGER, build_model
 

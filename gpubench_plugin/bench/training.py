@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def workload(request: pytest.FixtureRequest) -> Workload[Any]:
-    """The workload named by the configuration."""
+    """Workload named by ``model.name``."""
     from gpubench_plugin import catalog
     from gpubench_plugin.errors import UsageProblem
 
@@ -38,8 +38,8 @@ def workload(request: pytest.FixtureRequest) -> Workload[Any]:
             f"{request.node.nodeid}: the configuration names no workload; give the gpubench "
             "mark a config= that sets model.name"
         )
-    built: Workload[Any] = catalog.load("workloads", section.name)(section)
-    return built
+    loaded: Workload[Any] = catalog.load("workloads", section.name)(section)
+    return loaded
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def _gpubench_setting(
     precision: Precision,
     process_group: ProcessGroup,
 ) -> Setting:
-    """The setting, whose parallelism is what ``distributed.parallelism`` names."""
+    """Setting, with the parallelism of ``distributed.parallelism``."""
     from gpubench_plugin import catalog
     from gpubench_plugin.errors import Unsupported
 
@@ -94,23 +94,22 @@ def model(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> torch.n
 
 @pytest.fixture
 def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator[DataSource]:
-    """This rank's batches on the device: synthetic, a bundled data set, or files at a path.
+    """Batches of this rank on the device: synthetic, a bundled data set, or files at a path.
 
-    Ranks that share a batch all get the samples of all of them. Workers that load end with the
-    benchmark, however it ends.
+    Ranks that share a batch get the samples of all. Loader workers end with the benchmark.
     """
     from gpubench_plugin.errors import UsageProblem
     from gpubench_plugin.training import Recorded
 
     configuration = _gpubench_setting.configuration
     if "inference" in request.fixturenames:
-        trained = configuration.training.batch_size
-        batch_size = configuration.inference.samples(trained)
-        if batch_size != trained and "trainer" in request.fixturenames:
+        training_size = configuration.training.batch_size
+        batch_size = configuration.inference.samples(training_size)
+        if batch_size != training_size and "trainer" in request.fixturenames:
             raise UsageProblem(
                 f"{request.node.nodeid}: inference.batch_size={batch_size} conflicts with "
-                f"training.batch_size={trained} of the trainer, since both read the same "
-                f"batches; allowed: {trained}, or separate tests"
+                f"training.batch_size={training_size} of the trainer, since both read the same "
+                f"batches; allowed: {training_size}, or separate tests"
             )
         training = configuration.training.model_copy(update={"batch_size": batch_size})
         configuration = configuration.model_copy(update={"training": training})
@@ -149,10 +148,10 @@ def trainer(
     data: DataSource,
     _gpubench_setting: Setting,
 ) -> Trainer:
-    """The training loop: ``gpubench(trainer)``.
+    """Training loop: ``gpubench(trainer)``.
 
-    Before it is measured it trains some untimed steps, and what must hold is checked: the loss is
-    a finite scalar and falls, no gradient is missing or not finite.
+    Some untimed steps check first that the loss is a finite scalar and falls, and that gradients
+    are complete and finite.
     """
     setting, parallelism = _gpubench_setting, _gpubench_setting.parallelism
     trainer = trainer_of(
@@ -169,7 +168,7 @@ def trainer(
     if setting.configuration.training.evaluate:
         from gpubench_plugin.training import EvaluationCheck
 
-        # Cached: for the record, and for the checkpoint.
+        # Cached, since the record and the checkpoint need it.
         evaluate = cache(evaluator_of(setting, model, data).evaluate)
         after.append(EvaluationCheck(evaluate))
     after.extend(checkpointing_of(request, trainer, setting, evaluate))
@@ -180,7 +179,7 @@ def trainer(
 def trainer_of(
     setting: Setting, module: torch.nn.Module, source: DataSource, **more: Any
 ) -> Trainer:
-    """The trainer of `module` on the batches of `source`, with `more` arguments of its class."""
+    """Trainer of `module` on the batches of `source`, with `more` arguments of its class."""
     from gpubench_plugin.training import Trainer
 
     return Trainer(
@@ -200,7 +199,7 @@ def trainer_of(
 
 
 def evaluator_of(setting: Setting, module: torch.nn.Module, source: DataSource) -> Evaluator:
-    """What evaluates `module` on held-out samples of `source`."""
+    """Evaluator of `module` on held-out samples of `source`."""
     from gpubench_plugin.errors import Unsupported
     from gpubench_plugin.training import Evaluator
 
@@ -226,7 +225,7 @@ def inference(
     data: DataSource,
     _gpubench_setting: Setting,
 ) -> Inference:
-    """The forward pass alone: ``gpubench(inference)``."""
+    """Forward pass alone: ``gpubench(inference)``."""
     from gpubench_plugin.training import Inference
 
     inference = Inference(

@@ -43,10 +43,9 @@ class Task:
 class Block:
     """Times and evidence of one block.
 
-    `durations_s` are seconds per call, each the mean of as many calls as were timed together.
-    `length_s` is the block's own length: from its first to its last boundary, or the sum of the
-    timed calls where a setup or teardown runs between them. `evidence` adds up over
-    the blocks of a measurement; :meth:`Clock.flags` judges the sums.
+    `durations_s` are seconds per call, each the mean of the calls timed together. `length_s` is the
+    time from the first to the last boundary, or the sum of the timed calls with a setup or teardown
+    between them. `evidence` adds up over the blocks; :meth:`Clock.flags` judges the sums.
     """
 
     durations_s: array[float]
@@ -56,13 +55,13 @@ class Block:
 
 
 class Clock(ABC):
-    """A timing method; subclasses define how a block is timed and at which resolution.
+    """Timing method; subclasses define how a block is timed and at which resolution.
 
-    `now` is the host's clock in nanoseconds; the loop keeps its time limits by it too.
+    `now` is the host's clock in nanoseconds, also that of the loop's time limits.
     """
 
     timer: str
-    """The name under which samples are recorded."""
+    """Name of the clock in the record."""
     accelerator: ClassVar[bool] = True
     """Whether the device needs the long warm-up."""
     group_threshold_s: float = 0.0
@@ -81,16 +80,16 @@ class Clock(ABC):
     def __init__(self, now: HostClock = perf_counter_ns) -> None:
         self.now = now
         self.result: object = None
-        """What the last call returned. It is dropped inside the timed part of the next call, right
-        before it: so every duration has a call and the end of one result in it, as where results
-        are thrown away, and no two of them take memory at once."""
+        """Result of the last call, released inside the timed part right before the next one: no two
+        results take memory at once, and each duration has the release of one in it, as if results
+        were discarded."""
 
     @abstractmethod
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
         """Time `durations` × `calls_per_duration` calls; only bare tasks may be grouped."""
 
     def time_first_call(self, task: Task) -> float:
-        """Host time of the first call, including its device work."""
+        """Host time of a call, including its device work."""
         task.run_setup()
         self.synchronize()
         start = self.now()

@@ -1,4 +1,4 @@
-"""The little of ``torch.cuda`` that the CUDA clocks touch, in one class that a fake replaces."""
+"""Interface of the CUDA clocks to ``torch.cuda``, which tests replace by a fake."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpubench_plugin.measure.clocks.base import Step
 
 
 class Event(Protocol):
-    """A timing event, with torch's method names."""
+    """Timing event, with torch's method names."""
 
     def record(self) -> None:
         """Record the event in the queue."""
@@ -28,9 +28,9 @@ class Event(Protocol):
 
 
 class TorchCuda:
-    """A device that executes a queue asynchronously.
+    """Device that executes a queue asynchronously.
 
-    By the public ``torch.cuda`` (``_sleep``, its one spin, excepted).
+    By the public ``torch.cuda``, except ``_sleep``: torch has no public spin kernel.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -56,16 +56,16 @@ class TorchCuda:
     def overwrite_cache(self) -> None:
         """Queue a write that evicts the step's data from the L2 cache."""
         if self._scratch is None:
-            # Twice the cache: replacement is not in strict order.
+            # Twice the cache, since its replacement is not strictly LRU.
             size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
             self._scratch = torch.empty(size, dtype=torch.uint8, device=self._device)
         self._scratch.zero_()
 
     def synchronizes(self, step: Step) -> bool:
-        """Whether torch's synchronisation debug mode warned of a wait while `step` ran once.
+        """Whether torch's synchronization debug mode warns during one call of `step`.
 
-        It knows the waits inside operations (``.item()``, a copy to the host), not an explicit
-        ``torch.cuda.synchronize()``; what else the step warns of is passed on.
+        It detects waits inside operations (``.item()``, a copy to the host), not an explicit
+        ``torch.cuda.synchronize()``. Other warnings of the step are passed on.
         """
         mode = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings(record=True) as recorded:

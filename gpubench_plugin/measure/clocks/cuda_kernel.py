@@ -11,13 +11,14 @@ from gpubench_plugin.flags import LAUNCH_BOUND
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
 
+# About half a millisecond at 2 GHz, a thousand times the events' resolution.
 _CALIBRATION_CYCLES = 1_000_000
 
 
 class Spin:
-    """Spins for seconds instead of cycles, calibrated once with device events.
+    """Spin kernel of a length in seconds, calibrated once with device events.
 
-    While the device turns idly, what the host queues waits behind it.
+    Launches of the host queue behind it.
     """
 
     def __init__(self, device: TorchCuda) -> None:
@@ -27,12 +28,12 @@ class Spin:
     def __call__(self, seconds: float) -> None:
         """Queue a spin of about that length."""
         if self._cycles_per_s is None:
-            self._cycles_per_s = self._calibrated()
+            self._cycles_per_s = self._calibrate()
         self._device.spin(round(seconds * self._cycles_per_s))
 
-    def _calibrated(self) -> float:
+    def _calibrate(self) -> float:
         start, end = self._device.event(), self._device.event()
-        self._device.spin(_CALIBRATION_CYCLES)  # the first one loads the kernel
+        self._device.spin(_CALIBRATION_CYCLES)  # loads the kernel
         start.record()
         self._device.spin(_CALIBRATION_CYCLES)
         end.record()
@@ -40,21 +41,23 @@ class Spin:
         return _CALIBRATION_CYCLES / (start.elapsed_time(end) * 1e-3)
 
 
+# Launches behind one spin: far below the thousand that fit into the queue. Not measured.
 _BURST = 32
-# Before anything is known: well above the microseconds that a launch costs the host.
-_FIRST_HAND_OVER_S = 5e-5
-# A spin lasts this many times as long as the host is expected to queue, but never too long.
+# Host time of a launch before the first is timed: well above the microseconds that one costs.
+_FIRST_LAUNCH_S = 5e-5
+# Length of a spin over the expected launch time, and its limit, which wastes device time.
 _SPIN_MARGIN = 2.0
 _LONGEST_SPIN_S = 0.05
+# Share of late durations that is flagged: a few outliers of the host do no harm. Not measured.
 _LATE_SHARE = 0.05
 
 
 class CudaKernelClock(Clock):
     """Times a kernel without launch overhead: up to 32 launches queue behind a spin.
 
-    *Hot*: launches follow each other and find their data in the L2 cache. *Cold*: before each,
-    outside its events, the cache is overwritten. Kernels too short for the events' resolution
-    are timed several at a time, which only makes sense hot; `calls_per_duration` says so.
+    *Hot*: launches follow each other and find their data in the L2 cache. *Cold*: the cache is
+    overwritten before each, outside its events. Kernels too short for the events' resolution are
+    timed in groups, but only hot.
     """
 
     group_s: ClassVar[float] = 5e-5
@@ -75,7 +78,7 @@ class CudaKernelClock(Clock):
         self._device = device
         self._cold = cache == "cold"
         self._spin = Spin(device)
-        self._hand_over_s = _FIRST_HAND_OVER_S
+        self._launch_s = _FIRST_LAUNCH_S
         self._starts: list[Event] = []
         self._ends: list[Event] = []
 
@@ -85,7 +88,7 @@ class CudaKernelClock(Clock):
 
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
         """Time bursts of at most 32 calls until there are enough durations."""
-        at_most = max(1, _BURST // calls_per_duration)
+        max_count = max(1, _BURST // calls_per_duration)
         run = repeat_call(task.step, calls_per_duration)
         lengths: list[float] = []
         late_count = 0
@@ -94,7 +97,7 @@ class CudaKernelClock(Clock):
                 self._starts = [self._device.event() for _ in range(_BURST)]
                 self._ends = [self._device.event() for _ in range(_BURST)]
             while len(lengths) < durations:
-                count = min(at_most, durations - len(lengths))
+                count = min(max_count, durations - len(lengths))
                 late_count += count * self._run_burst(task, run, count, count * calls_per_duration)
                 event_pairs = zip(self._starts[:count], self._ends[:count], strict=True)
                 lengths += [start.elapsed_time(end) * 1e-3 for start, end in event_pairs]
@@ -108,7 +111,7 @@ class CudaKernelClock(Clock):
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
         """``launch_bound``: more than one in twenty durations started after its spin ended.
 
-        It then holds the host's launching, or the kernel is no kernel and waits for the device.
+        Durations then include the host's launching, or the step synchronizes with the device.
         """
         is_late = evidence["late"] > _LATE_SHARE * evidence["durations"]
         return (LAUNCH_BOUND,) if is_late else ()
@@ -116,7 +119,7 @@ class CudaKernelClock(Clock):
     def _run_burst(self, task: Task, run: Step, count: int, calls: int) -> bool:
         """Run `count` durations behind a spin; return whether the spin ended too early."""
         self._device.synchronize()
-        self._spin(min(_SPIN_MARGIN * calls * self._hand_over_s, _LONGEST_SPIN_S))
+        self._spin(min(_SPIN_MARGIN * calls * self._launch_s, _LONGEST_SPIN_S))
         result = self.take_result()
         start = self.now()
         for start_event, end_event in zip(self._starts[:count], self._ends, strict=False):
@@ -129,7 +132,7 @@ class CudaKernelClock(Clock):
             end_event.record()
             task.run_teardown()
         self.result = result
-        self._hand_over_s = (self.now() - start) * 1e-9 / calls
+        self._launch_s = (self.now() - start) * 1e-9 / calls
         is_late = self._starts[0].query()
         self._device.synchronize()
         return is_late

@@ -14,22 +14,21 @@ from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, T
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
 from gpubench_plugin.measure.clocks.cuda_kernel import Spin
 
-# The device waits for the host where handing a step over takes this share of running it.
+# Launch time over step time from which the device waits for the host: 5 % for their jitter. Not
+# measured.
 _LAUNCH_BOUND_SHARE = 0.95
 
 # A launch costs the host some microseconds, and about a thousand fit into the queue: a step
-# handed over within this time cannot have filled it, so a wait seen behind a spin is its own.
+# launched within this time cannot have filled it, so that a wait behind a spin is its own.
 _QUEUE_FILLS_S = 4e-3
 
 
 class CudaStepClock(Clock):
-    """Times steps that run back to back, as training steps do.
+    """Times steps that run back to back, as training steps do, with a pool of events.
 
-    Events are made once and used again. The host's time after each hand-over tells whether the
-    device starves: ``launch_bound`` compares the quicker of each block's first two hand-overs,
-    made into an empty queue and so not held up by a full one, with the median step of that block.
-    A step that waits for the device by itself always takes as long to hand over as to run; it is
-    found out by :meth:`calibrate` and never flagged.
+    ``launch_bound`` compares the faster of each block's first two launches, which no full queue
+    delays, with the median step of the block. A step that synchronizes with the device always
+    takes as long to launch as to run; :meth:`calibrate` detects it, and it is never flagged.
     """
 
     timer = "cuda_events"
@@ -58,40 +57,39 @@ class CudaStepClock(Clock):
         with self._device.current():
             if task.is_bare:
                 run = repeat_call(task.step, calls_per_duration)
-                lengths, enqueued = self._boundaries(run, durations)
+                lengths, launches = self._boundaries(run, durations)
             else:
-                lengths, enqueued = self._separate_boundaries(task, durations)
+                lengths, launches = self._separate_boundaries(task, durations)
         return Block(
             durations_s=array("d", (length / calls_per_duration for length in lengths)),
             length_s=sum(lengths),
             calls=calls,
-            evidence={"enqueue_s": min(enqueued[:2]), "device_s": median(lengths)},
+            evidence={"enqueue_s": min(launches[:2]), "device_s": median(lengths)},
         )
 
     def calibrate(self, task: Task) -> int:
         """Detect with three calls whether the step synchronizes with the device.
 
-        torch reports the waits inside its operations. Any other shows when the device first
-        spins longer than the hand-over took before: a host that comes back only after the spin
-        has waited, unless the step is so large that it filled the queue.
+        torch reports the waits inside its operations. Others show behind a spin longer than the
+        launch: a host that returns only after it has waited, unless the step filled the queue.
         """
         with self._device.current():
             task.run_setup()
             synchronizes = self._device.synchronizes(task.step)
             task.run_teardown()
-            alone_s, _ = self._time_launch(task, spin_s=0.0)
-            _, spin_ended_first = self._time_launch(
-                task, spin_s=3 * min(alone_s, _QUEUE_FILLS_S) + 1e-4
-            )
+            launch_s, _ = self._time_launch(task, spin_s=0.0)
+            # Three times the launch, whose time varies, and no less than a spin's own overhead.
+            spin_s = 3 * min(launch_s, _QUEUE_FILLS_S) + 1e-4
+            _, spin_ended_first = self._time_launch(task, spin_s=spin_s)
             self._device.synchronize()
-        self._waits = synchronizes or (spin_ended_first and alone_s < _QUEUE_FILLS_S)
-        self._lead_s = 0.0 if self._waits else min(alone_s, _QUEUE_FILLS_S)
+        self._waits = synchronizes or (spin_ended_first and launch_s < _QUEUE_FILLS_S)
+        self._lead_s = 0.0 if self._waits else min(launch_s, _QUEUE_FILLS_S)
         return 3
 
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
         """``launch_bound``: the device waits for the host."""
-        starved = evidence["enqueue_s"] >= _LAUNCH_BOUND_SHARE * evidence["device_s"]
-        return (LAUNCH_BOUND,) if starved and not self._waits else ()
+        is_starved = evidence["enqueue_s"] >= _LAUNCH_BOUND_SHARE * evidence["device_s"]
+        return (LAUNCH_BOUND,) if is_starved and not self._waits else ()
 
     def _boundaries(self, run: Step, durations: int) -> tuple[list[float], list[float]]:
         """Device seconds and launch seconds per duration, with shared boundary events."""
@@ -117,7 +115,7 @@ class CudaStepClock(Clock):
     def _separate_boundaries(self, task: Task, durations: int) -> tuple[list[float], list[float]]:
         """The same with separate events per call, excluding setup and teardown."""
         events = self._first_events(2 * durations)
-        enqueued = [0] * durations
+        launches = [0] * durations
         now, result = self.now, self.take_result()
         self._device.synchronize()
         for index in range(durations):
@@ -129,21 +127,18 @@ class CudaStepClock(Clock):
             result = None
             result = task.step()
             events[2 * index + 1].record()
-            enqueued[index] = now() - start
+            launches[index] = now() - start
             task.run_teardown()
         self.result = result
         self._device.synchronize()
         pairs = zip(events[::2], events[1::2], strict=True)
         return (
             [start.elapsed_time(end) * 1e-3 for start, end in pairs],
-            [time * 1e-9 for time in enqueued],
+            [time * 1e-9 for time in launches],
         )
 
     def _queue_spin(self) -> None:
-        """Keep the idle device busy while the first step is launched.
-
-        Else its event passes at once, and the first duration has the host's part in it too.
-        """
+        """Keep the idle device busy while the first step is launched: else it would time that."""
         if self._lead_s:
             self._spin(self._lead_s)
 
@@ -157,10 +152,10 @@ class CudaStepClock(Clock):
         mark.record()
         start = self.now()
         task.step()
-        enqueued = (self.now() - start) * 1e-9
+        launch_s = (self.now() - start) * 1e-9
         spin_ended = mark.query()
         task.run_teardown()
-        return enqueued, spin_ended
+        return launch_s, spin_ended
 
     def _first_events(self, count: int) -> list[Event]:
         """The first `count` events of a growing pool."""

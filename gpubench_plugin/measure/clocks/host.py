@@ -1,4 +1,4 @@
-"""Clocks that read the host's time at every boundary: of a CPU, and of devices without events."""
+"""Clocks that read the host's time: for CPUs, and for devices without reliable events."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import numpy as np
 from gpubench_plugin.flags import DESCHEDULED
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 
-# Below this share of processor time per wall time a single-threaded step was kept from running.
+# CPU time per wall time below which a single-threaded step was descheduled: 2 % for interrupts. Not
+# measured.
 _RUNNING_SHARE = 0.98
 
-# The calling thread's own context switches where the system counts them, else the process's.
+# Context switches of the calling thread if the system counts them (Linux), else of the process.
 _WHO = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
@@ -38,14 +39,14 @@ def usage() -> Usage:
 class CpuClock(Clock):
     """Times every call, or groups of calls if single ones are too short.
 
-    Consecutive calls share the reading between them: half as many readings as a pair per call,
-    and no time falls between two samples. Usage is read once per block (a reading costs several
-    times what a short step does). Only where torch computes on `one_thread` can processor time tell
-    that the step was descheduled.
+    Consecutive calls share the reading between them, so that no time falls between two samples.
+    Usage is read once per block, since a reading costs several short steps. CPU time can tell that
+    the step was descheduled only if torch computes on `one_thread`.
     """
 
     timer = "perf_counter_ns"
     accelerator: ClassVar[bool] = False
+    # Long beside a reading of the clock, some tens of nanoseconds.
     group_threshold_s = 5e-6
     group_s: ClassVar[float] = 5e-5
 
@@ -84,15 +85,15 @@ class CpuClock(Clock):
         )
 
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
-        """``descheduled``: the step wanted the CPU but did not get it.
+        """``descheduled``: the step was ready to run but did not get the CPU.
 
-        A step that waits by itself (it sleeps, reads, or hands work to other threads) gives the
-        processor up at least once per call and is not meant.
+        A step that sleeps, reads, or waits for other threads yields the CPU at least once per call,
+        and is not meant.
         """
-        kept_waiting = evidence["cpu_ns"] < _RUNNING_SHARE * evidence["wall_ns"]
-        waits = evidence["voluntary_switches"] >= evidence["calls"]
-        interrupted = evidence["involuntary_switches"] > 0
-        is_descheduled = self._one_thread and kept_waiting and interrupted and not waits
+        was_idle = evidence["cpu_ns"] < _RUNNING_SHARE * evidence["wall_ns"]
+        yields = evidence["voluntary_switches"] >= evidence["calls"]
+        was_interrupted = evidence["involuntary_switches"] > 0
+        is_descheduled = self._one_thread and was_idle and was_interrupted and not yields
         return (DESCHEDULED,) if is_descheduled else ()
 
     def _boundaries(self, step: Step, stamps: list[int]) -> None:
@@ -124,20 +125,16 @@ class SynchronisedClock(Clock):
     """Times groups of calls, waiting for the device after each group.
 
     For devices whose events cannot be trusted: MPS, where waiting for single events can hang, and
-    XPU. A wait costs much more than a
-    reading of the clock, so that calls are timed together until a group lasts long enough.
-    With a setup or teardown every call is waited for, and bears that cost.
+    XPU. Since a wait costs much more than a reading of the clock, calls are grouped; with a setup
+    or teardown every call is waited for.
     """
 
+    # Long beside a wait for the device; not measured.
     group_threshold_s = 0.05
     group_s: ClassVar[float] = 0.05
 
     def __init__(
-        self,
-        synchronize: Callable[[], object],
-        *,
-        timer: str,
-        now: HostClock = perf_counter_ns,
+        self, synchronize: Callable[[], object], *, timer: str, now: HostClock = perf_counter_ns
     ) -> None:
         super().__init__(now)
         self.timer = timer

@@ -22,8 +22,7 @@ def clock_for(device: torch.device, section: MeasureSection) -> Clock:
     """Clock for `device`; call after setting the number of CPU threads.
 
     Raises:
-        Unsupported: ``measure.timing: kernel`` on a device other than CUDA, or a type of device
-            that there is no clock for.
+        Unsupported: ``measure.timing=kernel`` on a device other than CUDA, or no clock for it.
     """
     if section.timing == "kernel" and device.type != "cuda":
         raise Unsupported(f"measure.timing=kernel requires a CUDA device, not {device.type!r}")
