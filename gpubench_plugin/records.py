@@ -232,10 +232,9 @@ class Check:
 class RankTimes:
     """Time statistics of one rank.
 
-    `median_s` is the median round, all other statistics are of the `count` single durations, in
-    seconds per call; quantiles are interpolated linearly, and None where `has_quantile` of
-    `count` says that there are too few for one. `total_s` is the length of all blocks.
-    Where a duration is not finite, neither is any statistic.
+    `median_s` is the median round; all other statistics are of the `count` single durations, in
+    seconds per call. Quantiles are interpolated linearly, and None without :func:`has_quantile`.
+    `total_s` is the length of all blocks. If a duration is not finite, no statistic is.
     """
 
     rank: int = field(metadata={"ge": 0})

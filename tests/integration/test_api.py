@@ -234,5 +234,5 @@ def test_what_pytest_refuses_is_a_usage_problem(own_suite):
 
 def test_a_run_that_is_not_there_is_named(tmp_path):
     """An unknown id is answered with the folder that was searched."""
-    with pytest.raises(UsageProblem, match="begins with 'nosuch'"):
+    with pytest.raises(UsageProblem, match="starts with 'nosuch'"):
         gpubench_plugin.load_run("nosuch", results_dir=tmp_path)
