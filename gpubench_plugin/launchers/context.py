@@ -1,7 +1,4 @@
-"""Context of a session with benchmarks and state of each benchmark, on one stash key each.
-
-The context is frozen: :func:`update_context` puts another one in its place.
-"""
+"""Context of a session with benchmarks and state of each benchmark, on one stash key each."""
 
 from __future__ import annotations
 
@@ -22,17 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """Everything about the run that does not depend on the benchmark.
+    """State of the run that is the same for all benchmarks; changed by :func:`update_context`.
 
     Args:
-        settings: the checked flags and ini keys.
-        ranks: this process as a rank, with its process group.
-        run: the folder of the run, once it is open; None on ranks other than zero.
-        ranks_folder: where each of several ranks writes a file of its own.
+        run: the run directory, once it exists; None on ranks other than zero.
+        ranks_folder: folder for one file per rank.
         resumed: ids of benchmarks that an earlier session of the run has measured.
         progress: called between blocks with the rounds so far and the relative half-width of the
             median's interval.
-        carried: pytest-benchmark's metadata by node id. Benchmarks fill it while they run.
+        carried: pytest-benchmark's metadata by node id, filled while benchmarks run.
     """
 
     settings: Settings
@@ -46,7 +41,7 @@ class RunContext:
 
 @dataclass(kw_only=True)
 class BenchmarkState:
-    """One benchmark: its case, what it has reported so far, and its ``benchmark`` fixture."""
+    """One benchmark: its case, its notes so far, and its ``benchmark`` fixture."""
 
     case: Case
     notes: Notes = field(default_factory=Notes)
@@ -63,16 +58,16 @@ def context_of(config: pytest.Config) -> RunContext:
 
 
 def update_context(config: pytest.Config, **changes: Any) -> None:
-    """Replace the session's context by one with these `changes`."""
+    """Replace fields of the session's frozen context."""
     config.stash[CONTEXT] = replace(config.stash[CONTEXT], **changes)
 
 
 def state_of(item: pytest.Item) -> BenchmarkState | None:
-    """State of a benchmark; None of an ordinary test."""
+    """State of a benchmark; None for an ordinary test."""
     return item.stash.get(STATE, None)
 
 
 def case_on_ranks(item: pytest.Item) -> Case | None:
-    """Case of a benchmark that ranks run together; None of an adopted or an ordinary test."""
+    """Case of a benchmark that all ranks run; None for an adopted or an ordinary test."""
     state = state_of(item)
     return None if state is None or state.case.adopted else state.case

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeouts:
-    """Timeouts in seconds: for the benchmark, and for the other ranks once one has ended."""
+    """Timeouts in seconds: of the benchmark, and of the other ranks after one has ended."""
 
     timeout_s: float
     failure_grace_s: float
@@ -19,7 +19,7 @@ class Timeouts:
 
     @classmethod
     def of_case(cls, case: Case, default_s: float) -> Self:
-        """Timeouts of `case`, with `default_s` unless it states its own."""
+        """Timeouts of `case`; `default_s` is the timeout where it sets none."""
         distributed = case.configuration.distributed
         return cls(
             timeout_s=case.timeout_s(default_s),
@@ -31,8 +31,7 @@ class Timeouts:
 class Deadline:
     """Deadline of the ranks that have not ended, and the message used on expiry.
 
-    `now`, here and below, is what a
-    :class:`~gpubench_plugin.environment.waking_clock.TimeoutClock` shows.
+    Times are those of a :class:`~gpubench_plugin.environment.waking_clock.TimeoutClock`.
     """
 
     def __init__(self, timeouts: Timeouts, now: float):
@@ -41,7 +40,7 @@ class Deadline:
         self.message = f"timed out after {timeouts.timeout_s:g} s (measure.timeout_s)"
 
     def rank_ended(self, now: float, *, passed: bool, skipped: bool = False) -> None:
-        """Shorten the deadline after a rank has ended; more so if it did not pass."""
+        """Shorten the deadline after a rank has ended: to a shorter grace if it did not pass."""
         if passed:
             self._shorten(now, self._timeouts.divergence_s, "passed", "divergence_s")
         else:

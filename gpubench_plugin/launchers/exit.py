@@ -1,7 +1,7 @@
 """Forced exit of a pytest session whose main thread hangs or must stop.
 
-Everything is written and printed as at an ordinary end, but no fixture is torn down: that could
-wait for the same thing as the main thread does.
+Everything is written and printed as at a regular end, but no fixture is torn down: the teardown
+could hang like the main thread.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final, NoReturn
+from typing import NoReturn
 
 import pytest
 
 from gpubench_plugin.errors import error_text
-
-LONGEST_S: Final = 20.0
-"""torchrun gives its ranks 30 s after it has asked them to end."""
+from gpubench_plugin.launchers.signals import EXIT_GRACE_S
 
 
 def force_exit(
@@ -27,13 +25,13 @@ def force_exit(
     *,
     message: str,
     code: int,
-    timeout_s: float = LONGEST_S,
+    timeout_s: float = EXIT_GRACE_S,
     on_written: Callable[[], object] = lambda: None,
 ) -> NoReturn:
     """Log `reports`, flush all results, print `message`, and exit the process.
 
-    From any thread. `code` is the session's and the process' exit code; `on_written` is called when
-    all is written. After `timeout_s` seconds the process ends, whatever has been written by then.
+    Call it from any thread. `code` is the exit code of the session and the process; `on_written` is
+    called when everything is written. After `timeout_s` the process exits in any case.
     """
     limit = threading.Timer(timeout_s, os._exit, (code,))
     limit.daemon = True
@@ -41,7 +39,7 @@ def force_exit(
     try:
         _finish_session(session, reports, message, code)
         on_written()
-    except BaseException as error:  # there is nobody left who could handle it
+    except BaseException as error:  # no caller is left to handle it
         _print(
             f"gpubench: error while finishing the session: {type(error).__name__}: "
             f"{error_text(error)}"

@@ -1,4 +1,4 @@
-"""Benchmarks in the process of their pytest session: reports, a timeout, and garbage collection."""
+"""Launcher in the process of the pytest session: reports, timeout, and garbage collection."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,35 +30,35 @@ _DEVICE_FIXTURE: Final = "torch_device"
 class RunsBenchmarks:
     """Base of the launchers: one plugin for each way to run benchmarks, one per session.
 
-    It is registered once the benchmarks are known, after every plugin that was there before. A
-    hook that a subclass implements as well has a name of its own here, so that pytest calls both.
+    Registered after the collection, so after all other plugins. A hook that subclasses implement,
+    too, has another name here (``specname``), so that pytest calls both.
     """
 
     def __init__(self, config: pytest.Config):
         self._config = config
-        self._collections = GcFreezer()
+        self._gc_freezer = GcFreezer()
         self._errors: list[BaseException] = []
-        self._before_fixtures = False
+        self._is_device_pending = False
 
     @property
     def _context(self) -> RunContext:
         return context_of(self._config)
 
     def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
-        """Get ready to run those of the `benchmarks` that a resumed run has not measured yet.
+        """Prepare to run `benchmarks`, deselecting those that a resumed run has measured.
 
         Raises:
             UsageProblem: the ranks cannot run them together.
         """
-        # What has been collected below the rootdir is loaded by now, and known to the run.
-        self._arrivals = LoadedFiles(self._config.rootpath)
+        # The run has recorded what the collection loaded from below the rootdir.
+        self._loaded_files = LoadedFiles(self._config.rootpath)
         resumed = self._context.resumed
         if items := [item for item in session.items if item.nodeid in resumed]:
             session.items[:] = [item for item in session.items if item.nodeid not in resumed]
             self._config.hook.pytest_deselected(items=items)
 
     def _is_run_here(self, state: BenchmarkState) -> bool:
-        """Whether this process itself runs the benchmark."""
+        """Whether this process runs the benchmark."""
         return True
 
     @pytest.hookimpl(tryfirst=True, specname="pytest_runtestloop")
@@ -69,41 +70,39 @@ class RunsBenchmarks:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Skip a benchmark that does not support this world size."""
         state = state_of(item)
-        if state is not None and (
-            refusal := state.case.skip_reason(self._context.ranks.world.size)
-        ):
-            raise refusal
-        self._before_fixtures = state is not None
+        self._is_device_pending = state is not None
+        if state and (skip := state.case.skip_reason(self._context.ranks.world.size)):
+            raise skip
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
     ) -> None:
-        """Prepare the device before any fixture of the benchmark is built.
+        """Set up the device before any other fixture of the benchmark, whatever their order.
 
-        Whatever their order in the test: seeds hold, and their tensors are the benchmark's.
+        So the seeds hold for all, and the memory of their tensors is the benchmark's.
         """
         if fixturedef.scope != "function" or _DEVICE_FIXTURE not in request.fixturenames:
             return
-        if self._before_fixtures:
-            self._before_fixtures = False
+        if self._is_device_pending:
+            self._is_device_pending = False
             if fixturedef.argname != _DEVICE_FIXTURE:
                 request.getfixturevalue(_DEVICE_FIXTURE)
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)  # another plugin may make it a failure
+    @pytest.hookimpl(wrapper=True, tryfirst=True)  # after plugins that turn it into a failure
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Attach the benchmark's notes to its report; failed ones are not stored as results."""
+        """Attach the benchmark's notes to its report."""
         report = yield
         if (state := state_of(item)) is not None:
-            files = self._arrivals.newly_loaded()
+            files = self._loaded_files.newly_loaded()
             events = [{"event": "code", "files": files}] if files else []
             report_payload.attach(report, call, state.notes, events)
             if report.when == "teardown":
-                state.notes = Notes()  # the report has the samples
+                state.notes = Notes()  # frees the samples, which are on the report
             if call.excinfo is not None and isinstance(call.excinfo.value, UsageProblem):
-                report.longrepr = f"{item.nodeid}: {call.excinfo.value}"  # no traceback of ours
+                report.longrepr = f"{item.nodeid}: {call.excinfo.value}"  # without a traceback
             exclude_failed(item, report)
             if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
                 self._errors.append(call.excinfo.value)
@@ -111,25 +110,25 @@ class RunsBenchmarks:
 
     @pytest.hookimpl(wrapper=True, specname="pytest_runtest_protocol")
     def pytest_collect_garbage(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Freeze before a benchmark what is there; free after it what its failure keeps."""
+        """Exclude existing objects from garbage collection; free those that a failure holds."""
         state = state_of(item)
         if state is not None and self._is_run_here(state):
-            self._collections.freeze(item.path)
-        handled = yield
+            self._gc_freezer.freeze(item.path)
+        result = yield
         errors, self._errors = self._errors, []
         if errors:
             release_frames(errors)
-        return handled
+        return result
 
     def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
-        """What a fixture of several tests held is frozen, and may be garbage now."""
+        """Collect frozen objects, too, once a fixture of several tests has ended."""
         if fixturedef.scope != "function":
-            self._collections.look_through_all()
+            self._gc_freezer.request_full_collection()
 
     @pytest.hookimpl(specname="pytest_sessionfinish")
     def pytest_unfreeze(self) -> None:
         """Restore the process's state."""
-        self._collections.restore()
+        self._gc_freezer.restore()
 
 
 def exclude_failed(item: pytest.Item, report: pytest.TestReport) -> None:
@@ -147,16 +146,16 @@ def has_debugger(config: pytest.Config) -> bool:
 class InProcess(RunsBenchmarks, SignalInterrupt):
     """Runs benchmarks in the process that the user started.
 
-    One that hangs ends the session: the process cannot be rid of it otherwise.
+    A hang ends the session, since a thread cannot be killed.
     """
 
     def __init__(self, config: pytest.Config):
         super().__init__(config)
         self._watchdog = Watchdog(self._end)
-        self._running: tuple[pytest.Item, Deadline] | None = None
+        self._running_test: tuple[pytest.Item, Deadline] | None = None
 
     def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
-        """As every launcher; from now on signals end the session in order."""
+        """Prepare as every launcher does, and handle signals."""
         super().start(session, benchmarks)
         self.handle_signals()
 
@@ -164,30 +163,30 @@ class InProcess(RunsBenchmarks, SignalInterrupt):
     def pytest_guard_benchmark(self, item: pytest.Item) -> Generator[None, object, object]:
         """Run a benchmark with a timeout."""
         state = state_of(item)
-        unguarded = self._running is not None or has_debugger(self._config)
+        unguarded = self._running_test is not None or has_debugger(self._config)
         if unguarded or state is None or not self._is_run_here(state):
             return (yield)
-        patience = Timeouts.of_case(state.case, self._context.settings.timeout_s)
-        self._running = item, Deadline(patience, 0.0)
+        timeouts = Timeouts.of_case(state.case, self._context.settings.timeout_s)
+        self._running_test = item, Deadline(timeouts, 0.0)
         try:
-            with self._watchdog.guarding(patience.timeout_s):
+            with self._watchdog.guarding(timeouts.timeout_s):
                 return (yield)
         finally:
-            self._running = None
+            self._running_test = None
 
     def pytest_enter_pdb(self) -> None:
         """Disable the timeout in the debugger."""
         self._watchdog.cancel()
 
     def _end(self) -> None:
-        assert self._running is not None
-        item, deadline = self._running
-        endings = [
+        assert self._running_test is not None
+        item, deadline = self._running_test
+        outcomes = [
             RankOutcome(rank=0, state="stuck", details=deadline.message, stack=stacks.dump_own())
         ]
         force_exit(
             item.session,
-            reports.merge_reports(item, endings, judge(endings)),
+            reports.merge_reports(item, outcomes, judge(outcomes)),
             message=(
                 f"{item.name} {deadline.message}; it ran in this process, so the session ends. "
                 "With --isolate every benchmark runs in its own processes, and the session "
@@ -198,76 +197,73 @@ class InProcess(RunsBenchmarks, SignalInterrupt):
 
 
 _GROWTH_BYTES: Final = 16 << 20
-"""A benchmark leaves 11 KiB, so that this comes once in 1,500 of them; a model that a cache of one
-replaces is larger."""
+"""A benchmark leaves 11 KiB (docs/evidence/scale.md), so 1,500 of them cause one full collection;
+most models are larger."""
 
 
 class GcFreezer:
     """Excludes long-lived objects from garbage collection (``gc.freeze``).
 
-    There are several around every benchmark: without torch and the reports of all benchmarks so far
-    each takes a fraction of a millisecond, however many benchmarks came before.
+    Several collections run around every benchmark. Without torch and the reports of all benchmarks
+    so far each takes a fraction of a millisecond, however many benchmarks came before.
 
-    What is left out and becomes garbage in a cycle of references stays until all is looked through
-    again: when a fixture that several tests shared has ended, since it may have held a model; for
-    each file of tests; after an allocation that failed (:func:`.outcomes.free`); and once more
-    memory is held than after the last time, since a cache may have let go of a model.
-
-    Somebody else may freeze objects for a purpose of their own. Nobody can tell theirs from ours,
-    so at the end they all stay frozen then.
+    Frozen objects that become cyclic garbage are freed by the next full collection: after a fixture
+    that several tests shared, for each test file, after an allocation that failed
+    (:func:`.outcomes.free`), and once more memory is held than after the last one, since a cache
+    may have dropped a model. If other code freezes objects, too, all stay frozen at the end: theirs
+    cannot be told from ours.
     """
 
     def __init__(self) -> None:
         self._file: Path | None = None
-        self._look_through_all = False
-        self._shared = False
+        self._is_full_due = False
+        self._frozen_by_others = False
         self._mark: list[None] | None = None
-        self._held = 0
+        self._last_held_bytes = 0
 
     def freeze(self, file: Path) -> None:
-        """Leave out what is there before a benchmark of `file`: nothing of a single test is."""
-        self._notice_others()
-        clear_last_exception()  # else the variables of a test that failed would be left out, too
+        """Freeze the objects that exist before a benchmark of `file`."""
+        self._detect_other_freezes()
+        clear_last_exception()  # else the variables of a failed test would be frozen, too
         gc.collect()
-        held = _held_bytes()
-        anew = self._look_through_all or file != self._file
-        if anew or held - self._held > _GROWTH_BYTES:
+        held_bytes = _held_bytes()
+        is_full = self._is_full_due or file != self._file
+        if is_full or held_bytes - self._last_held_bytes > _GROWTH_BYTES:
             gc.unfreeze()
             gc.collect()
-            held = self._held = _held_bytes()
-        self._held = min(self._held, held)
+            held_bytes = self._last_held_bytes = _held_bytes()
+        self._last_held_bytes = min(self._last_held_bytes, held_bytes)
         gc.freeze()
         self._mark = []
-        self._file, self._look_through_all = file, False
+        self._file, self._is_full_due = file, False
 
-    def look_through_all(self) -> None:
-        """Before the next benchmark, look through what is frozen as well."""
-        self._look_through_all = True
+    def request_full_collection(self) -> None:
+        """Collect frozen objects, too, before the next benchmark."""
+        self._is_full_due = True
 
     def restore(self) -> None:
-        """Leave the process as it was, if it was changed."""
+        """Unfreeze all objects, unless other code froze some."""
         if self._mark is None:
             return
-        self._notice_others()
-        if self._shared:
+        self._detect_other_freezes()
+        if self._frozen_by_others:
             gc.freeze()
         else:
             gc.unfreeze()
 
-    def _notice_others(self) -> None:
-        """Detect whether anyone else froze objects after us, by a marker object."""
+    def _detect_other_freezes(self) -> None:
+        """Detect whether other code froze objects: then our marker is frozen, too."""
         if self._mark is None:
-            self._shared = gc.get_freeze_count() > 0
-        elif not self._shared:
-            self._shared = not any(one is self._mark for one in gc.get_objects())
+            self._frozen_by_others = gc.get_freeze_count() > 0
+        elif not self._frozen_by_others:
+            self._frozen_by_others = not any(tracked is self._mark for tracked in gc.get_objects())
 
 
 def _held_bytes() -> int:
     """Memory held by this process: host (Linux only) and GPU."""
     torch = sys.modules.get("torch")
-    of_device = torch.cuda.memory_allocated() if torch and torch.cuda.is_initialized() else 0
-    try:
+    device_bytes = torch.cuda.memory_allocated() if torch and torch.cuda.is_initialized() else 0
+    pages = 0
+    with suppress(OSError):
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    except OSError:
-        return int(of_device)
-    return int(of_device) + pages * os.sysconf("SC_PAGE_SIZE")
+    return int(device_bytes) + pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,15 +1,15 @@
-"""One verdict from the outcomes of a benchmark on all ranks.
+"""Joint verdict from the outcomes of a benchmark on all ranks.
 
-In this order, since the first is the cause of those after it:
+In this order, since an earlier condition causes the later ones:
 
-1. a rank's process ended: ``crashed``, whatever its peers say of the lost connection;
+1. a rank's process died: ``crashed``, though its peers may report a lost connection;
 2. a rank ran out of memory: ``oom``, though its peers may wait for it;
 3. a rank did not collect the benchmark: ``mismatched_ranks``;
-4. a rank never came to the end: the failure of another one if there is one, else
-   ``mismatched_ranks`` if another one skipped it, else a ``hang``;
-5. the ranks ended differently: ``mismatched_ranks``.
+4. a rank did not finish: the failure of another one if there is one, else ``mismatched_ranks`` if
+   another one skipped it, else a ``hang``;
+5. the ranks had different outcomes: ``mismatched_ranks``.
 
-Otherwise all ranks agree, and what they say is the verdict.
+Otherwise the ranks agree, and their common outcome stands.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 class RankOutcome:
     """Outcome of one benchmark on one rank.
 
-    `details` says how its process ended, why it was given up, or why it does not know the
-    benchmark. `stack` is where it was when it was given up, `output` what it had written outside of
-    tests, `exit` why the test asked to end the whole session, if it did, with `exit_code`.
+    `details`: how its process ended, why it counts as stuck, or why it did not collect the
+    benchmark. `stack`: of a stuck rank. `output`: written outside of tests. `exit` and
+    `exit_code`: of a test that called ``pytest.exit``.
     """
 
     rank: int
@@ -84,14 +84,14 @@ class RankOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class JointVerdict:
-    """What is said of all ranks together: an outcome and why, or nothing, since they `agree`."""
+    """Outcome and reason for all ranks together; none where they `agree`."""
 
     outcome: Outcome | None = None
     reason: str = ""
 
     @property
     def agree(self) -> bool:
-        """Whether what each rank reported stands."""
+        """Whether the ranks' own reports stand."""
         return self.outcome is None
 
 
@@ -122,13 +122,10 @@ def _judge_absent(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
     absent_ranks = _in_state(rank_outcomes, "absent")
     if not absent_ranks:
         return None
-    reason = f"{_ranks(absent_ranks)} did not collect the test"
-    details = "; ".join(
-        dict.fromkeys(outcome.details for outcome in absent_ranks if outcome.details)
-    )
-    return JointVerdict(
-        outcome="mismatched_ranks", reason=f"{reason}: {details}" if details else reason
-    )
+    details = dict.fromkeys(outcome.details for outcome in absent_ranks if outcome.details)
+    cause = f": {'; '.join(details)}" if details else ""
+    reason = f"{_ranks(absent_ranks)} did not collect the test{cause}"
+    return JointVerdict(outcome="mismatched_ranks", reason=reason)
 
 
 def _judge_hang(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
@@ -136,15 +133,16 @@ def _judge_hang(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
     if not stuck_ranks:
         return None
     message = f"{_ranks(stuck_ranks)} {stuck_ranks[0].details}"
-    skipped = [outcome for outcome in rank_outcomes if outcome.skipped]
+    skipped_ranks = [outcome for outcome in rank_outcomes if outcome.skipped]
     failed_ranks = [
         outcome for outcome in rank_outcomes if outcome.failed is not None and not outcome.skipped
     ]
     if failed_ranks:
         details = f"{_ranks(failed_ranks[:1])}: {failed_ranks[0].reason}; then {message}"
         return JointVerdict(outcome="failed", reason=details)
-    if skipped:
-        details = f"{_ranks(skipped)} {skipped[0].outcome} ({skipped[0].reason}); then {message}"
+    if skipped_ranks:
+        first = skipped_ranks[0]
+        details = f"{_ranks(skipped_ranks)} {first.outcome} ({first.reason}); then {message}"
         return JointVerdict(outcome="mismatched_ranks", reason=details)
     ended_ranks = _in_state(rank_outcomes, "ended")
     passed_note = f"; {_ranks(ended_ranks)} had passed" if ended_ranks else ""
@@ -157,17 +155,15 @@ def _judge_mismatch(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None
         return None
     parts = []
     for outcome in outcomes:
-        same_outcome = [
-            rank_outcome for rank_outcome in rank_outcomes if rank_outcome.outcome == outcome
-        ]
-        cause = f" ({same_outcome[0].reason})" if same_outcome[0].reason else ""
-        parts.append(f"{_ranks(same_outcome)} {outcome}{cause}")
+        alike = [rank for rank in rank_outcomes if rank.outcome == outcome]
+        cause = f" ({alike[0].reason})" if alike[0].reason else ""
+        parts.append(f"{_ranks(alike)} {outcome}{cause}")
     reason = f"the ranks had different outcomes: {'; '.join(parts)}"
     return JointVerdict(outcome="mismatched_ranks", reason=reason)
 
 
-def _in_state(endings: Sequence[RankOutcome], state: str) -> list[RankOutcome]:
-    return [ending for ending in endings if ending.state == state]
+def _in_state(rank_outcomes: Sequence[RankOutcome], state: str) -> list[RankOutcome]:
+    return [outcome for outcome in rank_outcomes if outcome.state == state]
 
 
 def _ranks(rank_outcomes: Sequence[RankOutcome]) -> str:
@@ -176,11 +172,11 @@ def _ranks(rank_outcomes: Sequence[RankOutcome]) -> str:
 
 def ranks_text(ranks: Collection[int]) -> str:
     """Format ranks: ``rank 3``, or ``ranks 0-2, 5``."""
-    runs: list[list[int]] = []
-    for number in sorted(ranks):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
+    ranges: list[list[int]] = []
+    for rank in sorted(ranks):
+        if ranges and rank == ranges[-1][-1] + 1:
+            ranges[-1].append(rank)
         else:
-            runs.append([number])
-    ranges = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-    return f"rank{'s' * (len(ranks) > 1)} {ranges}"
+            ranges.append([rank])
+    texts = (str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in ranges)
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(texts)}"

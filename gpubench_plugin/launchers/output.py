@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 GANG: Final = "GPUBENCH_GANG"
-"""Names the folder of a gang; its presence makes a process a rank of that gang."""
+"""Environment variable with a gang's folder, set in the processes of its ranks."""
 
 
 def is_secondary(environment: Mapping[str, str]) -> bool:
@@ -20,9 +20,9 @@ def is_secondary(environment: Mapping[str, str]) -> bool:
 class DeferredStream(io.TextIOBase):
     """Text stream that buffers writes until it gets a target.
 
-    Under torchrun rank zero alone prints. Whether a session has benchmarks is known only after
-    collection, so the output of the other ranks is held back until then: a session without
-    benchmarks gets it printed, one with benchmarks has it written to the rank's log.
+    Under torchrun, in a session with benchmarks, only rank zero prints. Until the collection has
+    shown whether there are any, the output of other ranks waits here: for the rank's log if there
+    are, else for the terminal.
     """
 
     def __init__(self, terminal: TextIO):
@@ -43,7 +43,7 @@ class DeferredStream(io.TextIOBase):
         self._buffer = deque(maxlen=0)
 
     def write(self, text: str) -> int:
-        """Buffer or pass on `text`."""
+        """Buffer or forward `text`."""
         if self._target is None:
             self._buffer.append(text)
         else:
@@ -69,14 +69,12 @@ class DeferredStream(io.TextIOBase):
         return self.terminal.encoding
 
 
-_PAUSE_S: Final = 0.1
+_POLL_S: Final = 0.1
+"""Looks live to the user at ten file reads per rank and second; not measured."""
 
 
 class LogForwarder:
-    """Follows a gang's logs and passes complete lines to `write`.
-
-    So the user sees on the terminal what the ranks print while they run, each line with its rank.
-    """
+    """Follows a gang's logs and passes complete lines, each with its rank, to `write`."""
 
     def __init__(self, write: Callable[[str], object]):
         self._write = write
@@ -89,14 +87,14 @@ class LogForwarder:
         self._offsets = dict(offsets)
 
     def __call__(self) -> float:
-        """Pass on new lines; return the seconds until the next poll."""
+        """Forward new lines; return the seconds until the next poll."""
         for rank, log in self._logs.items():
             for line in self._new_lines(rank, log):
                 self._write(f"[rank {rank}] {line}\n")
-        return _PAUSE_S
+        return _POLL_S
 
     def finish(self) -> None:
-        """Pass on the rest, including an unterminated last line, and stop following."""
+        """Forward the rest, including an unterminated last line, and stop following."""
         self()
         for rank, log in self._logs.items():
             if remaining := _read_from(log, self._offsets[rank]):

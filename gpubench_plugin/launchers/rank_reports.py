@@ -1,4 +1,4 @@
-"""Reports of one benchmark on their way from a rank to rank zero or a controller, as JSON."""
+"""JSON codec for the reports of one benchmark, sent by a rank to rank zero or a controller."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from gpubench_plugin.launchers.outcome import RankOutcome
 from gpubench_plugin.records import Json
 
 LIMIT_BYTES: Final = 64 * 1024
-"""The most a rank sends of one benchmark, beside what is recorded of it."""
+"""Per rank and benchmark, beside measurement and events: 1,000 ranks send 64 MiB at most."""
 LONGEST_TEXT: Final = 12_000
-"""Characters kept of one text where there is room; of a traceback or an output the end matters."""
+"""Characters: about 150 lines of a traceback or an output, of which the end matters."""
 _RESERVED_BYTES: Final = 4096
-"""Left for what is sent beside reports and warnings."""
+"""For an exit request, whose reason has 2,000 characters, and the fields around the reports."""
 _RECORDED: Final = ("measurement", "events")
-"""The parts of a report's payload that are recorded: those of rank zero alone are read."""
+"""Parts of a report's payload that are recorded; only those of rank zero are read."""
+# With texts of no length, a report with all of these is within the limit.
 _SHORTEST_REASON: Final = 100
 _MOST_SECTIONS: Final = 6
 _MOST_PROPERTIES: Final = 50
@@ -34,35 +35,37 @@ def encode(
     reports: Sequence[pytest.TestReport],
     warnings: Sequence[Json] = (),
     *,
-    longest: int = LONGEST_TEXT,
+    max_text: int = LONGEST_TEXT,
     captured: bool = True,
     recorded: bool = False,
 ) -> Json:
-    """The `reports` of one benchmark and its `warnings`, texts of at most `longest` characters.
+    """Encode `reports` and `warnings` of one benchmark; texts have at most `max_text` characters.
 
-    All together are less than `LIMIT_BYTES`, but for what is recorded. Of many warnings the first
-    are kept, and the number of those left out.
+    The message is smaller than `LIMIT_BYTES`, apart from measurement and events (`recorded`). Of
+    many warnings the first are sent, and the number of the others.
     """
-    whole = [_serialized(config, report) for report in reports]
+    originals = [_serialized(config, report) for report in reports]
     while True:
         message: Json = {
-            "reports": [_shortened(data, longest, captured=captured) for data in whole],
-            "warnings": _first(warnings, longest),
+            "reports": [_shortened(data, max_text, captured=captured) for data in originals],
+            "warnings": _first_warnings(warnings, max_text),
         }
-        if longest == 0 or len(json.dumps(message)) <= LIMIT_BYTES - _RESERVED_BYTES:
+        if max_text == 0 or len(json.dumps(message)) <= LIMIT_BYTES - _RESERVED_BYTES:
             break
-        longest //= 2
+        max_text //= 2
     if recorded:
-        for shortened, data in zip(message["reports"], whole, strict=True):
+        for shortened, data in zip(message["reports"], originals, strict=True):
             payload = data[report_payload.ATTRIBUTE]
             shortened[report_payload.ATTRIBUTE] |= {
-                name: _plain(payload[name]) for name in _RECORDED if name in payload
+                name: _to_json_types(payload[name]) for name in _RECORDED if name in payload
             }
     return message
 
 
 def decode(config: pytest.Config, rank: int, message: Json) -> RankOutcome:
-    """What became of a benchmark on `rank`, from what :func:`encode` wrote there."""
+    """Outcome of a benchmark on `rank` from the output of :func:`encode`, or a lack of the test."""
+    if "absent" in message:
+        return RankOutcome(rank=rank, state="absent", details=message["absent"])
     return RankOutcome(
         rank=rank,
         state="ended",
@@ -74,8 +77,8 @@ def decode(config: pytest.Config, rank: int, message: Json) -> RankOutcome:
 
 
 def exit_to_json(error: BaseException) -> Json:
-    """That the test asked to end the whole session, and why; to be added to what is encoded."""
-    reason = error_text(error)[: report_payload.LONGEST_REASON] or type(error).__name__
+    """Exit request of a test that ended the session, to be added to the encoded reports."""
+    reason = error_text(error)[: report_payload.MAX_REASON_CHARS] or type(error).__name__
     return {"exit": reason, "exit_code": getattr(error, "returncode", None)}
 
 
@@ -86,27 +89,27 @@ def _serialized(config: pytest.Config, report: pytest.TestReport) -> Json:
     return {report_payload.ATTRIBUTE: {}, **data}
 
 
-def _shortened(data: Json, longest: int, *, captured: bool) -> Json:
-    """The report as JSON values; a text of more than `longest` characters loses its beginning."""
+def _shortened(data: Json, max_text: int, *, captured: bool) -> Json:
+    """The report as JSON values; texts of more than `max_text` characters lose their beginning."""
     data, longrepr = dict(data), data["longrepr"]
     text = data.pop("longreprtext")
-    if isinstance(longrepr, dict) and len(json.dumps(longrepr, default=str)) > 2 * longest:
+    if isinstance(longrepr, dict) and len(json.dumps(longrepr, default=str)) > 2 * max_text:
         longrepr = text
-    data["longrepr"] = _cut(longrepr, longest)
-    data["sections"] = _cut(data["sections"][-_MOST_SECTIONS:], longest) if captured else []
+    data["longrepr"] = _cut(longrepr, max_text)
+    data["sections"] = _cut(data["sections"][-_MOST_SECTIONS:], max_text) if captured else []
     properties = data["user_properties"][:_MOST_PROPERTIES] if captured else []
-    data["user_properties"] = [[_short(part, longest) for part in pair] for pair in properties]
+    data["user_properties"] = [[_limited(part, max_text) for part in pair] for pair in properties]
     payload = data[report_payload.ATTRIBUTE]
     data[report_payload.ATTRIBUTE] = {
-        name: value[: max(longest, _SHORTEST_REASON)] if name == "reason" else value
+        name: value[: max(max_text, _SHORTEST_REASON)] if name == "reason" else value
         for name, value in payload.items()
         if name not in _RECORDED
     }
-    return {name: _plain(value) for name, value in data.items()}
+    return {name: _to_json_types(value) for name, value in data.items()}
 
 
 def _report_from_json(config: pytest.Config, data: Json) -> pytest.TestReport:
-    """The report as it was; JSON's lists are pytest's tuples again."""
+    """Decode a report; JSON's lists become pytest's tuples again."""
     if isinstance(data["longrepr"], list):  # of a skip
         data["longrepr"] = tuple(data["longrepr"])
     data["location"] = tuple(data["location"])
@@ -136,7 +139,7 @@ def warning_to_json(
 def warning_from_json(data: Json, ranks: str) -> dict[str, Any]:
     """Arguments of ``pytest_warning_recorded`` for a warning of those `ranks`.
 
-    A category that is not one of Python's own becomes a plain warning that names it.
+    A category that is not one of Python's becomes a UserWarning that names it.
     """
     category = getattr(builtins, data["category"], None)
     text = data["text"]
@@ -152,7 +155,7 @@ def warning_from_json(data: Json, ranks: str) -> dict[str, Any]:
     }
 
 
-def _first(warnings: Sequence[Json], max_text: int) -> list[Json]:
+def _first_warnings(warnings: Sequence[Json], max_text: int) -> list[Json]:
     kept_warnings = [
         {**warning, "text": _cut(warning["text"], max_text)}
         for warning in warnings[:_MOST_WARNINGS]
@@ -162,19 +165,19 @@ def _first(warnings: Sequence[Json], max_text: int) -> list[Json]:
     return kept_warnings
 
 
-def _plain(value: Any) -> Any:
+def _to_json_types(value: Any) -> Any:
     """Convert `value` to JSON types, others to text."""
     try:
         return json.loads(json.dumps(value, default=str))
-    except (TypeError, ValueError, RecursionError):  # a key that is no text, a circle
+    except (TypeError, ValueError, RecursionError):  # a key that is no text, a reference cycle
         return repr(value)
 
 
-def _short(value: Any, max_text: int) -> Any:
+def _limited(value: Any, max_text: int) -> Any:
     """`value` as JSON, or the tail of its text if too long."""
     if isinstance(value, str):
         return _cut(value, max_text)
-    json_value = _plain(value)
+    json_value = _to_json_types(value)
     text = json_value if isinstance(json_value, str) else json.dumps(json_value)
     return json_value if len(text) <= max_text else _cut(text, max_text)
 

@@ -1,7 +1,7 @@
 """Payload on pytest's test report: a benchmark's measurement, its outcome and journal events.
 
-It stands in an attribute of the report, as a dictionary. Between processes a report travels as
-JSON, and the payload with it (:func:`to_json`).
+It is a dictionary in an attribute of the report. Between processes both travel as JSON
+(:func:`to_json`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.config import Case
 
 ATTRIBUTE: Final = "gpubench"
-"""Attribute of the report, and its name in the report's JSON."""
-LONGEST_REASON: Final = 2000
-"""Characters kept of why a benchmark did not pass; the report has the whole of it."""
+"""Name of the attribute, also in the report's JSON."""
+MAX_REASON_CHARS: Final = 2000
+"""Of why a benchmark did not pass: some lines of a table; the report has the full text."""
 _PHASES: Final = ("setup", "call", "teardown")
 
 
@@ -44,7 +44,7 @@ class Notes:
         if not self.error_reason:
             _, reason = outcome_of(error)
             self.error_reason = (
-                f"gpubench raised {reason[:LONGEST_REASON]}; the test caught the exception"
+                f"gpubench raised {reason[:MAX_REASON_CHARS]}; the test caught the exception"
             )
 
 
@@ -62,8 +62,8 @@ def attach(
         if notes.measurement is not None:
             payload["measurement"] = notes.measurement
     if not report.passed:
-        payload["outcome"], reason = _kind(call, report)
-        payload["reason"] = reason[:LONGEST_REASON]
+        payload["outcome"], reason = _outcome_and_reason(call, report)
+        payload["reason"] = reason[:MAX_REASON_CHARS]
     setattr(report, ATTRIBUTE, payload)
 
 
@@ -91,9 +91,9 @@ def from_json(payload: Json) -> Json:
 def with_outcome(report: pytest.TestReport) -> Json:
     """The payload, with an outcome if the report did not pass.
 
-    A report that another plugin has made, or made a failure, without :func:`attach`, has the
-    outcome that pytest gives it. One of none of pytest's phases is a crash: so pytest-forked and
-    pytest-xdist report a process that died.
+    A report that another plugin created or turned into a failure, without :func:`attach`, has
+    pytest's outcome. One outside of pytest's phases is a crash: so pytest-forked and pytest-xdist
+    report a process that died.
     """
     payload = read(report)
     if report.passed or "outcome" in payload:
@@ -101,13 +101,13 @@ def with_outcome(report: pytest.TestReport) -> Json:
     outcome: Outcome = "skipped" if report.skipped else "failed"
     if report.when not in _PHASES:
         outcome = "crashed"
-    return {**payload, "outcome": outcome, "reason": report.longreprtext[:LONGEST_REASON]}
+    return {**payload, "outcome": outcome, "reason": report.longreprtext[:MAX_REASON_CHARS]}
 
 
 def drop(report: pytest.TestReport) -> None:
-    """Drop the payload once all plugins have read it: pytest keeps reports until its end.
+    """Drop the payload once all plugins have read it.
 
-    Samples above all: they would add up over a session, and the run's files have them.
+    pytest keeps reports until its end, and samples would add up; the run's files have them.
     """
     vars(report).pop(ATTRIBUTE, None)
 
@@ -115,7 +115,7 @@ def drop(report: pytest.TestReport) -> None:
 def set_outcome(
     report: pytest.TestReport, outcome: Outcome, reason: str, events: Sequence[Json] = ()
 ) -> None:
-    """Set the `outcome` on `report`; the `events` are for the journal."""
+    """Set `outcome` and `reason` of `report`, and add journal `events`."""
     add_events(report, events)
     setattr(report, ATTRIBUTE, {**read(report), "outcome": outcome, "reason": reason})
 
@@ -129,7 +129,7 @@ def add_events(report: pytest.TestReport, events: Sequence[Json]) -> None:
 def override(
     report: pytest.TestReport, outcome: Outcome, reason: str, events: Sequence[Json] = ()
 ) -> None:
-    """Turn `report` into a failure of that kind, whatever its own outcome."""
+    """Turn `report` into a failure with that `outcome`."""
     report.outcome = "failed"
     report.longrepr = reason
     set_outcome(report, outcome, reason, events)
@@ -139,8 +139,8 @@ def measurement_of(case: Case, payloads: Sequence[Json]) -> Measurement:
     """The record of a benchmark from the `payloads` of its phases; a failure has no numbers."""
     failures = [payload for payload in payloads if "outcome" in payload]
     if failures:
-        # What all ranks agreed on at the end outranks what this one saw first.
-        mismatched = (one for one in failures if one["outcome"] == "mismatched_ranks")
+        # The joint verdict at the end outranks the first failure of this rank.
+        mismatched = (part for part in failures if part["outcome"] == "mismatched_ranks")
         failure = next(mismatched, failures[0])
         return case.unmeasured(failure["outcome"], failure["reason"])
     for payload in payloads:
@@ -151,7 +151,9 @@ def measurement_of(case: Case, payloads: Sequence[Json]) -> Measurement:
     return case.unmeasured("not_measured", *(reasons or ["the test did not call gpubench"]))
 
 
-def _kind(call: pytest.CallInfo[Any], report: pytest.TestReport) -> tuple[Outcome, str]:
-    if call.excinfo is None:  # a test that passed and should not have
+def _outcome_and_reason(
+    call: pytest.CallInfo[Any], report: pytest.TestReport
+) -> tuple[Outcome, str]:
+    if call.excinfo is None:  # a strict xfail that passed
         return "failed", report.longreprtext
     return outcome_of(call.excinfo.value, skipped=report.skipped)

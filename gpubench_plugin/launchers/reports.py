@@ -26,33 +26,33 @@ def merge_reports(
     """Merge into one report per phase, with every rank's output as sections."""
     if not verdict.agree:
         return _replacement_reports(item, outcomes, verdict)
-    first_failed = next((e for e in outcomes if e.failed is not None), outcomes[0])
+    first_failed = next((o for o in outcomes if o.failed is not None), outcomes[0])
     for report in first_failed.reports:
-        same_phase = [[r for r in e.reports if r.when == report.when] for e in outcomes]
+        same_phase = [[r for r in o.reports if r.when == report.when] for o in outcomes]
         report.sections = [
             *_captured(outcomes, same_phase),
             *_tracebacks(outcomes, first_failed.rank),
         ]
         report.duration = max(r.duration for part in same_phase for r in part)
     if first_failed is not outcomes[0]:
-        report_payload.add_events(first_failed.reports[-1], _code_of_root(outcomes))
+        report_payload.add_events(first_failed.reports[-1], _root_code_events(outcomes))
     return list(first_failed.reports)
 
 
 def outcomes_of(reports: Sequence[pytest.TestReport]) -> list[list[str]]:
-    """How each phase ended: ``[["setup", "passed"], ["call", "failed"], …]``."""
+    """Outcome of each phase: ``[["setup", "passed"], ["call", "failed"], …]``."""
     return [[str(report.when), report.outcome] for report in reports]
 
 
-def alike(
+def placeholder_reports(
     item: pytest.Item, outcomes: Iterable[tuple[Phase, PhaseOutcome]]
 ) -> list[pytest.TestReport]:
-    """Reports of `item` with these outcomes, for counting."""
+    """Reports of `item` with rank zero's outcomes, so that all ranks count the same."""
     return [_report(item, when, outcome, "same as on rank 0") for when, outcome in outcomes]
 
 
 def skip_reports(item: pytest.Item, skip: BaseException) -> list[pytest.TestReport]:
-    """Skip reports of an `item` that no rank was asked to run."""
+    """Skip reports of an `item` that no rank runs."""
     setup = _report(item, "setup", "skipped", f"Skipped: {skip}")
     kind: Outcome = "unsupported" if isinstance(skip, Unsupported) else "skipped"
     report_payload.set_outcome(setup, kind, str(skip))
@@ -76,22 +76,22 @@ def _replacement_reports(
 ) -> list[pytest.TestReport]:
     assert verdict.outcome is not None
     call = _report(item, "call", "failed", verdict.reason)
-    call.duration = max((sum(r.duration for r in e.reports) for e in outcomes), default=0.0)
+    call.duration = max((sum(r.duration for r in o.reports) for o in outcomes), default=0.0)
     call.sections = [
         *_tracebacks(outcomes),
         *_sections(outcomes, "Stack", "stack"),
         *_sections(outcomes, "Output", "output"),
         *_captured(outcomes, [outcome.reports[-1:] for outcome in outcomes]),
     ]
-    events = [*_code_of_root(outcomes), *(_event(outcome) for outcome in outcomes)]
+    events = [*_root_code_events(outcomes), *(_event(outcome) for outcome in outcomes)]
     report_payload.override(call, verdict.outcome, verdict.reason, events)
     return [_report(item, "setup", "passed"), call, _report(item, "teardown", "passed")]
 
 
-def _code_of_root(outcomes: Sequence[RankOutcome]) -> list[Json]:
-    """Code events of rank zero, which under torchrun reports them only once."""
-    records = (report_payload.read(report) for report in outcomes[0].reports)
-    events = (event for part in records for event in part.get("events", ()))
+def _root_code_events(outcomes: Sequence[RankOutcome]) -> list[Json]:
+    """Code events of rank zero, which sends each only once."""
+    payloads = (report_payload.read(report) for report in outcomes[0].reports)
+    events = (event for payload in payloads for event in payload.get("events", ()))
     return [event for event in events if event["event"] == "code"]
 
 
@@ -126,9 +126,9 @@ def _captured(
     outcomes: Sequence[RankOutcome], reports: Iterable[Sequence[pytest.TestReport]]
 ) -> Iterator[Section]:
     """Captured output of each rank up to its `reports`; for one rank under pytest's titles."""
-    for outcome, of_rank in zip(outcomes, reports, strict=True):
+    for outcome, rank_reports in zip(outcomes, reports, strict=True):
         suffix = f" [rank {outcome.rank}]" if len(outcomes) > 1 else ""
-        for report in of_rank:
+        for report in rank_reports:
             yield from ((f"{name}{suffix}", text) for name, text in report.sections)
 
 

@@ -1,15 +1,14 @@
 """Temporary folders with a token file, so that those of killed processes can be removed.
 
-A folder is made new, for its user only, directly in the folder for temporary files, and a token is
-written whole into it: where it is and which process made it. What another process left is removed
-later only if all of this holds; everything else is left alone, however it is named:
+A new folder, readable by its user only, gets a token with its path and the process that created
+it. The folder of another process is removed only if all of this holds, whatever its name:
 
-- it is a real folder, no link, directly where such folders are made, with the mode 0700, and
-  belongs to this user;
-- its token names this very path, so a copied or moved folder does not count;
-- the process that made it is gone for certain, see
+- it is a folder, no link, directly in the folder for temporary files, has mode 0700 and belongs to
+  this user;
+- its token names this path, so that it was not copied or moved;
+- the process that created it is certainly gone, see
   :mod:`gpubench_plugin.environment.process_identity`;
-- no process works in it.
+- no process has it as its working directory.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ class ScratchFolder:
 
     @classmethod
     def make(cls, parent: Path, prefix: str, facts: Mapping[str, Any] = {}) -> Self:
-        """Create one in `parent` with a `prefix`.
+        """Create a folder in `parent` whose name starts with `prefix`.
 
         Raises:
-            OSError, ResultsError: it cannot be made, or its token not be written; nothing is left.
+            OSError, ResultsError: the folder or its token cannot be written; nothing is left.
         """
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=os.path.realpath(parent)))  # mode 0700
         try:
@@ -73,9 +72,9 @@ class ScratchFolder:
                     Path(entry.path).unlink(missing_ok=True)
 
     def remove(self) -> bool:
-        """Remove it with its contents; idempotent; returns whether it is gone.
+        """Remove the folder; idempotent; returns whether it is gone.
 
-        The token goes last: a removal that is cut off is finished at a later start.
+        The token goes last, so that a later session completes an interrupted removal.
         """
         self.clear()
         with suppress(OSError):
@@ -112,14 +111,14 @@ def _abandoned(path: Path) -> ScratchFolder | None:
 
 
 def _is_private(path: Path) -> bool:
-    """Whether it has our permissions and is no link."""
+    """Whether `path` is a folder of this user with mode 0700, and no link."""
     status = path.lstat()
-    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-    return is_ours and status.st_mode & 0o777 == 0o700
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return is_own and status.st_mode & 0o777 == 0o700
 
 
 def _is_in_use(path: Path) -> bool:
-    """Whether any process uses it as its working directory."""
+    """Whether any process has `path` as its working directory."""
     for link in Path("/proc").glob("[0-9]*/cwd"):
         with suppress(OSError):
             if link.readlink().is_relative_to(path):
@@ -129,25 +128,24 @@ def _is_in_use(path: Path) -> bool:
 
 _LOGGER: Final = logging.getLogger("gpubench")
 _PREFIX: Final = "gpubench-gang-"
-_LONGEST_PARENT: Final = 64
-"""Bytes; the path of a unix socket has room for 104 (BSD) or 108 (Linux), see unix(7)."""
+_MAX_PARENT_BYTES: Final = 64
+"""The path of a unix socket has at most 104 (BSD) or 108 bytes (Linux), see unix(7)."""
 
 
 def private_folder() -> ScratchFolder:
-    """Private folder shared by the processes of a gang, removed at the end.
+    """Private folder for the processes of a gang, in the folder for temporary files.
 
-    It is made in the folder for temporary files, or in ``/tmp`` where that path is too long. Those
-    that killed sessions left there are removed, which the run's log says.
+    It is in ``/tmp`` if that path is too long. Removes and logs the folders of killed sessions.
 
     Raises:
-        GangError: it cannot be made.
+        GangError: it cannot be created.
     """
     parent = Path(os.path.realpath(tempfile.gettempdir()))
-    if len(os.fsencode(parent)) > _LONGEST_PARENT:
+    if len(os.fsencode(parent)) > _MAX_PARENT_BYTES:
         parent = Path("/tmp")
-    for left in leftovers(parent, _PREFIX):
-        if left.remove():
-            _LOGGER.info("removed %s, left over by a killed session", left.path)
+    for leftover in leftovers(parent, _PREFIX):
+        if leftover.remove():
+            _LOGGER.info("removed %s, left over by a killed session", leftover.path)
     try:
         return ScratchFolder.make(parent, _PREFIX)
     except (OSError, ResultsError) as error:

@@ -1,4 +1,4 @@
-"""Signal handling: SIGINT, SIGTERM, SIGHUP, and deaths of the parent or of other ranks."""
+"""Exit on SIGINT, SIGTERM and SIGHUP, and on the death of the parent or of other ranks."""
 
 from __future__ import annotations
 
@@ -24,27 +24,28 @@ from gpubench_plugin.environment import HelperThread
 from gpubench_plugin.launchers.watchdog import call_or_exit
 
 GRACE_S: Final = 1.0
-"""How long the main thread may take to notice Ctrl-C before it is taken to be deep in C."""
+"""A main thread that has not handled Ctrl-C by then is taken to block in native code; not
+measured."""
 EXIT_GRACE_S: Final = 20.0
-"""How long it may then take to end: torchrun waits 30 s before it kills."""
+"""For the end of a session, within the 30 s after which torch.distributed.elastic kills ranks."""
 ORPHAN_GRACE_S: Final = 1.5
-"""The same when the process that started this one is gone: nobody waits any more."""
-_CALL: Final = object()
+"""The same after the parent's death: nobody waits for the process; not measured."""
+DEATH_SETTLE_S: Final = 0.05
+"""The first death noticed need not be the first: peers fail within 0.05 s of it (gloo, 2 cores)."""
+_ALERT: Final = object()
 _STOPS: Final = (signal.SIGTERM, signal.SIGHUP)
-"""What a scheduler sends, and a terminal that is closed; torchrun passes either on to its ranks."""
+"""Signals of a scheduler and of a closed terminal; torchrun passes both on to its ranks."""
 _ENDING: Final = (*_STOPS, signal.SIGINT)
 _PIDFD_INFO_EXIT: Final = 1 << 3
 _PIDFD_GET_INFO: Final = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
-_SETTLE_S: Final = 0.05
-"""The death that is noticed first need not be the first; others follow within this time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExitRequest:
     """Reason for this process to exit: a signal, deaths of others, or an alert.
 
-    `deaths` holds wait statuses by name; that of one which somebody else has reaped is None.
-    `orphaned`: the process that started this one is gone.
+    `deaths` holds wait statuses by name, None for a process that was reaped elsewhere; `orphaned`
+    means that the parent has died.
     """
 
     signal: signal.Signals | None = None
@@ -56,14 +57,12 @@ class ExitRequest:
 class ExitWatcher:
     """Calls `end` from its own thread when this process may have to exit.
 
-    Python runs a signal's handler in the main thread, and only between two of its instructions: not
-    while it waits in a collective. So a second thread listens beside it, blocked in the kernel.
-
-    That is on SIGTERM or SIGHUP, on a Ctrl-C that the main thread does not notice, on the death of
-    one of the processes given to :meth:`watch`, and when :meth:`accept_alerts` gets something to
-    read. The main thread stands still from these signals on; what else is told, `end` may leave at
-    that. An error in `end` ends the process. A signal that is ignored, as ``nohup`` has it, stays
-    so. To be made in the main thread. :meth:`close` puts the handlers back.
+    Python runs signal handlers in the main thread, between two of its instructions: not while it
+    waits in a collective. So a second thread blocks in the kernel beside it, until SIGTERM or
+    SIGHUP, a Ctrl-C that the main thread does not handle, the death of a process given to
+    :meth:`watch`, or an alert (:meth:`accept_alerts`). After a signal the main thread blocks; other
+    requests `end` may ignore. An error in `end` ends the process. Ignored signals (``nohup``) stay
+    ignored. Create it in the main thread; :meth:`close` restores the handlers.
     """
 
     def __init__(
@@ -105,9 +104,9 @@ class ExitWatcher:
 
     def accept_alerts(self, pipe: Path) -> None:
         """Accept alerts from other processes through the named `pipe`."""
-        # Open for writing, too: so it has no end when a caller goes.
+        # Also open for writing, so that it has no end of file when a writer closes it.
         descriptor = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
-        self._selector.register(descriptor, selectors.EVENT_READ, _CALL)
+        self._selector.register(descriptor, selectors.EVENT_READ, _ALERT)
 
     def finish(self) -> None:
         """Let the main thread end the session from now on; exits after a grace period."""
@@ -136,7 +135,7 @@ class ExitWatcher:
         __tracebackhide__ = True  # pytest is to show what was interrupted
         self._handled.set()
         if number in _STOPS and not self._is_finishing:
-            threading.Event().wait()  # the other thread ends the process
+            threading.Event().wait()  # for ever: the other thread ends the process
         previous = self._previous[signal.Signals(number)]
         if number == signal.SIGINT and callable(previous):
             previous(number, frame)
@@ -155,13 +154,17 @@ class ExitWatcher:
                 if signals.intersection(_ENDING):
                     grace_s = ORPHAN_GRACE_S if os.getppid() != self._parent else EXIT_GRACE_S
                     deadline = deadline or monotonic() + grace_s
-            elif (asked := bool(signals.intersection(_STOPS))) or self._deaths or self._was_alerted:
-                signals |= self._collect_deaths(was_requested=asked)
-                self._end(self._notice(next((n for n in _STOPS if n in signals), None)))
+            elif (
+                (was_requested := bool(signals.intersection(_STOPS)))
+                or self._deaths
+                or self._was_alerted
+            ):
+                signals |= self._collect_deaths(was_requested=was_requested)
+                self._end(self._exit_request(next((n for n in _STOPS if n in signals), None)))
                 self._was_alerted, self._deaths = False, {}
             elif signal.SIGINT in signals:
                 if not self._handled.wait(GRACE_S):
-                    self._end(self._notice(signal.SIGINT))
+                    self._end(self._exit_request(signal.SIGINT))
                 deadline = monotonic() + EXIT_GRACE_S
 
     def _read_events(self, events: Sequence[tuple[selectors.SelectorKey, int]]) -> set[int] | None:
@@ -173,7 +176,7 @@ class ExitWatcher:
                 if not data:
                     return None
                 signals |= set(data)
-            elif key.data is _CALL:
+            elif key.data is _ALERT:
                 self._was_alerted = bool(os.read(key.fd, 64))
             else:
                 name, pid = key.data
@@ -185,10 +188,10 @@ class ExitWatcher:
     def _collect_deaths(self, *, was_requested: bool) -> set[int]:
         """Wait briefly for related deaths; return signals received meanwhile.
 
-        Whoever is `was_requested` to end, as all others are, does not count those that obeyed.
+        With `was_requested`, all ranks got the signal: those that obeyed it are no cause.
         """
         first_deaths, signals = dict(self._deaths), set[int]()
-        deadline = monotonic() + _SETTLE_S
+        deadline = monotonic() + DEATH_SETTLE_S
         while (remaining_s := deadline - monotonic()) > 0:
             signals |= self._read_events(self._selector.select(remaining_s)) or set()
         causes = first_deaths if was_requested else self._deaths
@@ -199,7 +202,7 @@ class ExitWatcher:
         }
         return signals
 
-    def _notice(self, number: signal.Signals | None) -> ExitRequest:
+    def _exit_request(self, number: signal.Signals | None) -> ExitRequest:
         return ExitRequest(
             signal=number,
             deaths=dict(self._deaths),
@@ -210,14 +213,14 @@ class ExitWatcher:
     def _exit_now(self) -> None:
         if self._is_finishing:
             os._exit(1)
-        self._end(self._notice(signal.SIGINT))
+        self._end(self._exit_request(signal.SIGINT))
 
 
 def _exit_status(pid: int, descriptor: int) -> int | None:
     """Wait status of an ended process, if still available.
 
-    As long as nobody has reaped it, that is the last field of proc_pid_stat(5); after that its
-    `descriptor` knows (Linux 6.15 or newer).
+    Until the process is reaped it is the last field of proc_pid_stat(5), then its pidfd
+    `descriptor` has it (Linux 6.15 or newer).
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
@@ -249,51 +252,48 @@ _DEFAULTS: Final[dict[signal.Signals, Any]] = {
 class SignalInterrupt:
     """Ends a session on SIGTERM or SIGHUP as on Ctrl-C, writing all results once.
 
-    A scheduler sends the one, a terminal that is closed the other. They often come twice:
-    ``timeout`` of coreutils sends its signal to the process and to its group, and people press
-    Ctrl-C again. While pytest is ending, a second one would cost its exit code and the run its
-    status.
-
-    A base of launchers whose process writes results: they are registered after what writes. A
-    handler that is set already stays, and so does a signal that is ignored, as ``nohup`` has it.
+    Such signals often come twice: ``timeout`` of coreutils signals the process and its group, and
+    people press Ctrl-C again. While pytest ends, a second one would cost the exit code and the
+    run's status. For launchers whose process writes results. Handlers of others, and ignored
+    signals (``nohup``), stay.
     """
 
-    _was_requested = _is_ending = _finishes = False
-    _mine: Sequence[signal.Signals] = ()
+    _was_requested = _is_ending = _is_finishing_session = False
+    _own_signals: Sequence[signal.Signals] = ()
 
     def handle_signals(self) -> None:
-        """Set the handlers; only the main thread can."""
+        """Set the handlers, if called in the main thread."""
         if threading.current_thread() is threading.main_thread():
-            self._mine = [n for n, default in _DEFAULTS.items() if signal.getsignal(n) is default]
-        for number in self._mine:
+            self._own_signals = [
+                n for n, default in _DEFAULTS.items() if signal.getsignal(n) is default
+            ]
+        for number in self._own_signals:
             signal.signal(number, self._handle)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """Once pytest reports an interrupt, ignore further requests until it is done."""
+        """Ignore further signals while pytest handles an interrupt."""
         self._is_ending = True
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
-        """Results are being written; then fixture teardown may hang."""
-        self._finishes = True
+        """Allow signals again: after the results, fixture teardown may hang."""
+        self._is_finishing_session = True
         return (yield)
 
     def pytest_unconfigure(self) -> None:
         """Restore the handlers."""
-        for number in self._mine:
+        for number in self._own_signals:
             signal.signal(number, _DEFAULTS[number])
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         __tracebackhide__ = True  # pytest is to show what was interrupted
         was_requested, self._was_requested = self._was_requested, True
-        if self._is_ending and not self._finishes:
+        if self._is_ending and not self._is_finishing_session:
             return
-        if number == signal.SIGINT and not self._finishes:
+        if number == signal.SIGINT and not self._is_finishing_session:
             raise KeyboardInterrupt  # again, if a test or a debugger has caught the first
-        if (
-            number != signal.SIGINT and was_requested and self._finishes
-        ):  # who insists is not waited for
+        if number != signal.SIGINT and was_requested and self._is_finishing_session:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         pytest.exit(f"interrupted by {signal.Signals(number).name}", pytest.ExitCode.INTERRUPTED)
@@ -304,12 +304,9 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def die_with_parent(death: signal.Signals = signal.SIGKILL, *, parent: int | None = None) -> None:
-    """Ask the kernel to send `death` to this process when its parent ends (Linux).
+    """Let the kernel send `death` to this process when its `parent` ends (Linux).
 
-    `parent` is the process that is expected to be the parent; when it has ended already, this
-    process gets the signal now.
-
-    A rank must not outlive its controller: it dies with it, in whatever it is doing.
+    If `parent` has ended already, the signal is sent now.
     """
     if sys.platform != "linux":
         return
@@ -321,13 +318,10 @@ def die_with_parent(death: signal.Signals = signal.SIGKILL, *, parent: int | Non
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Raise SystemExit on SIGTERM and SIGHUP, so that cleanup runs as on Ctrl-C.
-
-    A signal that is ignored, as ``nohup`` has it, stays so.
-    """
+    """Raise SystemExit on SIGTERM and SIGHUP, unless ignored, so that cleanup runs as on Ctrl-C."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
-        sys.exit(128 + number)  # as a shell says of a signal
+        sys.exit(128 + number)  # as shells report a signal
 
     handled_signals = (n for n in _STOPS if signal.getsignal(n) is not signal.SIG_IGN)
     with _handled(end, *handled_signals):
@@ -343,10 +337,7 @@ def signals_ignored() -> Iterator[None]:
 
 @contextmanager
 def signals_deferred() -> Iterator[None]:
-    """Defer signals to the end of the block.
-
-    An exception while a process is being started would lose it: nobody would end it then.
-    """
+    """Defer signals to the end of the block, so that a process being started is not lost."""
     received: list[int] = []
     try:
         with _handled(lambda number, _: received.append(number), *_ENDING):
@@ -361,7 +352,7 @@ def _handled(
     handler: Callable[[int, FrameType | None], Any] | signal.Handlers, *numbers: signal.Signals
 ) -> Iterator[None]:
     previous: dict[signal.Signals, Any] = {}
-    with suppress(ValueError):  # not in the main thread, where no signal raises anything
+    with suppress(ValueError):  # not in the main thread, which alone handles signals
         for number in numbers:
             previous[number] = signal.signal(number, handler)
     try:

@@ -9,7 +9,7 @@ import faulthandler
 import os
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -19,39 +19,43 @@ from gpubench_plugin.environment import helper_idents, record_in, recorded_ident
 
 SIGNAL: Final = signal.SIGUSR1
 
-_PATIENCE_S: Final = 1.0
-_PAUSE_S: Final = 0.01
-_SETTLED: Final = 5
-"""Looks at an unchanged file after which it is taken to be whole."""
+_TIMEOUT_S: Final = 1.0
+"""Stacks take less than 0.1 s on a loaded machine; the user waits for the report meanwhile."""
+_POLL_S: Final = 0.05
+"""A file of the same size after this time is complete; not measured."""
 
 
-def file_of(folder: Path, rank: int) -> Path:
-    """The file in `folder` into which `rank` writes its stacks."""
-    return folder / f"stack-{rank}"
-
-
-def enable_dumps(path: Path) -> None:
-    """Dump the stacks of this process to `path` on the signal."""
-    file = path.open("a", encoding="utf-8")  # kept open for the life of this process
+def enable_dumps(folder: Path, rank: int) -> None:
+    """Dump the stacks of this process, `rank`, into `folder` on the signal."""
+    file = _file(folder, rank).open("a", encoding="utf-8")  # open for the life of this process
     record_in(file.fileno())
     faulthandler.register(SIGNAL, file=file, all_threads=True, chain=False)
 
 
-def request(processes: Mapping[int, int], files: Mapping[int, Path]) -> dict[int, str]:
-    """Request and read the stacks of `processes` (pid by rank) from `files`.
+def request(folder: Path, pids: Mapping[int, int]) -> dict[int, str]:
+    """Request the stacks of the ranks with these `pids`, and read them from `folder`.
 
     A rank that does not write within a second is left out.
     """
-    old_sizes = {rank: _size(files[rank]) for rank in processes}
-    for pid in processes.values():
+    if not pids:
+        return {}
+    files = {rank: _file(folder, rank) for rank in pids}
+    old_sizes = {rank: size_of(file) for rank, file in files.items()}
+    for pid in pids.values():
         with suppress(ProcessLookupError):
             os.kill(pid, SIGNAL)
-    _wait_until_settled(old_sizes, files)
+
+    def sizes() -> list[int]:
+        sizes = {rank: size_of(file) for rank, file in files.items()}
+        all_written = all(sizes[rank] > size for rank, size in old_sizes.items())
+        return list(sizes.values()) if all_written else []
+
+    wait_until_stable(sizes, _TIMEOUT_S)
     stacks = {}
-    for rank, size in old_sizes.items():
-        data = _data(files[rank])
+    for rank, file in files.items():
+        data = file.read_bytes() if file.exists() else b""
         idents = recorded_idents(data.decode(errors="replace"))
-        stacks[rank] = without_helpers(data[size:].decode(errors="replace"), idents)
+        stacks[rank] = without_helpers(data[old_sizes[rank] :].decode(errors="replace"), idents)
     return {rank: stack for rank, stack in stacks.items() if stack}
 
 
@@ -63,21 +67,22 @@ def dump_own() -> str:
         return without_helpers(file.read(), helper_idents())
 
 
-def _wait_until_settled(old_sizes: Mapping[int, int], files: Mapping[int, Path]) -> None:
-    deadline = monotonic() + _PATIENCE_S
-    previous_sizes: dict[int, int] = {}
-    stable_polls = 0
-    while stable_polls < _SETTLED and monotonic() < deadline:
-        sleep(_PAUSE_S)
-        sizes = {rank: _size(files[rank]) for rank in old_sizes}
-        all_written = all(sizes[rank] > size for rank, size in old_sizes.items())
-        stable_polls = stable_polls + 1 if all_written and sizes == previous_sizes else 0
-        previous_sizes = sizes
+def wait_until_stable(sizes: Callable[[], list[int]], timeout_s: float) -> None:
+    """Wait until `sizes` of files, empty while one is missing, no longer change."""
+    deadline = monotonic() + timeout_s
+    previous_sizes: list[int] = []
+    while monotonic() < deadline:
+        sleep(_POLL_S)
+        current_sizes = sizes()
+        if current_sizes and current_sizes == previous_sizes:
+            return
+        previous_sizes = current_sizes
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
+    """Size of the file in bytes; 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0
 
 
-def _data(path: Path) -> bytes:
-    return path.read_bytes() if path.exists() else b""
+def _file(folder: Path, rank: int) -> Path:
+    return folder / f"stack-{rank}"

@@ -1,7 +1,7 @@
 """Watchdog thread that enforces a timeout.
 
-It wakes up every five seconds at most, to tell time in which the process was stopped from time in
-which it hangs: some microseconds, in which the benchmark waits.
+It wakes up every five seconds at most, so that time in which the process is stopped does not count;
+each time costs the benchmark some microseconds.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Final
 from gpubench_plugin.environment import HelperThread, TimeoutClock, poll_interval_s
 
 _STDERR: Final = os.dup(2)
-"""Shown even while pytest captures what tests write: this module is loaded before any test runs."""
+"""The terminal even while pytest captures: this module is imported before any test runs."""
 
 
 def call_or_exit(function: Callable[[], object]) -> None:
     """Call `function`; on error print the traceback and exit with code 3.
 
-    A thread that ends the process must not itself end unheard: then nothing would end it.
+    For threads that end the process: if one failed silently, nothing would end it.
     """
     try:
         function()
-    except BaseException:  # whatever it is
+    except BaseException:
         with suppress(OSError):
             text = f"gpubench: fatal error in a helper thread:\n{traceback.format_exc()}"
             os.write(_STDERR, text.encode(errors="replace"))
@@ -36,8 +36,8 @@ def call_or_exit(function: Callable[[], object]) -> None:
 class Watchdog:
     """Calls `on_timeout` from its own thread when the guarded block times out.
 
-    `on_timeout` is to end the process; an error in it does so, too. Whoever comes to the end while
-    it runs waits there, so that the two do not write at the same time.
+    `on_timeout` must end the process, and an error in it does. A block that finishes meanwhile
+    waits for it, so that the two do not write at the same time.
     """
 
     def __init__(self, on_timeout: Callable[[], None]):

@@ -195,7 +195,7 @@ def _confirmation(
             launcher.close()  # one gang measures at a time
         folder = private_folder()  # files of these ranks are not part of the run
         try:
-            yield from GangController(config, folder.path).launch_again(items, rounds)
+            yield from GangController(config, folder.path).remeasure(items, rounds)
         finally:
             folder.remove()
 

@@ -127,11 +127,11 @@ def test_each_world_size_is_a_case_with_its_own_gang(suite: tuple[Project, Run])
     ]
     reasons = {b["name"]: b["reason"] for b in run.summary["benchmarks"] if b["reason"]}
     assert reasons == {
-        "test_fails[ws1]": "runs on ranks=2, not on 1",
+        "test_fails[ws1]": "needs ranks=2, not 1",
         "test_fails[ws2]": "ValueError: no luck on rank 0",
-        "test_runs_pytest[ws1]": "runs on ranks=2, not on 1",
+        "test_runs_pytest[ws1]": "needs ranks=2, not 1",
         "test_runs_pytest[ws2]": "the test did not call gpubench",
-        "test_one[ws2]": "runs on ranks=1, not on 2",
+        "test_one[ws2]": "needs ranks=1, not 2",
     }
     measured = {name for name, outcome in run.outcomes.items() if outcome == "measured"}
     assert measured == {
@@ -442,10 +442,10 @@ def test_rank_whose_configuration_is_wrong_says_so_at_once(project: Project) -> 
             {},
             "--pdb: a debugger needs a terminal of its own, but a gang has several ranks",
         ),
-        (("--world-size=0",), {}, "--world-size=0: '0' is not a whole number from 1"),
-        (("--world-size=two",), {}, "--world-size=two: 'two' is not a whole number from 1"),
+        (("--world-size=0",), {}, "--world-size=0: '0' is not a positive integer"),
+        (("--world-size=two",), {}, "--world-size=two: 'two' is not a positive integer"),
         (("--world-size=1,,2",), {}, "--world-size=1,,2: an empty name in the list"),
-        (("--launches=0",), {}, "--launches: '0' is not a whole number from 1"),
+        (("--launches=0",), {}, "--launches: '0' is not a positive integer"),
         (("-n2",), {}, "-n"),
         ((), {"WORLD_SIZE": "2"}, "RANK is missing (set: WORLD_SIZE=2)"),
     ],
@@ -480,6 +480,6 @@ def test_ranks_of_torchrun_do_not_start_ranks(project: Project) -> None:
     run = project.run("--world-size=2", ranks=2)
 
     assert run.code != 0
-    said = "--world-size: pytest starts the ranks itself then, but torchrun has started 2"
+    said = "--world-size: pytest would start the ranks itself, but torchrun has already started 2"
     assert (run.out + run.err).count(said) == 1
     assert run.directories == []

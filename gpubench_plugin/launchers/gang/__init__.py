@@ -8,7 +8,12 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.gang.controller import GangController
     from gpubench_plugin.launchers.gang.gang import Gang
     from gpubench_plugin.launchers.gang.launches import merge_launches
-    from gpubench_plugin.launchers.gang.processes import GangLauncher, exit_code_text, save_flights
+    from gpubench_plugin.launchers.gang.processes import (
+        GangLauncher,
+        exit_code_text,
+        save_flights,
+        write_to_pipe,
+    )
     from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
     from gpubench_plugin.launchers.gang.warden import OrphanReaper, wait_and_kill
     from gpubench_plugin.launchers.gang.worker import GangRank

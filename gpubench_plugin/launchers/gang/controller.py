@@ -33,30 +33,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpubench_plugin.config import Case, FixedRounds
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.records import Json, Measurement
 
 
 class GangController(InProcess):
     """Runs benchmarks on gangs, one gang at a time; adopted and ordinary tests in this process.
 
-    `run` is the folder into which the ranks write, unless it is started: then that of the run.
+    The ranks write into `run` until :meth:`start` sets the run directory.
     """
 
     def __init__(self, config: pytest.Config, run: Path = Path()):
         super().__init__(config)
         self._run = run
         self._gang: Gang | None = None
-        self._last = ""
-        self._unstartable: dict[int, GangError] = {}
+        self._last_test_name = ""
+        self._start_errors: dict[int, GangError] = {}
         self._startable: set[int] = set()
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._output = (
             LogForwarder(sys.stdout.write) if config.getoption("capture") == "no" else None
         )
 
     def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
-        """As in one process, but in an order in which every gang is started once."""
-        # What needs no gang runs before, so that its fixtures end first.
+        """Sort the tests so that every gang is started once."""
+        # Tests in this process come first, so that their fixtures end before the gangs start.
         session.items.sort(key=_world_size)
         super().start(session, benchmarks)
         if run := self._context.run:
@@ -75,7 +75,7 @@ class GangController(InProcess):
         if case is None:
             if nextitem is None or case_on_ranks(nextitem) is None:
                 return None
-            # The last test in this process: what its fixtures hold is let go before the gangs.
+            # The last test in this process: tear down all fixtures before the gangs start.
             hook.pytest_runtest_protocol(item=item, nextitem=None)
             return True
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -86,7 +86,7 @@ class GangController(InProcess):
 
     @pytest.hookimpl(tryfirst=True, specname="pytest_sessionfinish")
     def pytest_close_gang(self) -> None:
-        """Let the ranks go."""
+        """Shut down the ranks."""
         self.close()
 
     def pytest_unconfigure(self) -> None:
@@ -94,20 +94,20 @@ class GangController(InProcess):
         self._kill()
         super().pytest_unconfigure()
 
-    def launch_again(
+    def remeasure(
         self, items: Sequence[pytest.Item], rounds: Mapping[str, FixedRounds]
     ) -> Iterator[Measurement]:
-        """Measure `items` in fresh processes without reporting to pytest.
+        """Measure `items` in needs_fresh_gang processes without reporting to pytest.
 
-        Those of one world size run one after the other in the same gang. What was not measured has
-        another outcome, and says why. `rounds`, by node id, are those to be timed.
+        Those of one world size share a gang. `rounds` to time by node id. A benchmark that could
+        not be measurements has another outcome, with its reason.
         """
-        ordered = sorted(items, key=lambda item: item.stash[STATE].case.world_size)
+        sorted_items = sorted(items, key=_world_size)
         try:
-            for item, following in pairwise([*ordered, None]):
+            for item, next_item in pairwise([*sorted_items, None]):
                 assert item is not None
                 case = replace(item.stash[STATE].case, fixed_rounds=rounds.get(item.nodeid))
-                reports, measurement = self._launches(item, case, following)
+                reports, measurement = self._launches(item, case, next_item)
                 payloads = [report_payload.with_outcome(report) for report in reports]
                 yield measurement or report_payload.measurement_of(case, payloads)
         finally:
@@ -116,66 +116,70 @@ class GangController(InProcess):
     def _reports(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> list[pytest.TestReport]:
-        if refusal := case.skip_reason():
-            return merging.skip_reports(item, refusal)
-        reports, merged = self._launches(item, case, nextitem)
-        if merged is None:
+        if skip := case.skip_reason():
+            return merging.skip_reports(item, skip)
+        reports, measurement = self._launches(item, case, nextitem)
+        if measurement is None:
             return reports
         call = next(report for report in reports if report.when == "call")
-        report_payload.read(call)["measurement"] = merged
-        carrier = pytest_benchmark.store_foreign_result(self._config, item, merged)
-        if carrier is not None:
-            self._context.carried[item.nodeid] = carrier
+        report_payload.read(call)["measurement"] = measurement
+        metadata = pytest_benchmark.store_foreign_result(self._config, item, measurement)
+        if metadata is not None:
+            self._context.carried[item.nodeid] = metadata
         return reports
 
     def _launches(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> tuple[list[pytest.TestReport], Measurement | None]:
-        """Reports of the last launch and the merged measurement; None if a launch failed."""
-        measured: list[Measurement] = []
+        """Reports of the last launch and the measurement measurement; None if a launch failed."""
+        measurements: list[Measurement] = []
         reports: list[pytest.TestReport] = []
         for _ in range(self._context.settings.launches):
             reports = self._launch(item, case, nextitem)
             measurement = _measurement(reports)
-            if measurement is None:  # failed, skipped, or nothing to measure: no use to go on
+            if measurement is None:  # failed, skipped, or nothing to measure
                 return reports, None
-            measured.append(measurement)
-        return reports, merge_launches(measured)
+            measurements.append(measurement)
+        return reports, merge_launches(measurements)
 
     def _launch(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> list[pytest.TestReport]:
-        """Run the benchmark once, on the current gang or a fresh one."""
-        fresh = self._context.settings.isolate or self._context.settings.launches > 1
-        following = None if fresh else _next_on_gang(case, nextitem)
-        patience = Timeouts.of_case(case, self._context.settings.timeout_s)
+        """Run the benchmark once, on the current gang or a needs_fresh_gang one."""
+        needs_fresh_gang = self._context.settings.isolate or self._context.settings.launches > 1
+        next_item = None if needs_fresh_gang else _next_on_gang(case, nextitem)
+        timeouts = Timeouts.of_case(case, self._context.settings.timeout_s)
         try:
-            gang = self._gang_of(case)
-            endings = gang.run(item.nodeid, following, patience, case.fixed_rounds)
-            self._last = item.name
+            gang = self._gang_for(case)
+            outcomes = gang.run(item.nodeid, next_item, timeouts, case.fixed_rounds)
+            self._last_test_name = item.name
         except GangError as error:
             if case.world_size not in self._startable:
-                self._unstartable[case.world_size] = GangError(str(error), hang=error.hang)
+                self._start_errors[case.world_size] = GangError(str(error), hang=error.hang)
             return merging.start_error_reports(item, error)
         except BaseException:
             self._kill()
             raise
-        verdict = judge(endings)
-        # After a failure nobody knows what the ranks still have to say to each other.
-        harmed = not verdict.agree or not all(ending.is_clean for ending in endings)
-        if fresh or (harmed and case.world_size > 1) or not gang.is_idle:
+        verdict = judge(outcomes)
+        # After a failure, ranks may still have unmatched collectives.
+        is_damaged = not verdict.agree or not all(outcome.is_clean for outcome in outcomes)
+        if needs_fresh_gang or (is_damaged and case.world_size > 1) or not gang.is_idle:
             self.close()
-        self._warn(endings)
-        self._leave_if_asked(endings)
-        return merging.merge_reports(item, endings, verdict)
+        self._forward_warnings(outcomes)
+        self._exit_if_requested(outcomes)
+        return merging.merge_reports(item, outcomes, verdict)
 
-    def _gang_of(self, case: Case) -> Gang:
+    def _gang_for(self, case: Case) -> Gang:
         """The running gang of the case's world size; another one is closed first."""
-        if case.world_size in self._unstartable:
-            raise self._unstartable[case.world_size]
+        if case.world_size in self._start_errors:
+            raise self._start_errors[case.world_size]
         gang = self._gang
-        if gang is not None and gang.size == case.world_size and (why := self._unfit(gang, case)):
-            self._say(f"{why}; started a new gang of {gang.size}")
+        if (
+            gang is not None
+            and gang.size == case.world_size
+            and (cause := self._unusable_reason(gang, case))
+        ):
+            self._warn_once(f"{cause}; started a new gang of {gang.size}")
             self.close()
         elif gang is not None and gang.size != case.world_size:
             self.close()
@@ -183,12 +187,12 @@ class GangController(InProcess):
             self._gang = self._started(case)
         return self._gang
 
-    def _unfit(self, gang: Gang, case: Case) -> str:
+    def _unusable_reason(self, gang: Gang, case: Case) -> str:
         """Why the gang cannot run another benchmark; empty if it can."""
         if lost := gang.lost_ranks():
             return f"between two benchmarks, {lost}"
         if gang.size > 1 and not gang.is_healthy(case.configuration.distributed.failure_grace_s):
-            return f"{self._last} left the process group in an unusable state"
+            return f"{self._last_test_name} left the process group in an unusable state"
         return ""
 
     def _started(self, case: Case) -> Gang:
@@ -198,63 +202,60 @@ class GangController(InProcess):
         except GangError as error:
             if not error.was_killed:
                 raise
-            self._say(f"{error}; started a new gang of {case.world_size}")
-        return self._start(case)
+            self._warn_once(f"{error}; started a new gang of {case.world_size}")
+            return self._start(case)
 
     def _start(self, case: Case) -> Gang:
         invocation = self._config.invocation_params
-        default = Timeouts.of_case(case, self._context.settings.timeout_s)
+        timeout_s = self._context.settings.timeout_s
         gang = Gang(
             case.world_size,
-            timeouts=replace(default, timeout_s=self._context.settings.timeout_s),
+            timeouts=replace(Timeouts.of_case(case, timeout_s), timeout_s=timeout_s),
             config=self._config,
             command=[*_python(invocation.dir), "-m", "pytest", *map(str, invocation.args)],
             folder=invocation.dir,
             run=self._run,
             forwarder=self._output,
         )
-        self._startable.add(gang.size)  # if one does not start later, the next may do
-        self._compare(gang)
+        self._startable.add(gang.size)  # a later failure to start may be transient
+        self._check_collections(gang)
         return gang
 
-    def _compare(self, gang: Gang) -> None:
+    def _check_collections(self, gang: Gang) -> None:
         """Warn about tests that only some ranks collected."""
-        counts = {rank: told["count"] for rank, told in gang.collected.items()}
-        if len({told["digest"] for told in gang.collected.values()}) > 1:
-            said = ", ".join(f"{count} on rank {rank}" for rank, count in counts.items())
-            self._say(
-                f"the ranks of the gang of {gang.size} collected different benchmarks: "
-                f"{said}; those that not every rank collected are mismatched_ranks"
+        if len({collection["digest"] for collection in gang.collected.values()}) > 1:
+            counts = ", ".join(f"{c['count']} on rank {rank}" for rank, c in gang.collected.items())
+            self._warn_once(
+                f"the ranks of the gang of {gang.size} collected different benchmarks: {counts}; "
+                "those that not every rank collected are mismatched_ranks"
             )
 
-    def _say(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         """Warn once, bypassing Python's filters, which may turn warnings into errors."""
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._warned:
+            self._warned.add(text)
             category = pytest.PytestWarning
             message = warnings.WarningMessage(category(text), category, __file__, 1)
-            told = {"warning_message": message, "when": "runtest", "nodeid": "", "location": None}
-            self._config.hook.pytest_warning_recorded.call_historic(kwargs=told)
+            note = {"warning_message": message, "when": "runtest", "nodeid": "", "location": None}
+            self._config.hook.pytest_warning_recorded.call_historic(kwargs=note)
 
-    def _warn(self, endings: Sequence[RankOutcome]) -> None:
+    def _forward_warnings(self, outcomes: Sequence[RankOutcome]) -> None:
         """Forward the warnings of the ranks without duplicates."""
-        ranks: dict[str, list[int]] = {}
-        told = {}
-        for ending in endings:
-            for warning in ending.warnings:
-                told[key := str(warning)] = warning
-                ranks.setdefault(key, []).append(ending.rank)
-        for key, warning in told.items():
-            of = "all ranks" if len(ranks[key]) == len(endings) else ranks_text(ranks[key])
+        ranks_by_warning: dict[str, tuple[Json, list[int]]] = {}
+        for outcome in outcomes:
+            for warning in outcome.warnings:
+                ranks_by_warning.setdefault(str(warning), (warning, []))[1].append(outcome.rank)
+        for warning, ranks in ranks_by_warning.values():
+            prefix = "all ranks" if len(ranks) == len(outcomes) else ranks_text(ranks)
             self._config.hook.pytest_warning_recorded.call_historic(
-                kwargs=warning_from_json(warning, of)
+                kwargs=warning_from_json(warning, prefix)
             )
 
-    def _leave_if_asked(self, endings: Sequence[RankOutcome]) -> None:
-        for ending in endings:
-            if ending.exit is not None:
+    def _exit_if_requested(self, outcomes: Sequence[RankOutcome]) -> None:
+        for outcome in outcomes:
+            if outcome.exit is not None:
                 self._kill()
-                pytest.exit(f"rank {ending.rank}: {ending.exit}", returncode=ending.exit_code)
+                pytest.exit(f"rank {outcome.rank}: {outcome.exit}", returncode=outcome.exit_code)
 
     def close(self) -> None:
         """Shut down the current gang."""
@@ -274,24 +275,20 @@ def _world_size(item: pytest.Item) -> int:
 
 
 def _python(folder: Path) -> list[str]:
-    """Command of an equivalent interpreter; it imports from `folder` only if this one does.
+    """Command of an equivalent interpreter, which imports from `folder` only if this one does.
 
-    `pytest`, the command, does not.
+    The command ``pytest`` does not, but ``python -m pytest`` would.
     """
-    imports_from_it = not {"", str(folder)}.isdisjoint(sys.path)
-    options = [] if imports_from_it else ["-P"]
-    return [sys.executable, *interpreter_options(), *options]
+    safe_path = ["-P"] if {"", str(folder)}.isdisjoint(sys.path) else []
+    return [sys.executable, *interpreter_options(), *safe_path]
 
 
 def _next_on_gang(case: Case, nextitem: pytest.Item | None) -> str | None:
-    """The gang's next test, whose shared fixtures need no teardown."""
+    """Node id of the gang's next test, for which shared fixtures live on."""
     next_case = None if nextitem is None else case_on_ranks(nextitem)
-    same_gang = next_case is not None and next_case.world_size == case.world_size
-    return (
-        next_case.id
-        if same_gang and next_case is not None and next_case.skip_reason() is None
-        else None
-    )
+    if next_case is None or next_case.world_size != case.world_size or next_case.skip_reason():
+        return None
+    return next_case.id
 
 
 def _measurement(reports: Sequence[pytest.TestReport]) -> Measurement | None:

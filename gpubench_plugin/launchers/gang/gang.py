@@ -1,10 +1,9 @@
 """A gang: worker processes of one world size, reused from benchmark to benchmark.
 
-The controller sends each rank the same order and waits for all of them. A rank that dies is
-noticed by the end of its process, or of its connection, which a child that it forked would hold
-open; ranks that part, or never end, by deadlines on the controller's own clock, which stands still
-while the controller or a rank is stopped. Nothing beats on the ranks: while they measure they only
-measure.
+The controller sends each rank the same order and waits for all of them. The death of a rank shows
+by the end of its process, or of its connection, which a forked child would hold open; ranks that
+diverge or hang, by deadlines on the controller's clock, which pauses while the controller or a rank
+is stopped. There are no heartbeats: ranks that measure do nothing else.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 from gpubench_plugin.launchers.outcome import RankOutcome, ranks_text
 from gpubench_plugin.launchers.rank_reports import LONGEST_TEXT, decode
 from gpubench_plugin.launchers.scratch import private_folder
+from gpubench_plugin.launchers.signals import DEATH_SETTLE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -37,19 +37,23 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.output import LogForwarder
     from gpubench_plugin.records import Json
 
-SETTLE_S: Final = 0.05
-"""The first end of a connection is not always the first death: others follow within this time."""
-_FAREWELL_S: Final = 10.0
-_EXIT_S: Final = 0.5
+_ACCEPT_S: Final = 0.1
+"""How late the death of a rank before it joined may be noticed; not measured."""
+_HANDSHAKE_S: Final = 5.0
+"""A peer that connects and sends no token must not hold up the others; not measured."""
+_LEAVE_TIMEOUT_S: Final = 10.0
+"""Long enough for fixtures of a session scope to be torn down; not measured."""
+_EXIT_TIMEOUT_S: Final = 0.5
+"""A process that closed its connection has its exit code soon after; not measured."""
 
 
 class Gang:
     """`size` ranks running the pytest `command` in `folder`; started by the constructor.
 
-    `forwarder` passes on what the ranks write, where the user wants to see it.
+    `run` is the run directory; `forwarder` shows the output of the ranks.
 
     Raises:
-        GangError: a rank ended, or did not come, before all had joined.
+        GangError: a rank exited, or timed out, before all had joined.
     """
 
     def __init__(
@@ -67,16 +71,16 @@ class Gang:
         self._config = config
         self._run = run
         self._forwarder = forwarder
-        self._numbers = 0
+        self._order_number = 0
         self._links: dict[int, Link] = {}
-        self._private = private_folder()
+        self._scratch = private_folder()
         self._selector = selectors.DefaultSelector()
         self._cleanup = ExitStack()
-        self._cleanup.callback(self._private.remove)
-        self._cleanup.callback(self._hang_up)
+        self._cleanup.callback(self._scratch.remove)
+        self._cleanup.callback(self._disconnect)
         if forwarder is not None:
             self._cleanup.callback(forwarder.finish)
-        self._join_info = JoinInfo(folder=self._private.path, token=secrets.token_hex(16))
+        self._join_info = JoinInfo(folder=self._scratch.path, token=secrets.token_hex(16))
         try:
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(str(self._join_info.socket))
@@ -90,7 +94,7 @@ class Gang:
                 )
                 self._cleanup.callback(self._launcher.kill)
                 if forwarder is not None:
-                    forwarder.follow(self._launcher.logs, self._launcher.beginnings)
+                    forwarder.follow(self._launcher.logs, self._launcher.log_offsets)
                 clock = self._clock()
                 join_deadline = JoinDeadline(timeouts, clock.now())
                 self._accept_ranks(listener, clock, join_deadline)
@@ -109,33 +113,28 @@ class Gang:
 
     def lost_ranks(self) -> str:
         """Describe ranks that ended since the last benchmark; empty if none."""
-        # Between benchmarks a rank says nothing: what can be read is an end.
+        # Between benchmarks a rank sends nothing: a readable connection has ended.
         if not self._links or (self.is_idle and not self._selector.select(0)):
             return ""
         self._collect_deaths()
         return "; ".join(
-            f"{ranks_text([rank])} {self._exit_text(rank)}"
+            f"rank {rank} {self._exit_text(rank)}"
             for rank, connection in self._links.items()
             if not connection.is_open
         )
 
     def is_healthy(self, timeout_s: float) -> bool:
-        """Whether the idle ranks can still communicate in their process group.
-
-        A gang in which not every rank can answer has been killed.
-        """
-        self._numbers += 1
+        """Whether the idle ranks can still communicate; kills the gang if one does not answer."""
+        self._order_number += 1
         for connection in self._links.values():
-            connection.send({"soundness": timeout_s, "number": self._numbers})
+            connection.send({"health_timeout_s": timeout_s, "number": self._order_number})
         clock = self._clock()
-        deadline = (
-            clock.now() + 4 * timeout_s
-        )  # the ranks take it up to three times, one after another
+        deadline = clock.now() + 4 * timeout_s  # ranks take up to three of them
         answers: dict[int, bool] = {}
         for rank, message in self._messages(clock, lambda: deadline):
-            if message is None or message.get("number") != self._numbers:
+            if message is None or message.get("number") != self._order_number:
                 break
-            answers[rank] = message["sound"]
+            answers[rank] = message["healthy"]
             if len(answers) == self.size:
                 return all(answers.values())
         self.kill()
@@ -150,12 +149,11 @@ class Gang:
     ) -> list[RankOutcome]:
         """Run one test on every rank; return the outcomes in rank order.
 
-        `next_nodeid` is the test that this gang will run next, so that fixtures both need live on;
-        `rounds` are those that the test is timed in, None where its rule decides.
-        When not every rank came to the end, the gang has been killed.
+        `next_nodeid` is the gang's next test, so that fixtures of both live on; `rounds` are those
+        to time, None where the stopping rule decides. Kills the gang if not every rank finished.
         """
-        self._numbers += 1
-        order: Json = {"run": nodeid, "following": next_nodeid, "number": self._numbers}
+        self._order_number += 1
+        order: Json = {"run": nodeid, "next": next_nodeid, "number": self._order_number}
         if rounds is not None:
             order["rounds"] = asdict(rounds)
         clock = self._clock()
@@ -166,9 +164,9 @@ class Gang:
         for rank, message in self._messages(clock, lambda: deadline.at):
             if message is None:
                 break
-            if message.get("number") != self._numbers:  # not what was asked, or not by the rank
+            if message.get("number") != self._order_number:
                 return self._give_up(outcomes, "answered out of order")
-            outcomes[rank] = outcome = self._outcome(rank, message)
+            outcomes[rank] = outcome = decode(self._config, rank, message)
             if len(outcomes) == self.size:
                 return [outcomes[rank] for rank in range(self.size)]
             deadline.rank_ended(clock.now(), passed=outcome.passed, skipped=outcome.skipped)
@@ -179,16 +177,16 @@ class Gang:
         if self.is_idle:
             for connection in self._links.values():
                 connection.send({"finish": True})
-            self._launcher.wait(_FAREWELL_S)
+            self._launcher.wait(_LEAVE_TIMEOUT_S)
         self.kill()
 
     def kill(self) -> None:
         """Kill all ranks and remove their shared files."""
         self._cleanup.close()
 
-    def _hang_up(self) -> None:
-        for wire in self._links.values():
-            wire.close()
+    def _disconnect(self) -> None:
+        for connection in self._links.values():
+            connection.close()
         self._links.clear()
         self._selector.close()
 
@@ -204,30 +202,27 @@ class Gang:
         """Accept connections from all ranks that know the token."""
         while len(self._links) < self.size:
             remaining_s = clock.remaining(join_deadline.at)
-            listener.settimeout(0.1)  # to notice a rank that ended before it came
+            listener.settimeout(_ACCEPT_S)
             try:
-                end, _ = listener.accept()
+                accepted, _ = listener.accept()
             except TimeoutError:
                 self._check_alive()
                 if remaining_s <= 0:
                     raise self._join_error(self._links, join_deadline.message) from None
                 continue
-            end.settimeout(5.0)
-            connection = Link(end)
+            accepted.settimeout(_HANDSHAKE_S)
+            connection = Link(accepted)
             hello = connection.receive() or {}
             token = str(hello.get("token")).encode()
             if not secrets.compare_digest(token, self._join_info.token.encode()):
                 connection.close()
                 continue
-            end.settimeout(None)
-            self._watch(int(hello["rank"]), connection)
-
-    def _watch(self, rank: int, connection: Link) -> None:
-        """Watch a rank's messages and its end."""
-        self._links[rank] = connection
-        self._selector.register(connection, selectors.EVENT_READ, rank)
-        if rank in self._launcher.deaths:
-            self._selector.register(self._launcher.deaths[rank], selectors.EVENT_READ, rank)
+            accepted.settimeout(None)
+            rank = int(hello["rank"])
+            self._links[rank] = connection
+            self._selector.register(connection, selectors.EVENT_READ, rank)
+            if rank in self._launcher.deaths:
+                self._selector.register(self._launcher.deaths[rank], selectors.EVENT_READ, rank)
 
     def _gather_collections(
         self, clock: TimeoutClock, join_deadline: JoinDeadline
@@ -250,31 +245,26 @@ class Gang:
         """GangError about the ranks that did not join, with their stacks."""
         missing = set(range(self.size)).difference(joined)
         message = f"{ranks_text(missing)} did not join the gang of {self.size} {limit_text}"
-        living = self._launcher.running_pids
-        stacks_by_rank = stacks.request(
-            living, {rank: self._join_info.stack(rank) for rank in living}
-        )
+        stacks_by_rank = stacks.request(self._join_info.folder, self._launcher.running_pids)
         return GangError(message, self._output(min(missing)), hang=True, stacks=stacks_by_rank)
 
     def _check_alive(self) -> None:
         for rank in range(self.size):
-            if end := self._exit_text(rank):
-                message = f"rank {rank} {end} while the gang of {self.size} was starting"
-                by_itself = self._launcher.has_exited(rank)
-                raise GangError(message, self._output(rank), killed=not by_itself)
+            if exit_text := self._exit_text(rank):
+                message = f"rank {rank} {exit_text} while the gang of {self.size} was starting"
+                was_killed = not self._launcher.has_exited(rank)
+                raise GangError(message, self._output(rank), killed=was_killed)
 
     def _messages(
         self, clock: TimeoutClock, deadline: Callable[[], float]
     ) -> Iterator[tuple[int, Json | None]]:
         """Messages of the ranks as they arrive; None for a rank's end or a timeout.
 
-        Time is not over before everything that is there has been read.
+        Before a timeout, everything that has arrived is read.
         """
-        for (
-            rank,
-            received,
-        ) in self._links.items():  # of what has been read the selector knows nothing
-            yield from ((rank, message) for message in received.buffered())
+        # The selector does not know of messages that are buffered already.
+        for rank, connection in self._links.items():
+            yield from ((rank, message) for message in connection.buffered())
         remaining_s = math.inf
         selected: list[tuple[selectors.SelectorKey, int]] = []
         while remaining_s > 0 or selected:
@@ -286,8 +276,8 @@ class Gang:
                 has_died = key.fileobj is not connection
                 if has_died:
                     self._selector.unregister(key.fileobj)
-                is_news = connection.is_open  # not yet ended
-                if not is_news:
+                was_open = connection.is_open
+                if not was_open:
                     continue
                 messages = connection.drain() if has_died else connection.read_available()
                 if not connection.is_open:
@@ -297,34 +287,24 @@ class Gang:
                     yield rank, None
         yield -1, None
 
-    def _outcome(self, rank: int, message: Json) -> RankOutcome:
-        if "absent" in message:
-            return RankOutcome(rank=rank, state="absent", details=message["absent"])
-        return decode(self._config, rank, message)
-
     def _give_up(self, outcomes: dict[int, RankOutcome], message: str) -> list[RankOutcome]:
         """Collect the stacks of all ranks, then kill the gang."""
         has_dead = any(not connection.is_open for connection in self._links.values())
         if has_dead:
             self._collect_deaths()
-        ends = {rank: self._exit_text(rank) for rank in self._links}
-        living = self._launcher.running_pids
-        if stopped := [rank for rank, pid in living.items() if is_stopped(pid)]:
+        exit_texts = {rank: self._exit_text(rank) for rank in self._links}
+        running_pids = self._launcher.running_pids
+        if stopped := [rank for rank, pid in running_pids.items() if is_stopped(pid)]:
             message = f"{message}; stopped by a signal or a debugger: {ranks_text(stopped)}"
-        stacks_by_rank = stacks.request(
-            living, {rank: self._join_info.stack(rank) for rank in living}
-        )
+        stacks_by_rank = stacks.request(self._join_info.folder, running_pids)
         flights = save_flights(self._join_info, self._run / "ranks") if not has_dead else []
         final_outcomes = []
         for rank in range(self.size):
             outcome = outcomes.get(rank, RankOutcome(rank=rank, state="stuck", details=message))
-            if ends[rank]:
-                outcome = replace(outcome, state="died", details=ends[rank])
-            final_outcomes.append(
-                replace(
-                    outcome, stack=stacks_by_rank.get(rank, ""), output=self._output(rank, flights)
-                )
-            )
+            if exit_texts[rank]:
+                outcome = replace(outcome, state="died", details=exit_texts[rank])
+            stack, output = stacks_by_rank.get(rank, ""), self._output(rank, flights)
+            final_outcomes.append(replace(outcome, stack=stack, output=output))
         self.kill()
         return final_outcomes
 
@@ -333,15 +313,15 @@ class Gang:
         connection = self._links.get(rank)
         if connection is None or connection.is_open:
             return self._launcher.exit_text(rank)
-        return self._launcher.exit_text(rank, _EXIT_S) or "disconnected from the controller"
+        return self._launcher.exit_text(rank, _EXIT_TIMEOUT_S) or "disconnected from the controller"
 
     def _collect_deaths(self) -> None:
-        """Collect further deaths caused by the first."""
-        for _ in self._messages(TimeoutClock(), lambda: SETTLE_S):
+        """Collect the deaths that follow the first, which may have caused it."""
+        for _ in self._messages(TimeoutClock(), lambda: DEATH_SETTLE_S):
             pass
 
     def _output(self, rank: int, flights: Sequence[Path] = ()) -> str:
-        """Tail of a rank's output outside of tests since the gang started."""
+        """Tail of a rank's output since the gang started, with its flight recording."""
         text = self._launcher.output_tail(rank, LONGEST_TEXT)
         recordings = [
             f"flight recorder: {path}" for path in flights if path.name.endswith(f"-{rank}")

@@ -9,11 +9,12 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.distributed import LISTENER, threads_per_rank
 from gpubench_plugin.environment import open_to_write
+from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.gang.warden import OrphanReaper
 
 if TYPE_CHECKING:
@@ -23,22 +24,22 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.gang.protocol import JoinInfo
 
 
-_OF_TORCHRUN: Final = ("TORCHELASTIC_", "PET_")
-_PLACE: Final = frozenset(
+_TORCHRUN_PREFIXES: Final = ("TORCHELASTIC_", "PET_")
+_RANK_VARIABLES: Final = frozenset(
     (
         *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
         *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME"),
     )
 )
-_DEATH_S: Final = 5.0
-"""A killed process is gone at once, unless the kernel holds it."""
+_KILL_TIMEOUT_S: Final = 5.0
+"""A killed process is gone at once, unless it is in uninterruptible sleep (a driver, NFS); not
+measured."""
 
 
 class GangLauncher:
     """Starts `size` processes of `command`, with output outside of tests logged in `logs`.
 
-    They lead sessions of their own: what is typed on the terminal reaches them through the
-    controller only.
+    Each leads a session of its own, so that Ctrl-C reaches it through the controller only.
     """
 
     def __init__(
@@ -53,10 +54,10 @@ class GangLauncher:
         self.size = size
         self.logs = {rank: logs / f"ws{size}-rank-{rank}.log" for rank in range(size)}
         logs.mkdir(exist_ok=True)
-        self.beginnings = {rank: _size(log) for rank, log in self.logs.items()}
-        """Bytes that were in each log before its rank began."""
+        self.log_offsets = {rank: stacks.size_of(log) for rank, log in self.logs.items()}
+        """Size of each log when its rank started."""
         self.deaths: dict[int, int] = {}
-        """By rank a file that can be read once the process has ended (Linux; elsewhere none)."""
+        """By rank a pidfd, readable once the process has ended; empty where there are none."""
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._warden = OrphanReaper()
         with socket.socket() as store:
@@ -92,7 +93,7 @@ class GangLauncher:
                 raise
 
     def _watch(self, rank: int) -> None:
-        # Not before Linux 5.3, not in every sandbox: then the end of the connection has to do.
+        # Linux 5.3 or newer, not in every sandbox; else the end of the connection has to do.
         if sys.platform == "linux":
             with suppress(OSError):
                 self.deaths[rank] = os.pidfd_open(self._processes[rank].pid)
@@ -117,7 +118,7 @@ class GangLauncher:
         """The last `max_bytes` bytes of the output of `rank`."""
         path = self.logs[rank]
         with path.open("rb") as log:
-            log.seek(max(self.beginnings[rank], path.stat().st_size - max_bytes))
+            log.seek(max(self.log_offsets[rank], path.stat().st_size - max_bytes))
             return log.read().decode(errors="replace")
 
     def wait(self, timeout_s: float) -> bool:
@@ -131,19 +132,15 @@ class GangLauncher:
         """Kill the remaining processes with their children; idempotent."""
         processes, self._processes = self._processes, {}
         for process in processes.values():
-            # Also of a rank that is gone: what it had started leads on in its session.
+            # Also of a rank that is gone: its children live on in its session.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
         for process in processes.values():
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_DEATH_S)
+                process.wait(_KILL_TIMEOUT_S)
         self._warden.dismiss()
         while self.deaths:
             os.close(self.deaths.popitem()[1])
-
-
-def _size(log: Path) -> int:
-    return log.stat().st_size if log.exists() else 0
 
 
 def _user_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -151,7 +148,7 @@ def _user_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if not name.startswith(_OF_TORCHRUN) and name not in _PLACE
+        if not name.startswith(_TORCHRUN_PREFIXES) and name not in _RANK_VARIABLES
     }
 
 
@@ -169,7 +166,7 @@ def _rank_variables(rank: int, size: int, port: int) -> dict[str, str]:
     }
 
 
-def _backend_variables(invitation: JoinInfo) -> dict[str, str]:
+def _backend_variables(join_info: JoinInfo) -> dict[str, str]:
     """Bind backend sockets to this host and enable NCCL's flight recorder.
 
     Source: https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html
@@ -178,10 +175,10 @@ def _backend_variables(invitation: JoinInfo) -> dict[str, str]:
     variables = {
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
-        "TORCH_FR_BUFFER_SIZE": "2000",
+        "TORCH_FR_BUFFER_SIZE": "2000",  # the default of torch 2.13, for older ones, too
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-        "TORCH_FR_DUMP_TEMP_FILE": str(invitation.dump_prefix),
-        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(invitation.pipe_prefix),
+        "TORCH_FR_DUMP_TEMP_FILE": str(join_info.dump_prefix),
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(join_info.pipe_prefix),
     }
     return {name: os.environ.get(name, value) for name, value in variables.items()}
 
@@ -198,47 +195,40 @@ def exit_code_text(code: int) -> str:
     return f"was killed by {name}{hint}"
 
 
-_PATIENCE_S: Final = 3.0
-_PAUSE_S: Final = 0.05
+_DUMP_TIMEOUT_S: Final = 3.0
+"""Long enough for NCCL to write the buffer of each rank, short in the report of a hang; not
+measured."""
 
 
-def save_flights(invitation: JoinInfo, folder: Path) -> list[Path]:
+def save_flights(join_info: JoinInfo, folder: Path) -> list[Path]:
     """Request all flight recorder dumps and copy them into `folder`.
 
-    NCCL's flight recorder tells which collectives each rank was in, and is written when a gang
-    hangs. A rank on NCCL listens on a named pipe; where there is none, nothing is waited for.
+    NCCL's flight recorder holds the last collectives of each rank, and is dumped when a gang hangs.
+    A rank on NCCL listens on a named pipe; without pipes nothing is waited for.
     """
-    pipes = _dump_files(invitation.pipe_prefix)
+    pipes = _dump_files(join_info.pipe_prefix)
     for pipe in pipes:
-        with suppress(OSError):
-            _request_dump(pipe)
+        write_to_pipe(pipe)
+
+    def sizes() -> list[int]:
+        sizes = [flight.stat().st_size for flight in _dump_files(join_info.dump_prefix)]
+        return sizes if len(sizes) >= len(pipes) and all(sizes) else []
+
     if pipes:
-        _wait_for(invitation.dump_prefix, len(pipes))
+        stacks.wait_until_stable(sizes, _DUMP_TIMEOUT_S)
     copies = []
-    for flight in _dump_files(invitation.dump_prefix):
+    for flight in _dump_files(join_info.dump_prefix):
         copies.append(folder / f"flight-recorder-{flight.name.rpartition('-')[2]}")
         shutil.copyfile(flight, copies[-1])
     return copies
 
 
-def _request_dump(pipe: Path) -> None:
-    writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-    try:
+def write_to_pipe(pipe: Path) -> None:
+    """Wake up the process that reads the named `pipe`, if there is one."""
+    with suppress(OSError):
+        writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
         os.write(writer, b"1\n")
-    finally:
         os.close(writer)
-
-
-def _wait_for(flights: Path, number: int) -> None:
-    """Wait for `number` files that have stopped growing."""
-    deadline = monotonic() + _PATIENCE_S
-    previous_sizes: list[int] = []
-    while monotonic() < deadline:
-        sleep(_PAUSE_S)
-        sizes = [flight.stat().st_size for flight in _dump_files(flights)]
-        if len(sizes) >= number and all(sizes) and sizes == previous_sizes:
-            return
-        previous_sizes = sizes
 
 
 def _dump_files(prefix: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The protocol between a gang's controller and its ranks: invitation and messages."""
+"""Protocol between a gang's controller and its ranks: join information and messages."""
 
 from __future__ import annotations
 
@@ -10,38 +10,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.output import GANG
 from gpubench_plugin.records import Json
 
-LONGEST: Final = 2**26
-"""Bytes in one message."""
-
-_CHUNK: Final = 2**16
+MAX_MESSAGE_BYTES: Final = 2**26
+"""Room for all samples of rank zero; a line without end must not fill the memory."""
+_CHUNK_BYTES: Final = 2**16
 
 
 class Link:
     """One end of a connection; reads block unless the socket is non-blocking.
 
-    A message is a JSON object on one line, over a unix socket.
-
-    It is closed for good when the other end is gone, or sends what is no message, or too long.
+    A message is a JSON object on one line, over a unix socket. The connection is closed for good
+    when the peer is gone, or sends something that is no message or too long.
     """
 
-    def __init__(self, end: socket.socket):
-        self._end = end
+    def __init__(self, sock: socket.socket):
+        self._socket = sock
         self._buffer = b""
         self.is_open = True
 
     def fileno(self) -> int:
         """File descriptor, for selectors."""
-        return self._end.fileno()
+        return self._socket.fileno()
 
     def send(self, message: Json) -> bool:
         """Send `message`; False if the peer is gone."""
-        data = (json.dumps(message) + "\n").encode()
         try:
-            self._end.sendall(data)
+            self._socket.sendall((json.dumps(message) + "\n").encode())
         except OSError:
             return False
         return True
@@ -49,9 +45,9 @@ class Link:
     def receive(self) -> Json | None:
         """Receive the next message; None at end of stream."""
         while True:
-            line, newline, remaining_bytes = self._buffer.partition(b"\n")
+            line, newline, rest = self._buffer.partition(b"\n")
             if newline:
-                self._buffer = remaining_bytes
+                self._buffer = rest
                 return self._parsed(line)
             if not self._read():
                 return None
@@ -63,7 +59,7 @@ class Link:
 
     def drain(self) -> list[Json]:
         """Remaining messages of a dead process, whose child may keep the socket open."""
-        self._end.setblocking(False)
+        self._socket.setblocking(False)
         while self._read():
             pass
         return self.buffered()
@@ -78,7 +74,7 @@ class Link:
         """Close this end."""
         self.is_open = False
         with suppress(OSError):
-            self._end.close()
+            self._socket.close()
 
     def _parsed(self, line: bytes) -> Json | None:
         with suppress(ValueError):
@@ -90,11 +86,11 @@ class Link:
 
     def _read(self) -> bool:
         try:
-            data = self._end.recv(_CHUNK)
+            data = self._socket.recv(_CHUNK_BYTES)
         except OSError:
             data = b""
         self._buffer += data
-        self.is_open = bool(data) and len(self._buffer) <= LONGEST
+        self.is_open = bool(data) and len(self._buffer) <= MAX_MESSAGE_BYTES
         return self.is_open
 
 
@@ -103,10 +99,7 @@ _TOKEN: Final = "GPUBENCH_GANG_TOKEN"
 
 @dataclass(frozen=True, kw_only=True)
 class JoinInfo:
-    """Private folder with a gang's socket, and the token to join it.
-
-    It tells a process that it is a rank of the gang, and how to reach its controller.
-    """
+    """Private folder with a gang's socket, and the token to join it, as passed to each rank."""
 
     folder: Path
     token: str
@@ -115,10 +108,6 @@ class JoinInfo:
     def socket(self) -> Path:
         """Path of the controller's unix socket."""
         return self.folder / "controller"
-
-    def stack(self, rank: int) -> Path:
-        """File for the stacks of `rank`."""
-        return stacks.file_of(self.folder, rank)
 
     @property
     def dump_prefix(self) -> Path:

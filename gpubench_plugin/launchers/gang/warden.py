@@ -1,7 +1,7 @@
 """Helper process that kills a gang's process groups if the controller dies.
 
-A rank dies with its controller by itself; its loaders of data, for example, do not.
-Run as a program, this waits in the kernel for the end of its input.
+A rank dies with its controller by itself (:func:`.die_with_parent`); its children, as the workers
+of a data loader, do not. Run as a program, this blocks until the end of its input.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-_ALL_IS_WELL: Final = "done"
+_DISMISSED: Final = "done"
 
 
 class OrphanReaper:
@@ -22,7 +22,7 @@ class OrphanReaper:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__],  # no site: it is there in milliseconds
+            [sys.executable, "-I", "-S", __file__],  # no site: starts within milliseconds
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -31,17 +31,17 @@ class OrphanReaper:
         )
 
     def guard(self, group: int) -> None:
-        """Also kill the process group `group`."""
+        """Kill the process group `group`, too."""
         self._write(str(group))
 
     def dismiss(self) -> None:
         """Exit without killing anything; idempotent."""
-        self._write(_ALL_IS_WELL)
+        self._write(_DISMISSED)
         self._process.communicate()
 
     def _write(self, line: str) -> None:
         if self._process.stdin is not None and not self._process.stdin.closed:
-            with suppress(BrokenPipeError):  # somebody has killed it
+            with suppress(BrokenPipeError):  # it was killed
                 self._process.stdin.write(f"{line}\n")
                 self._process.stdin.flush()
 
@@ -50,7 +50,7 @@ def wait_and_kill(lines: Iterable[str]) -> None:
     """Read process group ids from `lines`, and kill them at end of input."""
     groups: list[int] = []
     for line in lines:
-        if line.strip() == _ALL_IS_WELL:
+        if line.strip() == _DISMISSED:
             return
         groups.append(int(line))
     for group in groups:

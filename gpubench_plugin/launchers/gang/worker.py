@@ -1,4 +1,4 @@
-"""A rank of a gang: runs what the controller orders, and reports how it went."""
+"""Rank of a gang: runs the tests that the controller orders, and reports their outcomes."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ from gpubench_plugin.results import RunDirectory, pytest_benchmark
 
 
 class GangRank(RunsBenchmarks):
-    """One rank's side of a gang; made early, so that it notices a controller that died."""
+    """One rank's side of a gang; created early, so that it exits with its controller."""
 
-    def __init__(self, config: pytest.Config, invitation: JoinInfo):
+    def __init__(self, config: pytest.Config, join_info: JoinInfo):
         super().__init__(config)
-        secondary.leave_files_to_controller(config)
+        secondary.disable_output_before_configure(config)
         signals.die_with_parent()
         rank = int(os.environ["RANK"])
-        stacks.enable_dumps(invitation.stack(rank))
-        end = socket(AF_UNIX)
-        end.connect(str(invitation.socket))
-        self._wire = Link(end)
-        # A process forked by a test must not seem to be this rank when this one is gone.
-        os.register_at_fork(after_in_child=self._wire.close)
-        self._wire.send({"token": invitation.token, "rank": rank, "pid": os.getpid()})
+        stacks.enable_dumps(join_info.folder, rank)
+        connected = socket(AF_UNIX)
+        connected.connect(str(join_info.socket))
+        self._connection = Link(connected)
+        # Else a process forked by a test would hold the connection of a dead rank open.
+        os.register_at_fork(after_in_child=self._connection.close)
+        self._connection.send({"token": join_info.token, "rank": rank, "pid": os.getpid()})
         self._orders: queue.SimpleQueue[Json] = queue.SimpleQueue()
         HelperThread("gpubench-orders", self._listen).start()
         self._items: dict[str, pytest.Item] = {}
         self._reports: list[pytest.TestReport] = []
         self._warnings: list[Json] = []
-        self._not_collected: list[str] = []
+        self._collection_errors: list[str] = []
 
     def _listen(self) -> None:
-        """Queue incoming orders; exit if the controller disconnects."""
-        while (order := self._wire.receive()) is not None:
+        """Queue orders; exit if the controller disconnects."""
+        while (order := self._connection.receive()) is not None:
             self._orders.put(order)
             if "finish" in order:
                 return
@@ -64,9 +64,9 @@ class GangRank(RunsBenchmarks):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """The same for objects that other plugins have created since."""
+        """Disable the output of plugins that were configured after this one."""
         if isinstance(sys.stdout, DeferredStream):
-            # pytest's reporter keeps the valve; what tests print with -s is for the user.
+            # pytest's reporter keeps the stream; what tests print with -s goes to the log.
             sys.stdout.discard()
             sys.stdout = sys.stdout.terminal
         secondary.unregister_writers(self._config)
@@ -76,7 +76,7 @@ class GangRank(RunsBenchmarks):
         sys.stderr.write(f"{excrepr}\n")
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """The same for ``pytest.exit``, for example in a conftest."""
+        """Log the reason of ``pytest.exit``, for example in a conftest."""
         sys.stderr.write(f"{excinfo.exconly()}\n")
 
     def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
@@ -84,8 +84,9 @@ class GangRank(RunsBenchmarks):
         super().start(session, benchmarks)
         pytest_benchmark.disable_output(self._config)
         self._items = {item.nodeid: item for item in benchmarks}
-        digest = secondary.digest_of(self._items)
-        self._wire.send({"count": len(benchmarks), "digest": digest, "warnings": self._warnings})
+        digest = secondary.ids_hash(self._items)
+        collection = {"count": len(benchmarks), "digest": digest, "warnings": self._warnings}
+        self._connection.send(collection)
         self._warnings = []
         run = RunDirectory(path=Path(self._orders.get()["run_directory"]))
         is_root = self._context.ranks.world.is_root
@@ -94,44 +95,40 @@ class GangRank(RunsBenchmarks):
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep collection errors for the controller."""
         if report.failed:
-            self._not_collected.append(report.longreprtext[-LONGEST_TEXT:])
+            self._collection_errors.append(report.longreprtext[-LONGEST_TEXT:])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> bool:
         """Run ordered tests until the controller stops."""
         while "finish" not in (order := self._orders.get()):
-            if "soundness" in order:
-                self._tell_soundness(order)
-                continue
-            item = self._items.get(order["run"])
-            if item is None:
-                why = "\n".join(self._not_collected)[-LONGEST_TEXT:]
-                self._wire.send({"absent": why, "number": order["number"]})
-            else:
+            number, ranks = order["number"], self._context.ranks
+            if "health_timeout_s" in order:
+                ranks.resynchronize(number)
+                is_healthy = ranks.is_healthy(order["health_timeout_s"])
+                self._connection.send({"number": number, "healthy": is_healthy})
+            elif item := self._items.get(order["run"]):
                 self._run(item, order)
+            else:
+                errors = "\n".join(self._collection_errors)[-LONGEST_TEXT:]
+                self._connection.send({"absent": errors, "number": number})
         return True
-
-    def _tell_soundness(self, order: Mapping[str, Any]) -> None:
-        self._context.ranks.resynchronize(order["number"])
-        sound = self._context.ranks.is_healthy(order["soundness"])
-        self._wire.send({"number": order["number"], "sound": sound})
 
     def _run(self, item: pytest.Item, order: Mapping[str, Any]) -> None:
         self._reports = []
-        told: Json = {"number": order["number"]}
+        reply: Json = {"number": order["number"]}
         self._context.ranks.resynchronize(order["number"])
         if rounds := order.get("rounds"):
             state = item.stash[STATE]
             state.case = replace(state.case, fixed_rounds=FixedRounds(**rounds))
         try:
             self._config.hook.pytest_runtest_protocol(
-                item=item, nextitem=self._items.get(order["following"])
+                item=item, nextitem=self._items.get(order["next"])
             )
         except (pytest.exit.Exception, KeyboardInterrupt) as error:
-            told |= exit_to_json(error)
+            reply |= exit_to_json(error)
         recorded = self._context.ranks.world.is_root
         reports = encode(self._config, self._reports, self._warnings, recorded=recorded)
-        self._wire.send({**told, **reports})
+        self._connection.send({**reply, **reports})
         self._warnings = []
         for report in self._reports:
             report_payload.drop(report)
@@ -157,6 +154,6 @@ class GangRank(RunsBenchmarks):
         """Leave the process group with the other ranks, then exit at once."""
         if self._items:
             self._context.ranks.leave()
-        # As Python ends it looks through all objects several times: half a second with torch, for
-        # which the next gang would wait.
+        # At exit Python collects all objects several times, with torch for half a second, for which
+        # the next gang would wait.
         gc.freeze()

@@ -1,4 +1,4 @@
-"""torchrun sessions: one per rank, in lockstep, that end or fail together."""
+"""torchrun sessions: one per rank, in lockstep."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Ranks other than zero: report a benchmark's outcome, and receive the verdict."""
+"""Ranks other than zero: send a benchmark's outcome, and receive the joint verdict."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from gpubench_plugin.records import Json
 class Follower(RankRole):
     """A rank that writes only its log."""
 
-    margin_s: ClassVar[float] = 5.0  # rank zero is to say what happened
+    margin_s: ClassVar[float] = 5.0  # for rank zero to report the hang first; not measured
 
     def __init__(self, session: pytest.Session, rank: int):
         super().__init__(session, rank)
-        self._termination = ExitWatcher(self.handle_exit_request, signals=(signal.SIGINT,))
+        self._exit_watcher = ExitWatcher(self.handle_exit_request, signals=(signal.SIGINT,))
         signals.die_with_parent()
 
-    def connect(self, assembly: OutcomeExchange, folder: Path, log: TextIO) -> None:
+    def connect(self, exchange: OutcomeExchange, folder: Path, log: TextIO) -> None:
         """Connect with the other ranks; dump stacks into `folder` on request."""
-        self._assembly = assembly
+        self._exchange = exchange
         self._folder = folder
         offer_stacks(folder, self._rank)
         self._previous_handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -43,7 +43,7 @@ class Follower(RankRole):
     def wait_for_ranks(
         self, item: pytest.Item, number: int, timeout_s: float
     ) -> list[pytest.TestReport] | None:
-        """As on every rank; detects that the store ended with rank zero."""
+        """Wait as on every rank, or until the store ends with rank zero."""
         try:
             return super().wait_for_ranks(item, number, timeout_s)
         except RuntimeError:
@@ -52,7 +52,7 @@ class Follower(RankRole):
     def handle_missing_ranks(
         self, item: pytest.Item, number: int, cause: str
     ) -> list[pytest.TestReport]:
-        """Handle a rank zero that never arrived and so could not end the session."""
+        """End the session in place of rank zero, which did not arrive."""
         self._claim_exit()
         message = f"rank 0 {cause}"
         self.announce_departure(f"{item.name}: {message}")
@@ -61,7 +61,7 @@ class Follower(RankRole):
     def exchange_outcomes(
         self, running: RunningTest, reports: Sequence[pytest.TestReport]
     ) -> list[pytest.TestReport]:
-        """Report to rank zero and follow its verdict; exit if it does not respond."""
+        """Send the outcome to rank zero and apply its verdict; exit if there is none."""
         own_outcome = RankOutcome(rank=self._rank, state="ended", reports=tuple(reports))
         self._post(reports, failed=own_outcome.failed is not None)
         running.deadline.rank_ended(running.clock.now(), passed=own_outcome.failed is None)
@@ -76,11 +76,11 @@ class Follower(RankRole):
         if not joint_verdict.agree:
             return merging.merge_reports(running.item, [own_outcome], joint_verdict)
         if merging.outcomes_of(reports) != verdict["phases"]:
-            return merging.alike(running.item, verdict["phases"])
+            return merging.placeholder_reports(running.item, verdict["phases"])
         return list(reports)
 
     def exit_hung(self) -> None:
-        """Log the stacks and exit, since rank zero should have ended the session."""
+        """Log the stacks and exit, since rank zero has not ended the session in time."""
         self._claim_exit()
         assert self.running is not None
         message = self.running.deadline.message
@@ -91,55 +91,54 @@ class Follower(RankRole):
         reports = merging.merge_reports(self.running.item, [own_outcome], verdict)
         self._end(verdict.reason, pytest.ExitCode.TESTS_FAILED, reports)
 
-    def handle_exit_request(self, notice: ExitRequest) -> None:
-        """Handle Ctrl-C while this rank is in native code."""
+    def handle_exit_request(self, request: ExitRequest) -> None:
+        """Exit on Ctrl-C in native code."""
         self._claim_exit()
         self._end("interrupted", pytest.ExitCode.INTERRUPTED)
 
     def finish(self) -> None:
-        """Allow this rank some seconds after Ctrl-C."""
-        self._termination.finish()
+        """Let the session end after Ctrl-C from now on."""
+        self._exit_watcher.finish()
 
     def leave(self) -> None:
         """Wait until rank zero has written everything, unless the session was aborted.
 
-        That may be long, since it may have other tests to run: torchrun ends it as soon as another
-        rank exits with 1. When it is gone, so is the store, or torchrun ends this process.
+        That may take long, since it may run other tests, and torchrun would kill it as soon as
+        another rank exits with 1. If it dies, the store does, too, or torchrun ends this process.
         """
-        if self._assembly is not None and not self.end_reason:
+        if self._exchange is not None and not self.end_reason:
             with suppress(RuntimeError):
-                self.assembly.wait_until_written()
+                self.exchange.wait_until_written()
 
     def close(self) -> None:
         """Restore the signal handlers."""
-        self._termination.close()
-        if self._assembly is not None:
+        self._exit_watcher.close()
+        if self._exchange is not None:
             faulthandler.unregister(signal.SIGTERM)
             signal.signal(signal.SIGTERM, self._previous_handler)
 
     def _verdict(self, running: RunningTest) -> Json | None:
-        """Rank zero's verdict; None if it does not finish the benchmark.
+        """Rank zero's verdict; None if it does not finish the benchmark, even after an alert.
 
-        Then it is called first: it can still find out where everybody is. On another host it does
-        not hear; it will notice the end of this rank.
+        Alerted, it can still collect all stacks. On another host it notices this rank's exit.
         """
         number = running.number
         verdict: Json | None = None
 
         def is_announced() -> bool:
             nonlocal verdict
-            verdict = self.assembly.verdict(number)
+            verdict = self.exchange.verdict(number)
             return verdict is not None
 
         def remaining_s() -> float:
-            # Once rank zero is there it is the one to wait; the watchdog's time still counts.
-            if self.assembly.is_marked(f"{number}/root"):
+            # Once rank zero has ended the test, it enforces the deadline; the watchdog still runs.
+            if self.exchange.is_marked(f"{number}/root"):
                 return self.margin_s
             return running.clock.remaining(running.deadline.at)
 
-        with suppress(RuntimeError):  # the store is gone, and with it rank zero
+        with suppress(RuntimeError):  # the store is gone with rank zero
             if not wait_until(is_announced, remaining_s):
-                self.assembly.give_up(number, running.deadline.message)
+                self.exchange.give_up(number, running.deadline.message)
                 alert_root(self._folder)
                 deadline = running.clock.now() + self.margin_s
                 wait_until(is_announced, lambda: running.clock.remaining(deadline))

@@ -1,4 +1,4 @@
-"""Processes of the other ranks: location, exit status and stacks."""
+"""Processes of the other ranks: host, exit status and stacks."""
 
 from __future__ import annotations
 
@@ -12,61 +12,54 @@ from typing import Final
 
 from gpubench_plugin.environment import namespace_id
 from gpubench_plugin.launchers import stacks
-from gpubench_plugin.launchers.gang import exit_code_text
+from gpubench_plugin.launchers.gang import exit_code_text, write_to_pipe
 from gpubench_plugin.launchers.scratch import private_folder
 from gpubench_plugin.records import Json
 
-_SHOWN: Final = 8
-"""Ranks of other hosts that a report points to; their logs lie beside each other."""
+_SHOWN_LOGS: Final = 8
+"""Of ranks on other hosts; the logs of the others are beside them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """One rank's process; equal `place` means a shared pid namespace."""
+    """One rank's process; ranks with equal `namespace` can signal each other by pid."""
 
     pid: int
-    place: str
+    namespace: str
     host: str
 
     @classmethod
     def this_process(cls) -> Peer:
         """The current process."""
         host = socket.gethostname()
-        return cls(pid=os.getpid(), place=namespace_id() or host, host=host)
+        return cls(pid=os.getpid(), namespace=namespace_id() or host, host=host)
 
 
 class Peers:
-    """Processes of all ranks, from the records each rank sent.
+    """Processes of all ranks, from the `records` that they sent; their logs are in `logs`.
 
-    `logs` is where each writes its log.
-
-    A private folder holds the stacks that they write when they are asked, and a `bell`, a named
-    pipe by which one that waits in vain calls rank zero.
+    A private folder holds the stacks that they write on request, and the `alert_pipe` by which a
+    rank that waits in vain alerts rank zero.
     """
 
     def __init__(self, records: Sequence[Json], logs: Path):
-        peers = [
-            Peer(**{name: record[name] for name in ("pid", "place", "host")}) for record in records
-        ]
+        names = ("pid", "namespace", "host")
+        peers = [Peer(**{name: record[name] for name in names}) for record in records]
         self._peers = peers
         self._logs = logs
         self._private = private_folder()
         self.folder = self._private.path
-        self.bell = _alert_pipe(self.folder)
-        os.mkfifo(self.bell)
-        own_namespace = Peer.this_process().place
-        self.here = {
-            rank: peer.pid for rank, peer in enumerate(peers) if peer.place == own_namespace
-        }
+        self.alert_pipe = _alert_pipe(self.folder)
+        os.mkfifo(self.alert_pipe)
+        own = Peer.this_process().namespace
+        self.local_pids = {r: peer.pid for r, peer in enumerate(peers) if peer.namespace == own}
 
     def stacks(self, excluded: Collection[int] = ()) -> dict[int, str]:
         """Stacks of each live rank; for other hosts, the log file to look at."""
-        local_pids = {rank: pid for rank, pid in self.here.items() if rank not in excluded}
-        stacks_by_rank = stacks.request(
-            local_pids, {rank: stacks.file_of(self.folder, rank) for rank in local_pids}
-        )
-        remote_ranks = [rank for rank in range(len(self._peers)) if rank not in self.here]
-        for rank in remote_ranks[:_SHOWN]:
+        pids = {rank: pid for rank, pid in self.local_pids.items() if rank not in excluded}
+        stacks_by_rank = stacks.request(self.folder, pids)
+        remote_ranks = [rank for rank in range(len(self._peers)) if rank not in self.local_pids]
+        for rank in remote_ranks[:_SHOWN_LOGS]:
             log = self._logs / f"rank-{rank}.log"
             stacks_by_rank[rank] = f"on {self._peers[rank].host}: see {log} there"
         return stacks_by_rank
@@ -77,21 +70,18 @@ class Peers:
 
 
 def offer_stacks(folder: Path, rank: int) -> None:
-    """Dump the stacks of this process into `folder` on the signal, if on the same host."""
+    """Dump the stacks of this process into `folder` on the signal, if it is on this host."""
     if folder.is_dir():
-        stacks.enable_dumps(stacks.file_of(folder, rank))
+        stacks.enable_dumps(folder, rank)
 
 
 def alert_root(folder: Path) -> None:
-    """Alert rank zero, which then collects all stacks, if it is on the same host."""
-    with suppress(OSError):
-        descriptor = os.open(_alert_pipe(folder), os.O_WRONLY | os.O_NONBLOCK)
-        os.write(descriptor, b"!")
-        os.close(descriptor)
+    """Alert rank zero, which then collects all stacks, if it is on this host."""
+    write_to_pipe(_alert_pipe(folder))
 
 
 def exit_text(status: int | None) -> str:
-    """Describe how a process ended, from its wait status if known."""
+    """Describe the end of a process by its wait status, if known."""
     if status is None:
         return "ended (see torchrun's own report)"
     with suppress(ValueError):
@@ -100,4 +90,4 @@ def exit_text(status: int | None) -> str:
 
 
 def _alert_pipe(folder: Path) -> Path:
-    return folder / "bell"
+    return folder / "alert_pipe"

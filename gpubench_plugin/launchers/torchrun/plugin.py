@@ -1,8 +1,8 @@
-"""A rank that torchrun started: it meets the others, and agrees with them on each verdict.
+"""Launcher on ranks that torchrun started, in lockstep with the other ranks.
 
-Every rank runs a session of its own over the same benchmarks. Rank zero alone prints and writes.
-What a rank logs of a test waits until all have ended it: so ``-x`` and ``--maxfail`` stop all of
-them after the same test. A rank that dies or hangs ends the session, on every rank.
+Every rank runs a session of its own over the same benchmarks; only rank zero prints and writes.
+Reports of a test are logged after all ranks have ended it, so that ``-x`` and ``--maxfail`` stop
+all of them after the same test. A rank that dies or hangs ends the session on every rank.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from gpubench_plugin.environment import listed, open_to_write
 from gpubench_plugin.errors import UsageProblem
@@ -23,7 +24,7 @@ from gpubench_plugin.launchers.in_process import RunsBenchmarks, exclude_failed
 from gpubench_plugin.launchers.outcome import ranks_text
 from gpubench_plugin.launchers.torchrun.follower import Follower
 from gpubench_plugin.launchers.torchrun.peers import Peer, Peers
-from gpubench_plugin.launchers.torchrun.rank import RunningTest, run, session_end_message
+from gpubench_plugin.launchers.torchrun.rank import RunningTest, session_end_message
 from gpubench_plugin.launchers.torchrun.root import RootRank
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
 from gpubench_plugin.launchers.watchdog import Watchdog
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _RANKS_SHOWN: Final = 8
 _IDS_SHOWN: Final = 3
+"""Together the message stays below 2,000 characters, however much differs."""
 
 
 def difference(own_ids: Sequence[str], root_ids: Sequence[str]) -> Json:
@@ -52,8 +54,8 @@ def difference(own_ids: Sequence[str], root_ids: Sequence[str]) -> Json:
     }
 
 
-def message(reports: Sequence[Json]) -> str:
-    """Message about the collection differences that the ranks reported."""
+def difference_message(reports: Sequence[Json]) -> str:
+    """Message about the :func:`difference` of each rank, in rank order."""
     differing_ranks = [rank for rank, report in enumerate(reports) if report["differs"]]
     shown_ranks = differing_ranks[:_RANKS_SHOWN]
     counts = ", ".join(f"{reports[rank]['count']} on rank {rank}" for rank in (0, *shown_ranks))
@@ -70,21 +72,21 @@ def message(reports: Sequence[Json]) -> str:
 
 
 class TorchrunRank(RunsBenchmarks):
-    """One of several ranks in a session of torchrun's; adopted and ordinary tests run as ever.
+    """Runs benchmarks together with the other ranks; adopted and ordinary tests as usual.
 
-    `output` holds back what a rank other than zero prints until there is a log.
+    `output` of a rank other than zero is deferred until there is a log.
 
     Raises:
-        UsageProblem: torchrun has started the ranks a second time.
+        UsageProblem: torchrun has restarted the ranks.
     """
 
     def __init__(self, session: pytest.Session, output: DeferredStream | None):
         super().__init__(session.config)
         _refuse_restart(os.environ)
         self._output = output
-        self._order: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
         self._log: TextIO | None = None
-        self._last: tuple[pytest.Item, bool] | None = None
+        self._last_test: tuple[pytest.Item, bool] | None = None
         rank = context_of(session.config).ranks.world.rank
         self._member: RootRank | Follower = Follower(session, rank) if rank else RootRank(session)
         self._watchdog = Watchdog(self._member.exit_hung)
@@ -96,30 +98,30 @@ class TorchrunRank(RunsBenchmarks):
         Raises:
             UsageProblem: the ranks collected different benchmarks, or cannot meet.
         """
-        self._meet([item for item in benchmarks if case_on_ranks(item) is not None])
+        self._rendezvous([item for item in benchmarks if case_on_ranks(item) is not None])
         super().start(session, benchmarks)
 
-    def _meet(self, items: Sequence[pytest.Item]) -> None:
-        """Agree with the other ranks on the run, and on which `items` it has already."""
+    def _rendezvous(self, items: Sequence[pytest.Item]) -> None:
+        """Connect with the other ranks and agree on the run and its resumed benchmarks."""
         import torch
 
-        assembly = self._assemble()
-        self._order = {item.nodeid: number for number, item in enumerate(items, start=1)}
+        exchange = self._connect()
+        self._numbers = {item.nodeid: number for number, item in enumerate(items, start=1)}
         case = items[0].stash[STATE].case
         group = self._context.ranks.process_group(
             case.configuration.distributed.backend,
             torch.device(case.device.torch_name),
             shares_device=case.shares_device,
         )
-        digest = secondary.digest_of(self._order)
-        mine = {"digest": digest, **asdict(Peer.this_process())}
-        told = group.control.gather("collection", mine)
-        proposal = None if told is None else self._proposal(told)
-        agreed = group.control.publish("run", proposal)
-        if "ids" in agreed:
+        digest = secondary.ids_hash(self._numbers)
+        own_record = {"digest": digest, **asdict(Peer.this_process())}
+        records = group.control.gather("collection", own_record)
+        proposal = None if records is None else self._proposal(records)
+        published = group.control.publish("run", proposal)
+        if "ids" in published:
             self._member.finish()
-            raise self._difference(group, agreed["ids"])
-        self._follow(agreed, assembly)
+            raise self._difference(group, published["ids"])
+        self._apply_published(published, exchange)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(
@@ -144,134 +146,135 @@ class TorchrunRank(RunsBenchmarks):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """From now on ignore other ranks' deaths: the results are written."""
+        """Ignore deaths of other ranks from now on, while the results are written."""
         self._member.finish()
-        why = session.shouldfail or session.shouldstop or f"exit status {int(exitstatus)}"
-        self._member.announce_departure(str(why))
+        cause = session.shouldfail or session.shouldstop or f"exit status {int(exitstatus)}"
+        self._member.announce_departure(str(cause))
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         """Leave together, after everything is written and printed."""
         self._member.leave()
-        if not self._member.end_reason:  # else a group with stuck ranks may be impossible to leave
+        if not self._member.end_reason:  # else destroying a group with stuck ranks may hang
             self._context.ranks.close()
 
     def _run(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> list[pytest.TestReport]:
-        """Run the test here and return the reports all ranks agreed on."""
-        number = self._order[item.nodeid]
-        patience = Timeouts.of_case(case, self._context.settings.timeout_s)
+        """Run the test own_process and return the reports all ranks agreed on."""
+        number = self._numbers[item.nodeid]
+        timeouts = Timeouts.of_case(case, self._context.settings.timeout_s)
         member = self._member
-        if (reports := member.wait_for_ranks(item, number, patience.timeout_s)) is not None:
+        if (reports := member.wait_for_ranks(item, number, timeouts.timeout_s)) is not None:
             return reports
-        clock = member.assembly.clock()
-        deadline = Deadline(patience, clock.now())
+        clock = member.exchange.clock()
+        deadline = Deadline(timeouts, clock.now())
         running = RunningTest(item=item, number=number, clock=clock, deadline=deadline)
         self._context.ranks.resynchronize(number)
         member.running = running
-        with self._watchdog.guarding(patience.timeout_s + member.margin_s, clock):
-            if broken := self._not_mended(case):
+        with self._watchdog.guarding(timeouts.timeout_s + member.margin_s, clock):
+            if error := self._recovery_error(case):
                 member.finish()
-                member.end_reason = item.session.shouldfail = broken
+                member.end_reason = item.session.shouldfail = error
                 return []
             try:
-                reports = run(item, nextitem)
-            except (pytest.exit.Exception, KeyboardInterrupt) as error:
-                member.announce_exit(error)
+                reports = runtestprotocol(item, log=False, nextitem=nextitem)
+            except (pytest.exit.Exception, KeyboardInterrupt) as exit_request:
+                member.announce_exit(exit_request)
                 raise
             self._context.ranks.announce(number, f"the end of {item.name}")
-            agreed = member.exchange_outcomes(running, reports)
+            reports = member.exchange_outcomes(running, reports)
         member.running = None
-        self._last = item, any(report.failed for report in agreed)
-        return agreed
+        self._last_test = item, any(report.failed for report in reports)
+        return reports
 
-    def _not_mended(self, case: Case) -> str:
-        """Why the ranks cannot continue together, even with a new group; empty if they can.
+    def _recovery_error(self, case: Case) -> str:
+        """Why the ranks cannot continue together, even in a new group; empty if they can.
 
-        After a failure nobody knows what the ranks still have to say to each other. Every rank
-        comes to the same.
+        After a failure, ranks may still have unmatched collectives. The result is the same on every
+        rank.
         """
-        if self._last is None:
+        if self._last_test is None:
             return ""
-        item, failed = self._last
+        item, has_failed = self._last_test
         grace_s = case.configuration.distributed.failure_grace_s
         ranks = self._context.ranks
-        if (failed and ranks.renew()) or ranks.is_healthy(grace_s) or ranks.renew():
+        if (has_failed and ranks.renew()) or ranks.is_healthy(grace_s) or ranks.renew():
             return ""
         reason = "left the process group in an unusable state"
         return session_end_message(item, reason, ranks.world.size)
 
-    def _proposal(self, told: Sequence[Json]) -> Json:
-        """Record rank zero publishes: run directory, or its benchmarks if others differ."""
-        if any(other["digest"] != told[0]["digest"] for other in told):
-            return {"ids": list(self._order)}
+    def _proposal(self, records: Sequence[Json]) -> Json:
+        """Record that rank zero publishes: its run, or its benchmarks if others differ."""
+        if any(record["digest"] != records[0]["digest"] for record in records):
+            return {"ids": list(self._numbers)}
         context = self._context
         assert context.run is not None
-        self._peers = Peers(told, context.run.path / "ranks")
+        self._peers = Peers(records, context.run.path / "ranks")
         return {
             "path": str(context.run.path),
             "resumed": sorted(context.resumed),
             "folder": str(self._peers.folder),
         }
 
-    def _difference(self, group: ProcessGroup, of_root: Sequence[str]) -> UsageProblem:
-        told = group.control.gather("difference", difference(list(self._order), of_root))
-        said = None if told is None else {"message": message(told)}
-        published = group.control.publish("difference", said)
-        # Rank zero, who may host the store, must not go first.
-        group.control.wait_for_all("parting")
+    def _difference(self, group: ProcessGroup, root_ids: Sequence[str]) -> UsageProblem:
+        records = group.control.gather("difference", difference(list(self._numbers), root_ids))
+        message = None if records is None else {"message": difference_message(records)}
+        published = group.control.publish("difference", message)
+        # Rank zero may host the store, so it must not exit first.
+        group.control.wait_for_all("exit")
         return UsageProblem(published["message"])
 
-    def _assemble(self) -> OutcomeExchange:
-        """Connect all ranks, all of which have benchmarks.
+    def _connect(self) -> OutcomeExchange:
+        """Connect all ranks, and name those that do not come.
 
-        A process group would wait half an hour for one that has none, and not name it.
+        A process group would wait half an hour for a rank without benchmarks, and not name it.
         """
         from torch.distributed.distributed_c10d import PrefixStore
 
         from gpubench_plugin.distributed import store_for
 
-        world, patience_s = self._context.ranks.world, self._context.settings.timeout_s
+        world, timeout_s = self._context.ranks.world, self._context.settings.timeout_s
         connection = store_for(world).clone()  # type: ignore[attr-defined] # not declared
-        assembly = OutcomeExchange(world, PrefixStore("gpubench/assembly", connection))
-        here = Peer.this_process()
-        assembly.publish_process(here.pid, here.place)
-        assembly.announce_arrival(0)
-        clock = assembly.clock()
-        within_s = patience_s + self._member.margin_s
-        if wait_until(lambda: assembly.all_arrived(0), lambda: clock.remaining(within_s)):
-            assembly.read_local_processes(here.place)
-            return assembly
+        exchange = OutcomeExchange(world, PrefixStore("gpubench/outcomes", connection))
+        own_process = Peer.this_process()
+        exchange.publish_process(own_process.pid, own_process.namespace)
+        exchange.announce_arrival(0)
+        clock = exchange.clock()
+        deadline = timeout_s + self._member.margin_s
+        if wait_until(lambda: exchange.all_arrived(0), lambda: clock.remaining(deadline)):
+            exchange.read_local_processes(own_process.namespace)
+            return exchange
         self._member.finish()
-        absent = assembly.missing_ranks(0)
+        absent_ranks = exchange.missing_ranks(0)
         message = (
-            f"{ranks_text(absent)} of {world.size} did not join within {patience_s:g} s "
+            f"{ranks_text(absent_ranks)} of {world.size} did not join within {timeout_s:g} s "
             "(gpubench_timeout_s): were benchmarks collected there? All ranks must select "
             "the same tests"
         )
-        first = min(set(range(world.size)).difference(absent))
-        if world.rank == first:  # rank zero, which says such things, may not be there
+        first_present = min(set(range(world.size)).difference(absent_ranks))
+        if world.rank == first_present:  # rank zero, which prints errors, may be absent
             raise pytest.UsageError(message)
         raise UsageProblem(message)
 
-    def _follow(self, agreed: Json, assembly: OutcomeExchange) -> None:
+    def _apply_published(self, published: Json, exchange: OutcomeExchange) -> None:
         """Apply what rank zero published."""
-        folder = Path(agreed["path"]) / "ranks"
-        update_context(self._config, ranks_folder=folder, resumed=agreed["resumed"])
+        folder = Path(published["path"]) / "ranks"
+        update_context(self._config, ranks_folder=folder, resumed=published["resumed"])
         if isinstance(self._member, RootRank):
-            self._member.connect(assembly, self._peers)
+            self._member.connect(exchange, self._peers)
             return
-        # On another host without this file system the folder is made there.
+        # On a host without this file system the folder does not exist yet.
         folder.mkdir(parents=True, exist_ok=True)
         pytest_benchmark.disable_output(self._config)
-        secondary.leave_files_to_root(self._config)
+        secondary.disable_output(self._config)
         path = folder / f"rank-{self._context.ranks.world.rank}.log"
+        # Appended: a resumed run has a log already.
         log = os.fdopen(open_to_write(path, append=True), "a", encoding="utf-8", buffering=1)
-        self._log = log  # of a resumed run, too
+        self._log = log
         if self._output is not None:
             self._output.release(log)
-        self._member.connect(assembly, Path(agreed["folder"]), log)
+        self._member.connect(exchange, Path(published["folder"]), log)
 
     def _close(self) -> None:
         self._member.close()
@@ -280,7 +283,7 @@ class TorchrunRank(RunsBenchmarks):
 
 
 def _refuse_restart(environment: Mapping[str, str]) -> None:
-    """Refuse ranks restarted by torchrun, which would find stale keys in the store."""
+    """Refuse ranks restarted by torchrun: their store has stale keys (pytorch #135712, #167288)."""
     count = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     if count != "0":
         raise UsageProblem(

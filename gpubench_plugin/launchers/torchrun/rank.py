@@ -1,4 +1,4 @@
-"""Base class of a rank's role in a torchrun session, and the pytest runner adapter."""
+"""Base class of a rank's role in a torchrun session."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
-
-from _pytest.runner import runtestprotocol
 
 from gpubench_plugin.launchers.rank_reports import encode, exit_to_json
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
@@ -23,16 +21,16 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.deadlines import Deadline
 
 
-ROOM: Final[dict[str, Any]] = {"longest": 4000, "captured": False}
-"""Small, however much the test printed and measured: there may be thousands of ranks."""
+COMPACT: Final[dict[str, Any]] = {"max_text": 4000, "captured": False}
+"""Rank zero reads the records of thousands of ranks; about 50 lines of a traceback each."""
 
 
 @dataclass(kw_only=True)
 class RunningTest:
-    """The running benchmark.
+    """The running benchmark, which has the same `number` on every rank.
 
-    `item` has that `number` on every rank; `reports` are there once it has ended here. `deadline`
-    is by the `clock`, which stands still while a rank of this host is stopped.
+    `reports` are set once it has ended on this rank. `deadline` is a time of the `clock`, which
+    pauses while a rank of this host is stopped.
     """
 
     item: pytest.Item
@@ -43,47 +41,47 @@ class RunningTest:
 
 
 class RankRole(ABC):
-    """Base of rank zero's and of another rank's part in the verdicts and in the session's end."""
+    """Base of the roles of rank zero and of the other ranks in verdicts and the session's end."""
 
     margin_s: ClassVar[float]
-    """Seconds beyond a benchmark's time after which this rank ends the session."""
+    """Seconds after a benchmark's timeout until this rank ends the session."""
 
     def __init__(self, session: pytest.Session, rank: int):
         self._rank = rank
         self.running: RunningTest | None = None
-        self._assembly: OutcomeExchange | None = None
+        self._exchange: OutcomeExchange | None = None
         self.end_reason = ""
         self._session = session
-        self._last_words = threading.Lock()
+        self._exit_lock = threading.Lock()
 
     def wait_for_ranks(
         self, item: pytest.Item, number: int, timeout_s: float
     ) -> list[pytest.TestReport] | None:
         """Wait until every rank has reached the benchmark.
 
-        None: it may run. Else it cannot, and the session ends; returned is what to log of it.
+        Returns None if all have; otherwise the session ends, and these reports are to be logged.
         """
-        assembly = self.assembly
-        assembly.announce_arrival(number)
-        clock = assembly.clock()
+        exchange = self.exchange
+        exchange.announce_arrival(number)
+        clock = exchange.clock()
 
-        def is_clear() -> bool:
-            return assembly.all_arrived(number) or assembly.has_departed()
+        def can_proceed() -> bool:
+            return exchange.all_arrived(number) or exchange.has_departed()
 
-        wait_until(is_clear, lambda: clock.remaining(timeout_s + self.margin_s))
-        if assembly.all_arrived(number):
+        wait_until(can_proceed, lambda: clock.remaining(timeout_s + self.margin_s))
+        if exchange.all_arrived(number):
             return None
-        if departed_ranks := assembly.departed_text():
-            self._session.shouldfail = departed_ranks
+        if departed := exchange.departed_text():
+            self._session.shouldfail = departed
             return []
         message = f"did not reach the test within {timeout_s:g} s (measure.timeout_s)"
         return self.handle_missing_ranks(item, number, message)
 
     def announce_departure(self, cause: str) -> None:
         """Announce that this rank will run no more benchmarks."""
-        if self._assembly is not None:
+        if self._exchange is not None:
             with suppress(RuntimeError):
-                self._assembly.announce_departure(self._rank, cause)
+                self._exchange.announce_departure(self._rank, cause)
 
     @abstractmethod
     def handle_missing_ranks(
@@ -92,14 +90,14 @@ class RankRole(ABC):
         """Reports for a benchmark that not all ranks reached; ends the session."""
 
     @property
-    def assembly(self) -> OutcomeExchange:
+    def exchange(self) -> OutcomeExchange:
         """The connection to the other ranks."""
-        if self._assembly is None:
+        if self._exchange is None:
             raise RuntimeError("the ranks are not connected")
-        return self._assembly
+        return self._exchange
 
     def announce_exit(self, error: BaseException) -> None:
-        """Announce that the test requested the session's end, so that others do not wait."""
+        """Announce that the test requested the session's end, so that no rank waits."""
         if self.running is not None:
             self._post((), failed=True, error=error)
 
@@ -111,14 +109,14 @@ class RankRole(ABC):
         error: BaseException | None = None,
     ) -> None:
         assert self.running is not None
-        message = encode(self._session.config, reports, **ROOM)
+        message = encode(self._session.config, reports, **COMPACT)
         if error is not None:
             message |= exit_to_json(error)
-        self.assembly.publish_outcome(self.running.number, message, failed=failed)
+        self.exchange.publish_outcome(self.running.number, message, failed=failed)
 
     def _claim_exit(self) -> None:
-        """Ensure that a single thread ends the process; others block here."""
-        self._last_words.acquire()
+        """Ensure that a single thread ends the process; any other blocks here for ever."""
+        self._exit_lock.acquire()
 
 
 def has_agent() -> bool:
@@ -133,11 +131,3 @@ def session_end_message(item: pytest.Item, reason: str, size: int) -> str:
         f"ends. With pytest --world-size={size} (without torchrun) pytest starts the ranks, "
         "replaces them and continues"
     )
-
-
-def run(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
-    """Run `item` with teardown as needed for `nextitem`; return unlogged reports.
-
-    The one adapter to pytest's own way to run one test.
-    """
-    return runtestprotocol(item, log=False, nextitem=nextitem)

@@ -1,7 +1,6 @@
 """Exchange of test outcomes through the key-value store, with bounded waits.
 
-A number names each test. What costs rank zero time as long as it waits is two counters, however
-many ranks there are.
+Tests have numbers. While it waits, rank zero polls two counters, however many ranks there are.
 """
 
 from __future__ import annotations
@@ -23,15 +22,17 @@ if TYPE_CHECKING:
 
 _SHORTEST_PAUSE_S: Final = 0.0005
 _LONGEST_PAUSE_S: Final = 0.02
-_KEYS: Final = ("begun", "root", "ended", "failed", "given up", "verdict")
-"""What the store holds of a test beside the records of the ranks."""
+"""Pauses double from one to the other: quick for short waits, few requests in long ones; not
+measured."""
+_KEYS: Final = ("arrived", "root", "ended", "failed", "given up", "verdict")
+"""Keys of a test in the store, beside the ranks' records."""
 
 
 class OutcomeExchange:
-    """The ranks of `world` around `store`, a dedicated connection.
+    """Exchange between the ranks of `world` through `store`.
 
-    So whoever is stuck in an operation of the process group does not hold up these. Each method
-    raises torch's ``DistError``, a ``RuntimeError``, where the process that kept it has ended.
+    The connection is dedicated, so that a stuck process group does not block it. Each method raises
+    torch's ``DistError``, a ``RuntimeError``, once the process that hosts the store has ended.
     """
 
     def __init__(self, world: World, store: Store):
@@ -42,18 +43,16 @@ class OutcomeExchange:
         self._neighbours: dict[int, int] = {}
 
     def publish_process(self, pid: int, namespace: str) -> None:
-        """Publish this rank's process before the first meeting."""
+        """Publish this rank's process, before its first arrival."""
         self._store.set(f"process/{self._world.rank}", f"{pid} {namespace}")
 
     def read_local_processes(self, namespace: str) -> None:
         """Read the processes of this host's other ranks, which have all arrived.
 
-        Launchers number the ranks of a host in a row. One that does not is believed to have none.
+        Launchers number the ranks of a host consecutively; otherwise none are found.
         """
-        first_local_rank = self._world.rank - self._world.local_rank
-        for rank in range(
-            max(0, first_local_rank), min(first_local_rank + self._world.local_size, self.size)
-        ):
+        first = self._world.rank - self._world.local_rank
+        for rank in range(max(0, first), min(first + self._world.local_size, self.size)):
             pid, _, peer_namespace = self._store.get(f"process/{rank}").decode().partition(" ")
             if peer_namespace == namespace and rank != self._world.rank:
                 self._neighbours[rank] = int(pid)
@@ -63,13 +62,13 @@ class OutcomeExchange:
         return TimeoutClock(stopped=lambda: any(map(is_stopped, self._neighbours.values())))
 
     def announce_arrival(self, number: int) -> None:
-        """Announce that this rank reached the test; zero is the first meeting."""
+        """Announce that this rank reached the test; 0 is the rendezvous."""
         self._store.set(f"at/{self._world.rank}", str(number))
-        self._store.add(f"{number}/begun", 1)
+        self._store.add(f"{number}/arrived", 1)
 
     def all_arrived(self, number: int) -> bool:
         """Whether every rank has reached the test."""
-        return self._store.add(f"{number}/begun", 0) == self.size
+        return self._store.add(f"{number}/arrived", 0) == self.size
 
     def missing_ranks(self, number: int) -> list[int]:
         """Ranks that have not reached the test."""
@@ -81,18 +80,20 @@ class OutcomeExchange:
         ]
 
     def announce_departure(self, rank: int, cause: str) -> None:
-        """Announce that `rank` will run no more tests; the first reason is kept."""
-        if not self._store.check([f"parted/{rank}"]):
-            self._store.set(f"parted/{rank}", cause)
-            self._store.add("parted", 1)
+        """Announce that `rank` will run no more tests; the first cause stays."""
+        if not self._store.check([f"departed/{rank}"]):
+            self._store.set(f"departed/{rank}", cause)
+            self._store.add("departed", 1)
 
     def has_departed(self) -> bool:
         """Whether any rank has departed."""
-        return self._store.add("parted", 0) > 0
+        return self._store.add("departed", 0) > 0
 
     def departed_text(self) -> str:
-        """Departed ranks with reasons; empty if none."""
-        keys = {rank: f"parted/{rank}" for rank in range(self.size)} if self.has_departed() else {}
+        """Dedeparted ranks with reasons; empty if none."""
+        keys = (
+            {rank: f"departed/{rank}" for rank in range(self.size)} if self.has_departed() else {}
+        )
         return "; ".join(
             f"rank {rank} left the session: {self._store.get(key).decode()}"
             for rank, key in keys.items()
@@ -111,9 +112,9 @@ class OutcomeExchange:
         return self._store.add(f"{number}/ended", 0), self._store.add(f"{number}/failed", 0)
 
     def records(self, number: int) -> dict[int, Json]:
-        """Records of the ranks that posted one."""
-        keys = {rank: f"{number}/{rank}" for rank in range(self._world.size)}
-        if self.ended(number)[0] < self._world.size:
+        """Records of the ranks that published one."""
+        keys = {rank: f"{number}/{rank}" for rank in range(self.size)}
+        if self.ended(number)[0] < self.size:
             keys = {rank: key for rank, key in keys.items() if self._store.check([key])}
         texts = self._store.multi_get(list(keys.values())) if keys else []
         return {rank: json.loads(text) for rank, text in zip(keys, texts, strict=True)}
@@ -158,16 +159,15 @@ class OutcomeExchange:
     def wait_until_others_left(self, timeout_s: float) -> None:
         """Rank zero: wait until all others have seen the marker, or until the timeout."""
         clock = TimeoutClock()
-        other_count = self.size - 1
         wait_until(
-            lambda: self._store.add("left", 0) == other_count, lambda: clock.remaining(timeout_s)
+            lambda: self._store.add("left", 0) == self.size - 1, lambda: clock.remaining(timeout_s)
         )
 
 
 def wait_until(is_done: Callable[[], bool], remaining_s: Callable[[], float]) -> bool:
-    """Poll until `is_done` is true, or no seconds are `remaining_s`.
+    """Poll until `is_done` or no time is left; return whether it is done.
 
-    And once more when time is over: this process may have been stopped since the last time.
+    The last poll is after the timeout, since this process may have been stopped meanwhile.
     """
     pause = _SHORTEST_PAUSE_S
     while not is_done():

@@ -95,8 +95,8 @@ def test_sums_are_exact_in_every_type(ranks: int, dtype: torch.dtype) -> None:
         rank=0, world_size=ranks, size_bytes=2**14, device=torch.device("cpu"), dtype=dtype
     )
     exact = sum(sums.values(rank, count=sums.count).double() for rank in range(ranks))
-    assert sums.expected().dtype == dtype
-    assert sums.expected().double().equal(exact)
+    assert sums.expected_output().dtype == dtype
+    assert sums.expected_output().double().equal(exact)
     assert ranks > 8 or all(sums.values(rank, count=9).count_nonzero() for rank in range(ranks))
 
 
@@ -131,8 +131,8 @@ def test_bus_factors(name: str, on_two: float, on_eight: float) -> None:
 
 def test_uneven_exchange_is_uneven_between_pairs_and_even_between_ranks() -> None:
     """A rank has pieces of all lengths to give and receives pieces of all lengths."""
-    weight = make("all-to-all-uneven", world_size=4).weight  # type: ignore[attr-defined] # of AllToAll
-    assert [[weight(i, j) for j in range(4)] for i in range(4)] == [
+    parts = make("all-to-all-uneven", world_size=4).parts_between  # type: ignore[attr-defined] # of AllToAll
+    assert [[parts(i, j) for j in range(4)] for i in range(4)] == [
         [1, 2, 3, 4],
         [4, 1, 2, 3],
         [3, 4, 1, 2],

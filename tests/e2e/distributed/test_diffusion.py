@@ -45,14 +45,14 @@ def test_ideal_speed_up_grows_with_the_samples(two_ranks: list[Any]) -> None:
         ("shape", "sample 3 before step 4 (call 1) as float32 1x4x16x16 from rank 0 for rank 1"),
         ("dtype", "sample 3 before step 4 (call 1) as bfloat16 1x4x8x8 from rank 0 for rank 1"),
         ("receiver", "sample 3 before step 4 (call 1) as float32 1x4x8x8 from rank 7 for rank 1"),
-        (", which is not a header", "what begins with 0 and is no header"),
+        ("no header", "data starting with 0, which is not a header"),
     ],
 )
 def test_wrong_message_is_named(wrong: str, came: str, two_ranks: list[Any]) -> None:
     """Both messages are said, with sample, step, shape and ranks."""
     expected = (
         "rank 1 waited for sample 3 before step 4 (call 1) as float32 1x4x8x8 from rank 0 for "
-        f"rank 1, and was sent {came}"
+        f"rank 1, but received {came}"
     )
     assert two_ranks[1]["mismatches"][wrong] == ["CorrectnessError", expected]
 

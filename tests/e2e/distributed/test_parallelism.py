@@ -139,7 +139,7 @@ def test_dropout_is_said_to_draw_per_rank(alone: ProcessGroup) -> None:
     module = nn.Sequential(nn.Dropout(0.5), nn.Dropout(0.0), nn.SyncBatchNorm(3))
     ddp = load("ddp", alone)
     said = ddp.differs_from_one_process(module)
-    assert said == "Dropout draws on each rank on its own (1 layers)"
+    assert said == "Dropout uses per-rank random numbers (1 layers)"
     assert ddp.differs_from_one_process(module.eval()) is None
 
 

@@ -101,14 +101,14 @@ def test_what_a_schedule_cannot_do_is_refused(
 ) -> None:
     """The key is named, why it cannot be, and what to set instead."""
     with pytest.raises(Unsupported, match=said):
-        pipeline(**options).take(workload(**model), TrainingSection(**training))
+        pipeline(**options).configure(workload(**model), TrainingSection(**training))
 
 
 def test_workload_that_cannot_be_cut_is_refused() -> None:
     """Where a model can be cut is the workload's to know."""
     mlp, chosen = workload(), pipeline()
-    chosen.take(mlp, TrainingSection())
-    with pytest.raises(Unsupported, match="mlp does not say how it is cut"):
+    chosen.configure(mlp, TrainingSection())
+    with pytest.raises(Unsupported, match="mlp does not define pipeline stages"):
         chosen.wrap(mlp.build())
 
 
@@ -130,7 +130,7 @@ def test_shared_parameter_is_refused() -> None:
     shared = nn.Linear(2, 2)
     cut = Stages((nn.Sequential(shared), nn.Sequential(shared)), (2,), nn.functional.mse_loss)
     chosen = pipeline()
-    chosen.take(tied := workload(), TrainingSection())
+    chosen.configure(tied := workload(), TrainingSection())
     tied.stages = lambda module, count: cut
     with pytest.raises(Unsupported, match="two stages share a parameter"):
         chosen.wrap(nn.Module())
@@ -140,7 +140,7 @@ def test_loss_scaling_and_a_forward_pass_alone_are_refused() -> None:
     """Precision amp needs one scaler over all stages; inference, a rank with the whole model."""
     parts = (nn.Linear(2, 2), nn.Linear(2, 2))
     chosen = pipeline()
-    chosen.take(halves := workload(), TrainingSection())
+    chosen.configure(halves := workload(), TrainingSection())
     halves.stages = lambda module, count: Stages(parts, (2,), nn.functional.mse_loss)
     module = chosen.wrap(nn.Module())
     with pytest.raises(Unsupported, match="GradScaler"):
@@ -181,7 +181,7 @@ def test_microbatches_that_do_not_suit_are_refused(
 ) -> None:
     """Unequal parts, or a number the schedule cannot take; those that are allowed are listed."""
     section = DistributedSection(pipeline_schedule=schedule, pipeline_microbatches=number)
-    said = rf"pipeline_microbatches={number} does not suit {schedule} .* allowed: {allowed}$"
+    said = rf"pipeline_microbatches={number} is not supported by {schedule} .* allowed: {allowed}$"
     with pytest.raises(UsageProblem, match=said):
         microbatches(section, stages=ranks, ranks=ranks, samples=samples)
 

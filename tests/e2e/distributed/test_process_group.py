@@ -147,7 +147,9 @@ def test_existing_default_group_of_other_ranks_is_refused() -> None:
     """A default group that contradicts the environment is said, with both."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        with pytest.raises(UsageProblem, match=r"rank 0 of 1, the environment says rank 1 of 2"):
+        with pytest.raises(
+            UsageProblem, match=r"rank 0 of 1, but the environment says rank 1 of 2"
+        ):
             process_group._check_existing(World(rank=1, size=2))
     finally:
         dist.destroy_process_group()
@@ -193,8 +195,8 @@ def test_ranks_are_bound_by_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("device", "message"),
     [
-        ("cuda:0", "device cuda:0: names one device for 3 ranks; allowed: cuda"),
-        ("mps", "device mps: one rank only"),
+        ("cuda:0", "device cuda:0: a single device for 3 ranks; use cuda"),
+        ("mps", "device mps: supports one rank, not 3; allowed: cpu, cuda, xpu"),
         ("xpu", "LOCAL_RANK=2: this host has 2 xpu devices"),
     ],
 )

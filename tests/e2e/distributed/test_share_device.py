@@ -74,7 +74,8 @@ def test_one_device_is_enough_where_it_is_shared(case_of: Any) -> None:
     refusal = Case(**{**vars(case), "device": alone}).skip_reason()
     assert isinstance(refusal, Unsupported)
     assert str(refusal) == (
-        "2 ranks need a cuda device each, but this host has 1; --distributed.share_device=true"
+        "2 ranks need one cuda device each, but this host has 1; --distributed.share_device=true "
+        "runs them on one"
     )
 
 
@@ -101,7 +102,7 @@ def test_ranks_of_one_device_talk_over_gloo(monkeypatch: pytest.MonkeyPatch) -> 
     """NCCL takes one rank per device: it is neither chosen nor accepted."""
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     assert (backend_for(CUDA, shares_device=True), backend_for(CUDA)) == ("gloo", "nccl")
-    with pytest.raises(UsageProblem, match=r"'nccl': takes one rank per device.*auto, gloo"):
+    with pytest.raises(UsageProblem, match=r"'nccl': requires one device per rank.*auto, gloo"):
         backend_for(CUDA, "nccl", shares_device=True)
 
 

@@ -88,8 +88,8 @@ def test_one_rank_shares_nothing() -> None:
 
 def test_workload_without_a_plan_is_refused() -> None:
     """Which layers can be shared is the workload's to know."""
-    with pytest.raises(Unsupported, match=r"no plan .* layers of mlp; use .*ddp or fsdp2"):
-        tensor(2).take(workload("mlp"), TrainingSection())
+    with pytest.raises(Unsupported, match=r"no tensor parallel plan for mlp; use .*ddp or fsdp2"):
+        tensor(2).configure(workload("mlp"), TrainingSection())
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,17 @@ def test_workload_without_a_plan_is_refused() -> None:
 def test_what_does_not_divide_is_refused(keys: dict[str, int], ranks: int, said: str) -> None:
     """The size that the ranks cannot share evenly is named."""
     with pytest.raises(Unsupported, match=said):
-        tensor(ranks).take(workload("llama", **keys), TrainingSection())
+        tensor(ranks).configure(workload("llama", **keys), TrainingSection())
 
 
 @pytest.mark.parametrize(
     ("plan", "error", "said"),
     [
-        ({"*.weights": "colwise"}, Unsupported, r"no layer \*\.weights, which its plan names"),
+        (
+            {"*.weights": "colwise"},
+            Unsupported,
+            r"names the layer \*\.weights, which the model does not have",
+        ),
         ({"1": "rowwize"}, UsageProblem, r"style of 1.*rowwize.*did you mean 'rowwise'"),
     ],
 )
@@ -124,5 +128,5 @@ def test_plan_that_does_nothing_is_refused(
 
 def test_model_of_nobody_is_refused() -> None:
     """Without a workload there is no plan to follow."""
-    with pytest.raises(Unsupported, match="of which workload"):
+    with pytest.raises(Unsupported, match=r"configure\(\) was not called"):
         tensor(2).wrap(nn.Linear(2, 2))

@@ -41,7 +41,7 @@ from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 signals.die_with_parent()
 rank = int(os.environ["RANK"])
 invitation = JoinInfo.from_environment(os.environ)
-stacks.enable_dumps(invitation.stack(rank))
+stacks.enable_dumps(invitation.folder, rank)
 
 def reach(token=invitation.token):
     end = socket(AF_UNIX)
@@ -56,9 +56,9 @@ def join(wire):
 
 def serve(wire):
     while "finish" not in (order := wire.receive()):
-        if "soundness" in order:
+        if "health_timeout_s" in order:
             if run == "exits" and rank == 1: os._exit(1)
-            wire.send({"number": order["number"], "sound": run == "first" or rank == 0})
+            wire.send({"number": order["number"], "healthy": run == "first" or rank == 0})
             continue
         run = order["run"]
         act(order["run"])
@@ -68,12 +68,12 @@ def serve(wire):
 def act(test):
     if test == "parts" and rank == 1: time.sleep(600)
     if test == "leaves" and rank == 1: os._exit(5)
-    if test == "closes" and rank == 1: wire._end.close(); time.sleep(600)
+    if test == "closes" and rank == 1: wire._socket.close(); time.sleep(600)
     if test == "stops" and rank == 1: os.kill(os.getpid(), signal.SIGSTOP)
     if test == "writes":
         open(f"began-{rank}", "w").close()
         while not os.path.exists("go"): time.sleep(0.01)
-    if test == "babbles" and rank == 1: wire._end.sendall(b"what?\n"); time.sleep(600)
+    if test == "babbles" and rank == 1: wire._socket.sendall(b"what?\n"); time.sleep(600)
 """
 
 
@@ -107,7 +107,7 @@ def test_gang_runs_order_after_order_and_leaves_nothing(start: Start) -> None:
         assert [(e.rank, e.state) for e in endings] == [(0, "ended"), (1, "ended")]
         assert gang.lost_ranks() == ""
 
-    folder = gang._private.path
+    folder = gang._scratch.path
     assert oct(folder.stat().st_mode)[-3:] == "700"
     gang.close()
     gang.close()

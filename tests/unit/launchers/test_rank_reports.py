@@ -97,7 +97,7 @@ def test_what_a_rank_sends_is_bounded(
             when,
             "failed",
             longrepr=f"{huge} the cause",
-            reason=huge[: report_payload.LONGEST_REASON],
+            reason=huge[: report_payload.MAX_REASON_CHARS],
             sections=[(f"Captured {n}", f"{huge} end {n}") for n in range(20)],
             user_properties=[(str(n), huge) for n in range(100)],
         )
@@ -220,10 +220,10 @@ def test_under_torchrun_a_rank_sends_the_end_of_its_traceback_alone(
         sections=[("Captured stdout call", "text")],
         user_properties=[("memory", 3)],
     )
-    ending = decode(pytestconfig, 1, encode(pytestconfig, [failed], **rank.ROOM))
+    ending = decode(pytestconfig, 1, encode(pytestconfig, [failed], **rank.COMPACT))
     (report,) = ending.reports
     assert report.longreprtext.endswith("frame\nE   no luck")
-    assert len(report.longreprtext) < 1.01 * rank.ROOM["longest"]
+    assert len(report.longreprtext) < 1.01 * rank.COMPACT["max_text"]
     assert (report.sections, report.user_properties) == ([], [])
     assert ending.reason == "RuntimeError: no luck"
 
@@ -235,4 +235,4 @@ def test_that_a_test_ends_the_session_is_told(pytestconfig: pytest.Config) -> No
     message = encode(pytestconfig, []) | exit_to_json(exit.value)
     ending = decode(pytestconfig, 1, json.loads(json.dumps(message)))
     assert ending.exit_code == 9
-    assert ending.exit == ("enough" * 1000)[: report_payload.LONGEST_REASON]
+    assert ending.exit == ("enough" * 1000)[: report_payload.MAX_REASON_CHARS]

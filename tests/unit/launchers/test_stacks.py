@@ -32,7 +32,7 @@ def sleep_for_ever():
 ends = socketpair()
 HelperThread("orders", Link(ends[0]).receive).start()
 if rank < 2:
-    stacks.enable_dumps(Path(os.environ["GPUBENCH_GANG"], f"stack-{rank}"))
+    stacks.enable_dumps(Path(os.environ["GPUBENCH_GANG"]), rank)
 Path(f"ready-{rank}").touch()
 if rank == 2:
     import signal
@@ -53,11 +53,10 @@ def test_every_rank_tells_where_it_is(
         assert time.monotonic() < deadline
         time.sleep(0.01)
     processes = launcher.running_pids
-    files = {rank: invitation.stack(rank) for rank in processes}
     asked = {rank: pid for rank, pid in processes.items() if rank < 2}
 
-    first = stacks.request(asked, files)
-    second = stacks.request(processes, files)
+    first = stacks.request(invitation.folder, asked)
+    second = stacks.request(invitation.folder, processes)
 
     assert list(first) == list(second) == [0, 1]
     for found in (first, second):

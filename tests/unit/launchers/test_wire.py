@@ -90,7 +90,7 @@ def test_message_without_an_end_ends_the_connection(
 ) -> None:
     """Memory is not filled by an end that never ends its line."""
     wire, other = ends
-    monkeypatch.setattr(module, "LONGEST", 1000)
+    monkeypatch.setattr(module, "MAX_MESSAGE_BYTES", 1000)
 
     other.sendall(b"x" * 2000)
 

@@ -81,7 +81,7 @@ def configured(*overrides, precision="fp32"):
 def taken(case, group, configuration, workload):
     name, options = CASES[case]
     parallelism = catalog.load("parallelism", name)(group, DistributedSection(**options))
-    parallelism.take(workload, configuration.training)
+    parallelism.configure(workload, configuration.training)
     return parallelism
 
 

@@ -118,7 +118,7 @@ def data_parallel_everywhere(world, group):
 
 def taken(name, group, workload, configuration, **options):
     parallelism = catalog.load("parallelism", name)(group, DistributedSection(**options))
-    parallelism.take(workload, configuration.training)
+    parallelism.configure(workload, configuration.training)
     return parallelism
 
 

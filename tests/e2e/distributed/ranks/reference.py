@@ -46,7 +46,7 @@ def trainer_of(group, name, way, precision, overrides, *, apart=False):
     configuration = configured(name, precision, overrides, world.size)
     workload = catalog.load("workloads", configuration.model.name)(configuration.model)
     parallelism = catalog.load("parallelism", way)(group, configuration.distributed)
-    parallelism.take(workload, configuration.training)
+    parallelism.configure(workload, configuration.training)
     numerics = catalog.load("precision", precision)()
     module = build_model(
         workload,

@@ -9,7 +9,7 @@ def test_difference_names_what_each_rank_has_and_lacks() -> None:
     root = ["a", "b", "c"]
     ranks = [root, ["a", "b", "c"], ["a", "c", "x"], ["c", "b", "a"]]
 
-    message = plugin.message([plugin.difference(ids, root) for ids in ranks])
+    message = plugin.difference_message([plugin.difference(ids, root) for ids in ranks])
 
     assert message == (
         "the ranks collected different benchmarks: 3 on rank 0, 3 on rank 2, 3 on rank 3; "
@@ -24,7 +24,7 @@ def test_difference_stays_short() -> None:
     told = [plugin.difference(root, root)]
     told += [plugin.difference([], root) for _ in range(99)]
 
-    message = plugin.message(told)
+    message = plugin.difference_message(told)
 
     assert "rank 1 did not collect test_0000, test_0001, test_0002 and 997 more" in message
     assert message.endswith("; and 91 more ranks differ")
@@ -34,7 +34,7 @@ def test_difference_stays_short() -> None:
 
 def test_digest_tells_order_and_content() -> None:
     """Equal only for the same tests in the same order."""
-    digest = secondary.digest_of(["a", "b"])
+    digest = secondary.ids_hash(["a", "b"])
 
-    assert digest == secondary.digest_of(["a", "b"])
-    assert digest not in {secondary.digest_of(["b", "a"]), secondary.digest_of(["a"])}
+    assert digest == secondary.ids_hash(["a", "b"])
+    assert digest not in {secondary.ids_hash(["b", "a"]), secondary.ids_hash(["a"])}
