@@ -1,4 +1,4 @@
-"""Ranks: world, rendezvous, agreement, and parallelism."""
+"""Ranks: world, rendezvous, process group, control plane, and reduction of results."""
 
 from typing import TYPE_CHECKING
 

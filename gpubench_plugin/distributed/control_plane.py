@@ -1,10 +1,10 @@
 """Control messages between ranks through a key-value store, never the group under test.
 
-Every rank calls the same operations in the same order. Each operation has a number, and every
-rank posts where it is; so a rank that went another way is noticed at once instead of awaited.
+Every rank calls the same operations in the same order. Each operation has a number, and every rank
+publishes its position, so that a rank out of step is noticed at once.
 
-What the root does for one operation grows with the number of ranks, what another rank does does
-not, and neither does the rate at which all ranks together ask the store while they wait.
+Per operation, the work of the root grows with the number of ranks; that of another rank does not,
+nor does the rate at which all waiting ranks together poll the store.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ CHUNK: Final = 2**20
 
 _SHORTEST_PAUSE_S: Final = 0.0002
 _LONGEST_PAUSE_S: Final = 0.02
+"""Pauses double from one to the other: quick for short waits, few requests in long ones; not
+measured."""
 _PAUSE_PER_RANK_S: Final = 0.0005
-"""Of long waits: all ranks together, if more than 40, look 2,000 times per second at most."""
+"""At the end of long waits, more than 40 ranks together poll 2,000 times per second at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +54,16 @@ class Traffic:
 class ControlPlane:
     """Gather, publish and wait through `store`; messages are JSON.
 
-    Each operation raises :class:`MeasurementError` where a rank that it needs is in another
-    operation, or does not come within `timeout`, or the shorter time that the operation is given.
+    Each operation raises :class:`MeasurementError` if a rank that it waits for is in another
+    operation, or does not arrive within `timeout` or the operation's shorter one.
     """
 
     def __init__(self, store: Store, world: World, *, timeout: timedelta):
         self._store = store
         self._world = world
         self._timeout_s = timeout.total_seconds()
-        of_all_s = 0.0 if world.is_root else world.size * _PAUSE_PER_RANK_S
-        self._longest_pause_s = max(_LONGEST_PAUSE_S, of_all_s)
+        shared_pause_s = 0.0 if world.is_root else world.size * _PAUSE_PER_RANK_S
+        self._longest_pause_s = max(_LONGEST_PAUSE_S, shared_pause_s)
         self._operations = 0
         self._published: dict[str, int] = {}
         self._bytes_read = 0
@@ -78,10 +80,7 @@ class ControlPlane:
         return records if self._world.is_root else None
 
     def collect(self, tag: str, record: Json, *, timeout_s: float | None = None) -> Iterator[Json]:
-        """Like :meth:`gather`, but rank zero receives records one at a time; others get none.
-
-        The root has to take them all.
-        """
+        """Like :meth:`gather`, but one record at a time on rank zero, which must take them all."""
         key, description = self._begin("gather", tag)
         if self._world.is_root:
             return self._collected(key, record, description, timeout_s)
@@ -92,25 +91,22 @@ class ControlPlane:
         self, key: str, record: Json, description: str, timeout_s: float | None
     ) -> Iterator[Json]:
         obsolete, self._published = self._published, {}
-        # The root's own record takes the same way through JSON, so that all are alike.
+        # The root's own record, too, has the types of JSON.
         yield json.loads(json.dumps(record))
         for rank in range(1, self._world.size):
-            of_rank = f"{key}/{rank}"
-            self._await(of_rank, rank, description, timeout_s)
-            record, chunk_count = self._read(of_rank)
-            self._delete(of_rank, chunk_count)
+            rank_key = f"{key}/{rank}"
+            self._await(rank_key, rank, description, timeout_s)
+            record, chunk_count = self._read(rank_key)
+            self._delete(rank_key, chunk_count)
             yield record
-        # Whoever sent something now has read what was published before: nobody need confirm it.
+        # Every rank that sent its record has read what was published before.
         for published, chunk_count in obsolete.items():
             self._delete(published, chunk_count)
 
     def publish(
         self, tag: str, record: Json | None = None, *, timeout_s: float | None = None
     ) -> Json:
-        """Broadcast rank zero's record; other ranks pass none.
-
-        Rank zero goes on at once.
-        """
+        """Broadcast rank zero's record, without waiting on rank zero; other ranks pass none."""
         key, description = self._begin("publish", tag)
         if not self._world.is_root:
             self._await(key, 0, description, timeout_s)
@@ -125,8 +121,7 @@ class ControlPlane:
     ) -> Json:
         """Broadcast rank zero's `decision`, or `fallback` on all ranks if it is late.
 
-        Whoever writes first decides, so that a rank that was stopped meanwhile finds itself among
-        ranks of the same mind.
+        The first rank that writes decides, also for a rank that was stopped meanwhile.
         """
         key, description = self._begin("decide", tag)
         if self._world.is_root:
@@ -136,8 +131,8 @@ class ControlPlane:
             self._await(key, 0, description, timeout_s)
         except MeasurementError:
             return self._compare_and_set(key, fallback)
-        agreed: Json = json.loads(self._get(key))
-        return agreed
+        published: Json = json.loads(self._get(key))
+        return published
 
     def _compare_and_set(self, key: str, decision: Json | None) -> Json:
         """Store `decision` under `key` unless another rank was first; return the stored one."""
@@ -155,10 +150,7 @@ class ControlPlane:
         self._begin("arrive at", location)
 
     def resynchronize(self, operation: int) -> None:
-        """Continue with the given operation number, skipping those before it.
-
-        So ranks that parted meet again at a place that all of them come to.
-        """
+        """Continue with the given operation number, so that ranks out of step meet again."""
         self._operations = operation - 1
 
     def _begin(self, operation: str, tag: str) -> tuple[str, str]:
@@ -174,7 +166,7 @@ class ControlPlane:
         first_chunk, *rest = [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
         for number, part in enumerate(rest):
             self._set(f"{key}/{number}", part)
-        # Written last: whoever sees it can read all parts.
+        # Written last: when it exists, so do all parts.
         self._set(key, f"{len(rest)} {first_chunk}")
         return len(rest)
 
@@ -197,12 +189,12 @@ class ControlPlane:
         self._bytes_read += len(value)
         return value
 
-    def _await(self, key: str, rank: int, description: str, limit_s: float | None) -> None:
+    def _await(self, key: str, rank: int, description: str, timeout_s: float | None) -> None:
         """Wait until `rank` has written `key`.
 
-        This asks again and again: torch prints a warning wherever its own wait runs out.
+        Polls, since torch prints a warning when its own wait times out.
         """
-        timeout_s = self._timeout_s if limit_s is None else min(limit_s, self._timeout_s)
+        limit_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
         clock = TimeoutClock()
         pause = _SHORTEST_PAUSE_S
         while not self._store.check([key]):
@@ -210,15 +202,15 @@ class ControlPlane:
             is_out_of_step = number > self._operations or (
                 number == self._operations and peer_location != description
             )
-            # It may have written the key and gone on since the first look.
+            # It may have written the key and continued since the first check.
             if is_out_of_step and not self._store.check([key]):
                 raise MeasurementError(
                     f"ranks are out of step: rank {rank} is at {peer_location} while rank "
                     f"{self._world.rank} waits for it at {description}"
                 )
-            if clock.remaining(timeout_s) <= 0 and not self._store.check([key]):
+            if clock.remaining(limit_s) <= 0 and not self._store.check([key]):
                 raise MeasurementError(
-                    f"timed out after {timeout_s:g} s waiting for rank {rank} at {description}; "
+                    f"timed out after {limit_s:g} s waiting for rank {rank} at {description}; "
                     f"its last known position was {peer_location}"
                 )
             sleep(pause)

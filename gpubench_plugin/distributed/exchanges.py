@@ -1,7 +1,4 @@
-"""Collectives under measurement: message sizes, available memory, and the timed subject.
-
-Sizes are as parameters write them: ``64KiB``.
-"""
+"""Collectives under measurement: message sizes such as ``64KiB``, free memory, and the subject."""
 
 from __future__ import annotations
 
@@ -31,10 +28,9 @@ _MEMINFO = Path("/proc/meminfo")
 def free_bytes(
     device: torch.device, *, local_ranks: int, shared: bool = False, meminfo: Path = _MEMINFO
 ) -> int | None:
-    """Free bytes on `device`; on a CPU, this rank's share of Linux's available memory.
+    """Free bytes on `device`: this rank's share of a CPU's memory, or of a `shared` device's.
 
-    Of a device that all ranks of the host have `shared` it is this rank's share, too. None where
-    the system does not say. `meminfo` is in the format of proc_meminfo(5).
+    None where the system does not report it. `meminfo` is in the format of proc_meminfo(5).
     """
     if device.type != "cpu":
         free = int(torch.get_device_module(device).mem_get_info(device)[0])
@@ -54,7 +50,7 @@ def parse(text: str) -> int:
     """Parse a message size.
 
     Raises:
-        UsageProblem: it is no whole number of B, KiB, MiB or GiB.
+        UsageProblem: it is no positive integer of B, KiB, MiB or GiB.
     """
     match = _SIZE.fullmatch(text)
     if match is None:
@@ -64,25 +60,25 @@ def parse(text: str) -> int:
 
 
 _NOTHING: Final = -1.0
-"""What a buffer holds before anything is received; no collective delivers it."""
+"""Content of a buffer before anything is received; no collective delivers it."""
 
 _BUFFERS: Final = 3
-"""Given, received, expected: at no time are there more of the message's size."""
+"""Input, output and expected output: there are never more of the message's size."""
 
 _DTYPES: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
-_NOT_OFFERED: Final = re.compile(
+_UNSUPPORTED_MESSAGE: Final = re.compile(
     r"does not support|no support for|not implemented|unsupported device type|No backend type",
     re.IGNORECASE,
 )
-"""How torch says that a backend has no such collective, or not on this device."""
+"""Messages of torch for a backend without the collective, or without it on this device."""
 
 
 class Exchange:
     """Timed subject: one call of :meth:`step` runs `collective` once.
 
-    Its result is compared, element by element, with what this rank must receive: before the
-    timing and after it. Nothing in a step waits for the device beyond what the backend does.
+    Every element of its output is checked before and after the timing. A step waits for the device
+    no more than the backend does.
     """
 
     def __init__(self, collective: Collective, group: ProcessGroup):
@@ -105,8 +101,8 @@ class Exchange:
         """Run it once, timed, and compare every element.
 
         Raises:
-            CorrectnessError: this rank received something else than it must.
-            Unsupported: the backend does not offer the collective.
+            CorrectnessError: this rank received wrong values.
+            Unsupported: the backend does not support the collective.
         """
         first_step_s = self._first_step_s()
         self._require_equal(self._collective.expected_output())
@@ -121,7 +117,7 @@ class Exchange:
         )
 
     def begin(self) -> None:
-        """Clear the received data, so that the timed calls have to deliver it again."""
+        """Clear the output, so that the timed calls have to deliver it again."""
         if not self._collective.in_place:
             self._recv_buffer.fill_(_NOTHING)
         elif not self._collective.output_grows:
@@ -130,10 +126,10 @@ class Exchange:
     def finish(self) -> Mapping[str, float]:
         """``collective_bytes``, the size for algorithm bandwidth, and ``bus_factor``.
 
-        Zeros show nothing, so what was timed on them runs once more on values.
+        A collective that was timed on zeros runs once more on values.
 
         Raises:
-            CorrectnessError: the timed calls left something else than they must.
+            CorrectnessError: the timed calls left wrong values.
         """
         if self._collective.output_grows:
             self._load()
@@ -145,11 +141,11 @@ class Exchange:
         }
 
     def work(self) -> Work:
-        """None, since collective bytes must not be summed over ranks."""
+        """No work, since the bytes of a collective must not be summed over ranks."""
         return Work()
 
     def flops_step(self) -> None:
-        """Nothing: a collective multiplies no matrices."""
+        """Do nothing: a collective has no FLOPs to count."""
 
     def _load(self) -> None:
         self._send_buffer.copy_(self._collective.make_input())
@@ -161,7 +157,7 @@ class Exchange:
         try:
             return timed_s(self.step, self._recv_buffer.device)
         except RuntimeError as error:  # NotImplementedError is one
-            if not _NOT_OFFERED.search(str(error)):
+            if not _UNSUPPORTED_MESSAGE.search(str(error)):
                 raise
             reason = str(error).partition("\n")[0]
             name, backend = self._collective.name, self._group.backend
@@ -191,13 +187,13 @@ def exchange(
 ) -> Exchange:
     """Build the collective `name` for messages of `size`; must be called on every rank.
 
-    What is exchanged is of the type that a precision's matrix products are `computed_in`: fp32,
-    tf32 (which is stored as fp32), fp16 or bf16.
+    The dtype is that in which a precision's matrix products are `computed_in`: fp32, tf32 (stored
+    as fp32), fp16 or bf16.
 
     Raises:
-        Unsupported: on every rank alike, for a single rank, messages larger than `largest_bytes`
-            or too small to be divided, sums that are not exact, or too little memory on any rank.
-        UsageProblem: there is no such collective, or `size` is not a size.
+        Unsupported: on all ranks, for a single rank, messages larger than `largest_bytes` or too
+            small to be divided, sums that are not exact, or too little memory on any rank.
+        UsageProblem: an unknown collective, or an invalid `size`.
     """
     kind: type[Collective] = catalog.load("collectives", name)
     size_bytes, world = parse(size), group.world
@@ -220,14 +216,12 @@ def exchange(
 def _require_memory(
     label: str, needed_bytes: int, group: ProcessGroup, device: torch.device
 ) -> None:
-    """Skip on all ranks if any lacks memory, since the others would wait for it."""
-    local_ranks = group.world.local_size
+    """Raise Unsupported on all ranks if any lacks memory, since the others would wait for it."""
+    local_ranks, tag = group.world.local_size, f"memory for {label}"
     own_memory = {"free": free_bytes(device, local_ranks=local_ranks, shared=group.shares_device)}
-    reports = group.control.gather(f"memory for {label}", own_memory) or [own_memory]
+    reports = group.control.gather(tag, own_memory) or [own_memory]
     free_per_rank = [rank["free"] for rank in reports if rank["free"] is not None]
-    lowest = group.control.publish(
-        f"memory for {label}", {"free": min(free_per_rank, default=None)}
-    )["free"]
+    lowest = group.control.publish(tag, {"free": min(free_per_rank, default=None)})["free"]
     if lowest is not None and lowest < needed_bytes:
         raise Unsupported(
             f"{label}: needs {byte_size(needed_bytes)} per rank, but only {byte_size(lowest)} "

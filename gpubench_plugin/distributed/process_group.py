@@ -1,4 +1,4 @@
-"""The default process group of torch.distributed, joined once, and how its ranks agree."""
+"""The default process group of torch.distributed, and collective decisions of its ranks."""
 
 from __future__ import annotations
 
@@ -24,44 +24,40 @@ from gpubench_plugin.errors import MeasurementError, UsageProblem
 from gpubench_plugin.records import Json
 
 TIMEOUT: Final = timedelta(minutes=30)
-"""How long a rank waits for the slowest other: longer than a benchmark or a compilation takes."""
+"""Of waiting for the slowest rank: longer than any benchmark or compilation; not measured."""
 
 _NEEDS: Final = {"nccl": "cuda", "xccl": "xpu"}
-"""The type of device that a backend is for."""
+"""Device type of a backend."""
 
-_PAUSE_S: Final = 0.0001
-_LEAVE_S: Final = 1.0
+_POLL_S: Final = 0.0001
+"""About as long as a gloo barrier of two ranks, 0.12 ms."""
+_LEAVE_TIMEOUT_S: Final = 1.0
+"""Destroying a group takes under 50 ms unless an operation is pending."""
 
-_NO_OPINION: Final = torch.iinfo(torch.int64).min
+_NO_PROPOSAL: Final = torch.iinfo(torch.int64).min
 
 _groups = count()
 
 
 class RankAgreement:
-    """Collective decisions over a gloo `group`; without one, for a single rank.
-
-    The group carries no tensor of the benchmark, so that the group under test is not disturbed.
-    """
+    """Collective decisions over a gloo `group` beside the one under test; None for one rank."""
 
     def __init__(self, group: dist.ProcessGroup | None = None):
         self.group = group
         self.world_size: int = 1 if group is None else group.size()
 
     def decide(self, proposal: int) -> int:
-        """Rank zero's proposal, on every rank; no rank returns before all have asked."""
+        """Rank zero's proposal, on every rank; no rank returns before all have called."""
         if self.group is None:
             return proposal
-        # A broadcast would let rank zero go on alone; a reduction needs the word of every rank.
-        opinion = proposal if self.group.rank() == 0 else _NO_OPINION
-        decision = torch.tensor(opinion, dtype=torch.int64)
+        # Unlike a broadcast, a reduction makes rank zero wait for all.
+        own_proposal = proposal if self.group.rank() == 0 else _NO_PROPOSAL
+        decision = torch.tensor(own_proposal, dtype=torch.int64)
         dist.all_reduce(decision, dist.ReduceOp.MAX, group=self.group)
         return int(decision.item())
 
     def mean(self, values: Sequence[float]) -> list[float]:
-        """Element-wise mean of `values` over all ranks; NaN propagates.
-
-        Every rank must call it, with equally many values.
-        """
+        """Element-wise mean of `values` over all ranks, which must all call it; NaN propagates."""
         means = torch.tensor(values, dtype=torch.float64)
         if self.group is not None:
             dist.all_reduce(means, group=self.group)
@@ -69,21 +65,21 @@ class RankAgreement:
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        # Unlike torch's barrier this never has to guess a device, and takes no longer.
+        # torch's barrier would have to guess a device, and is not faster.
         self.decide(0)
 
 
 class ProcessGroup:
-    """The ranks of `world`; constructing joins the group, :meth:`close` leaves it.
+    """The ranks of `world`; the constructor joins the group, :meth:`close` leaves it.
 
-    The default group that collectives use has the `backend`; messages between the ranks (`control`)
-    and their `agreement` have a store and a group of their own. A default group that exists
-    already, made by a conftest say, is used with its own backend and outlives this. With
-    `shares_device`, all ranks of a host work on one `device`.
+    The default group, for collectives, has the `backend`; `control` messages and the `agreement`
+    have a store and a group of their own. An existing default group, for example of a conftest, is
+    used with its own backend and outlives this. With `shares_device`, all ranks of a host use one
+    `device`.
 
     Raises:
-        UsageProblem: the backend does not fit the device, the ranks cannot meet, or the default
-            group that exists has other ranks than the environment says.
+        UsageProblem: the backend does not support the device, the rendezvous failed, or an existing
+            default group contradicts the environment.
     """
 
     def __init__(
@@ -100,14 +96,14 @@ class ProcessGroup:
         self.device = rank_device(device, world, shares_device=shares_device)
         self.backend = backend_for(device, backend, shares_device=shares_device)
         store = PrefixStore(f"gpubench/{next(_groups)}", store_for(world))
-        with ExitStack() as leaving:
-            leaving.enter_context(_bind_gloo_to_loopback(world))
-            self._join_default_group(PrefixStore("group", store), timeout, leaving)
+        with ExitStack() as exit_stack:
+            exit_stack.enter_context(_bind_gloo_to_loopback(world))
+            self._join_default_group(PrefixStore("group", store), timeout, exit_stack)
             group = None if world.size == 1 else dist.new_group(backend="gloo", timeout=timeout)
             if group is not None:
-                leaving.callback(_leave, group)
+                exit_stack.callback(_leave, group)
             self.agreement = RankAgreement(group)
-            self._leaving = leaving.pop_all()
+            self._exit_stack = exit_stack.pop_all()
         self.control = ControlPlane(PrefixStore("control", store), world, timeout=timeout)
 
     @property
@@ -119,37 +115,37 @@ class ProcessGroup:
     def is_replaceable(self) -> bool:
         """Whether the group can be replaced in these processes, whatever its state.
 
-        Of NCCL and XCCL an unfinished exchange can hold up the device itself. A default group that
-        is not of our making is not ours to replace.
+        An unfinished operation of NCCL or XCCL can block the device itself; a default group that
+        was not created here is not replaced.
         """
         return self._is_ours and self.backend == "gloo"
 
     def is_healthy(self, timeout_s: float) -> bool:
-        """Whether all ranks can still communicate in both groups; the same answer on every rank.
+        """Whether all ranks can still communicate in both groups; equal on all ranks.
 
-        Every rank must call it. A meeting that has not come about in that time has failed.
+        Every rank must call it. Takes up to three times `timeout_s`.
         """
         if self.world.size == 1:
             return self.is_joined
-        own_report = {"sound": self._passes_barriers(timeout_s)}
+        own_report = {"healthy": self._passes_barriers(timeout_s)}
         try:
             conclusion = self._all_healthy(own_report, timeout_s) if self.world.is_root else None
             if conclusion is None:
-                self.control.gather("soundness", own_report)
+                self.control.gather("health", own_report)
             decision = self.control.decide(
-                "soundness", conclusion, fallback={"sound": False}, timeout_s=2 * timeout_s
+                "health", conclusion, fallback={"healthy": False}, timeout_s=2 * timeout_s
             )
         except dist.DistError:  # the store is gone
             return False
-        return bool(decision["sound"])
+        return bool(decision["healthy"])
 
     def _all_healthy(self, own_report: Json, timeout_s: float) -> Json:
         """Rank zero's conclusion from the reports received in time."""
         try:
-            records = list(self.control.collect("soundness", own_report, timeout_s=timeout_s))
+            records = list(self.control.collect("health", own_report, timeout_s=timeout_s))
         except MeasurementError:
-            return {"sound": False}
-        return {"sound": all(record["sound"] for record in records)}
+            return {"healthy": False}
+        return {"healthy": all(record["healthy"] for record in records)}
 
     @property
     def key(self) -> tuple[str, torch.device, bool]:
@@ -159,14 +155,14 @@ class ProcessGroup:
     def close(self) -> None:
         """Destroy the groups created here; idempotent.
 
-        A gloo group ends when its last operation does, which may be when `timeout` runs out: what
-        takes longer than a moment goes on in a thread.
+        A gloo group ends with its last operation, perhaps after `timeout`: in a thread if it takes
+        long.
         """
-        self._leaving.pop_all().close()
+        self._exit_stack.pop_all().close()
         groups = [self.__dict__.pop(name, None) for name in ("_default", "agreement")]
         leaver = Thread(target=groups.clear, name="gpubench-leaving", daemon=True)
         leaver.start()
-        leaver.join(_LEAVE_S)
+        leaver.join(_LEAVE_TIMEOUT_S)
 
     def __enter__(self) -> Self:
         return self
@@ -175,15 +171,15 @@ class ProcessGroup:
         self.close()
 
     def _passes_barriers(self, timeout_s: float) -> bool:
-        """Whether this rank completes a barrier in both groups in time.
+        """Whether this rank completes two barriers in both groups in time.
 
-        Where a rank has left a barrier unfinished, its second one finds nobody. Barriers carry no
-        data: what an operation of another size would do to gloo is to end the process.
+        If a benchmark left a barrier unfinished, the second one times out. Barriers have no data:
+        gloo aborts the process if the sizes of two operations differ.
         """
         if not self.is_joined:
             return False
         groups = [self.agreement.group]
-        # NCCL's barrier would take a device that somebody else's group may not be meant for.
+        # NCCL's barrier would use a device that the project's own group may not be meant for.
         if self._is_ours or "gloo" in dist.get_backend(self._default):
             groups.append(self._default)
         clock = TimeoutClock()
@@ -193,9 +189,12 @@ class ProcessGroup:
                 while not work.is_completed():
                     if clock.remaining(timeout_s) <= 0:
                         return False
-                    sleep(_PAUSE_S)
+                    sleep(_POLL_S)
                 work.wait()
-        except (RuntimeError, ValueError):  # torch's for what is lost, or was destroyed
+        except (
+            RuntimeError,
+            ValueError,
+        ):  # of torch: a connection was lost, or the group destroyed
             return False
         return True
 
@@ -209,7 +208,7 @@ class ProcessGroup:
             return
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        # Bound to its device, NCCL connects now instead of within the first measured step.
+        # With a device, NCCL connects now instead of within the first step.
         binds = self.backend == "nccl" and self.world.size > 1
         dist.init_process_group(
             self.backend,
@@ -228,11 +227,11 @@ def backend_for(
 ) -> str:
     """Backend for `device`: NCCL on CUDA, XCCL on XPU, gloo elsewhere.
 
-    On a device that ranks have `shares_device` it is gloo: NCCL takes one rank per device.
+    With `shares_device` it is gloo, since NCCL takes one rank per device.
 
     Raises:
-        UsageProblem: NCCL or XCCL was asked for on another device, or on a shared one, or torch
-            was built without it.
+        UsageProblem: NCCL or XCCL is configured on another device, on a shared one, or in a torch
+            built without it.
     """
     if shares_device:
         if configured in _NEEDS:
@@ -260,12 +259,12 @@ def backend_for(
 
 
 def rank_device(device: torch.device, world: World, *, shares_device: bool = False) -> torch.device:
-    """This rank's device: on CUDA and XPU by local rank, unless an index is given.
+    """This rank's device: on CUDA and XPU by local rank, unless it has an index.
 
-    Where they have it `shares_device`, it is the one that is named, else the first.
+    With `shares_device`, the device with that index, else the first.
 
     Raises:
-        UsageProblem: one device is named for several ranks, or there is none for this rank.
+        UsageProblem: several ranks for one device, or no device for this rank.
     """
     if world.size > 1 and device.type == "mps":
         raise UsageProblem(
@@ -293,8 +292,7 @@ def rank_device(device: torch.device, world: World, *, shares_device: bool = Fal
 
 
 def _leave(group: dist.ProcessGroup | None) -> None:
-    """Destroy `group`, unless the benchmark has done so."""
-    with suppress(ValueError):
+    with suppress(ValueError):  # the benchmark has destroyed it
         dist.destroy_process_group(group)
 
 

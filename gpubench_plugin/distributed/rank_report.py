@@ -1,9 +1,8 @@
 """Report of one rank on one benchmark, limited to 64 KiB.
 
-As JSON its series of numbers are base64 of little-endian 8-byte values, exact to the last bit.
-Samples are condensed so that those of all ranks still belong together: what is kept is chosen by
-position alone, never by value, and ranks that ran the same calls keep the same ones. Imports no
-torch.
+In JSON its series of numbers are base64 of little-endian 8-byte values, exact to the last bit.
+Samples are condensed by position, never by value, so that ranks that ran the same calls keep the
+same ones. Imports no torch.
 """
 
 from __future__ import annotations
@@ -27,32 +26,32 @@ T = TypeVar("T", int, float)
 DURATIONS: Final = 4096
 BLOCKS: Final = 512
 WARMUPS: Final = 256
-"""The most that is kept of each; as text of 8-byte numbers, 56 KiB in all."""
+"""Kept of each; base64 of 8-byte numbers, with calls per block 56 KiB in all."""
 
 
 def condense(samples: Samples) -> Samples:
-    """Shrink `samples` to the size limits, flagged ``condensed`` if anything was dropped.
+    """Shrink `samples` to the size limits, flagged ``condensed`` if data was dropped.
 
-    Too many durations become the medians of their rounds, each of which then stands for all calls
-    of its round; still too many are thinned out evenly. Neighbouring blocks, and groups of the
-    warm-up, are merged: their seconds and calls add up to what they were. The warm-up alone is
-    worth no flag: no metric looks at its groups. A sketch is left out, since of several no maximum
-    can be taken value by value: the medians of rounds beside it stand for the durations.
+    Too many durations become the medians of their rounds, which then stand for all calls of a
+    round; if still too many, an even subsample. Neighbouring blocks, and groups of the warm-up, are
+    merged and keep their totals; no metric uses the groups of the warm-up, so they set no flag. A
+    sketch is dropped, since sketches have no element-wise maximum: the medians of rounds stand for
+    the durations.
     """
     reduced = replace(
-        _with_fewer_durations(samples),
+        _subsampled(samples),
         block_s=tuple(map(fsum, _groups(samples.block_s, BLOCKS))),
         block_calls=tuple(map(sum, _groups(samples.block_calls, BLOCKS))),
         warmup_s=tuple(map(fsum, _groups(samples.warmup_s, WARMUPS))),
         sketch=None,
     )
-    time_arrays = (reduced.durations_s, reduced.block_s)
-    if samples.sketch is None and time_arrays == (samples.durations_s, samples.block_s):
+    time_series = (reduced.durations_s, reduced.block_s)
+    if samples.sketch is None and time_series == (samples.durations_s, samples.block_s):
         return reduced
     return reduced.flagged(CONDENSED)
 
 
-def _with_fewer_durations(samples: Samples) -> Samples:
+def _subsampled(samples: Samples) -> Samples:
     if len(samples.durations_s) <= DURATIONS:
         return samples
     if samples.durations_per_round > 1 and samples.rounds_s:
@@ -70,32 +69,29 @@ def _with_fewer_durations(samples: Samples) -> Samples:
 
 
 def _groups(values: Sequence[T], limit: int) -> Iterator[Sequence[T]]:
-    """Consecutive `values` in at most `limit` groups of nearly equal size."""
+    """Split `values` into at most `limit` groups of nearly equal size."""
     count, groups = len(values), min(len(values), limit)
     for at in range(groups):
         yield values[at * count // groups : (at + 1) * count // groups]
 
 
 LIMIT_BYTES: Final = 64 * 1024
-"""More than the JSON text of any report."""
+"""The JSON text of any report is smaller; 1,000 ranks send 64 MiB at most."""
 
 _PACKED: Final = {"durations_s": "d", "block_s": "d", "block_calls": "q", "warmup_s": "d"}
 """The series of `Samples`, and their types as :mod:`struct` has them."""
 
-# With the samples' 56 KiB these leave room for the rest.
+# With 56 KiB of samples these leave 2 KiB for the rest.
 _FLAGS_BYTES: Final = 2048
 _FACTS_BYTES: Final = 4096
-_LONGEST_FLAG: Final = 100
-_LONGEST_HOST: Final = 64
+_MAX_FLAG_CHARS: Final = 100
+_MAX_HOST_CHARS: Final = 64  # HOST_NAME_MAX of Linux
 
 _FRACTIONS: Final = (0.05, 0.95, 0.99)
 
 
 class CallCounts(NamedTuple):
-    """Call counts of a rank, which must be equal on all ranks.
-
-    Counted before anything was condensed.
-    """
+    """Call counts of a rank before condensing, which must be equal on all ranks."""
 
     timer: str
     calls_per_duration: int
@@ -107,7 +103,7 @@ class CallCounts(NamedTuple):
 
     @classmethod
     def of(cls, samples: Samples) -> CallCounts:
-        """Counts of a rank's `samples`."""
+        """Counts of `samples`."""
         return cls(
             timer=samples.timer,
             calls_per_duration=samples.timing.calls_per_duration,
@@ -135,15 +131,17 @@ class RankReport:
     ) -> RankReport:
         """Build the report of `rank` on `host`.
 
-        Flags and facts beyond what there is room for are left out, and long flags cut; where
-        anything was reduced the samples have the flag ``condensed``.
+        Flags and facts beyond their limits are dropped, and long flags cut; then, too, samples are
+        flagged ``condensed``.
         """
-        flags = tuple(_within_limit((flag[:_LONGEST_FLAG] for flag in samples.flags), _FLAGS_BYTES))
+        flags = tuple(
+            _within_limit((flag[:_MAX_FLAG_CHARS] for flag in samples.flags), _FLAGS_BYTES)
+        )
         fitting_facts = dict(_within_limit(facts.items(), _FACTS_BYTES))
         condensed_samples = condense(replace(samples, flags=flags))
         is_complete = (flags, fitting_facts) == (samples.flags, facts)
         return cls(
-            times=_times(samples, rank, host[:_LONGEST_HOST]),
+            times=_times(samples, rank, host[:_MAX_HOST_CHARS]),
             calls=CallCounts.of(samples),
             samples=condensed_samples if is_complete else condensed_samples.flagged(CONDENSED),
             work=work,
@@ -185,7 +183,7 @@ def _within_limit(items: Iterable[Any], limit: int) -> Iterator[Any]:
 def _times(samples: Samples, rank: int, host: str) -> RankTimes:
     sorted_durations = sorted(samples.durations_s)
     if not sorted_durations or not math.isfinite(sum(sorted_durations)):
-        sorted_durations = [math.nan]  # what cannot be ordered has no quantiles
+        sorted_durations = [math.nan]  # NaN has no order, so no quantiles
     rounds = samples.rounds_s if math.isfinite(sorted_durations[0]) else ()
     p5_s, p95_s, p99_s = _quantiles(samples, sorted_durations)
     return RankTimes(

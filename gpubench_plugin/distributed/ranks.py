@@ -1,4 +1,4 @@
-"""This process as a rank: its world, and the process group on demand."""
+"""This process as a rank: its world, and its process group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 OPERATIONS: Final = 1000
-"""More control messages than one benchmark exchanges; each begins with a number of its own."""
+"""Control operations reserved per test, which starts at a multiple; a benchmark has fewer."""
 
 
 class RankSession:
@@ -36,15 +36,15 @@ class RankSession:
     def process_group(
         self, backend: str, device: torch.device, *, shares_device: bool = False
     ) -> ProcessGroup:
-        """Return the group with that backend, replacing one with another backend.
+        """The group with that backend and device; replaces another one.
 
-        With `shares_device`, all ranks of this host are on that one device.
+        With `shares_device`, all ranks of this host use one device.
         """
         from gpubench_plugin.distributed.process_group import ProcessGroup, backend_for
 
         backend_name = backend_for(device, backend, shares_device=shares_device)
         key = backend_name, device, shares_device
-        # Of several ranks all must replace it together: see `is_healthy`.
+        # Several ranks must replace it together, see `is_healthy`.
         was_destroyed = (
             self.world.size == 1 and self._group is not None and not self._group.is_joined
         )
@@ -61,10 +61,7 @@ class RankSession:
         return self._group is None or self._group.is_healthy(timeout_s)
 
     def renew(self) -> bool:
-        """Replace the current group by a fresh one; return whether that succeeded.
-
-        Every rank must call it, or its exchange with the others fails.
-        """
+        """Replace the current group by a new one, if possible; every rank must call it."""
         if self._group is None:
             return True
         if not self._group.is_replaceable:
@@ -82,7 +79,7 @@ class RankSession:
         return self._group
 
     def resynchronize(self, number: int) -> None:
-        """Before test `number`: resynchronize control messages."""
+        """Resynchronize control messages before test `number`."""
         self._operation = number * OPERATIONS
         if self._group is not None:
             self._group.control.resynchronize(self._operation)
@@ -96,8 +93,8 @@ class RankSession:
     def leave(self) -> None:
         """Wait until every rank is about to leave, then close the group.
 
-        Rank zero keeps the store of a gang, so it must go last. The gang's controller ends ranks
-        that wait here in vain.
+        Rank zero hosts the store of a gang, so it must leave last. The controller kills ranks that
+        wait here in vain.
         """
         try:
             if self._group is not None:

@@ -1,7 +1,7 @@
 """Reduction over ranks: merge their results, and propagate a failure to all.
 
-A step is over when the slowest rank is. Reports come one at a time and are let go: what stays is
-one rank's samples and a row of numbers for each rank. Imports no torch.
+A step ends when the slowest rank does. Reports are merged one at a time, so that memory holds one
+rank's samples and a row of numbers per rank. Imports no torch.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 _MEANS: Final = ("loss_", "phase_")
-"""What facts begin with of which the ranks' mean is told.
+"""Prefixes of facts that are averaged over ranks; of others the maximum is taken.
 
-A loss is then the global batch's. Of phases the longest would count the time twice in which a fast
-rank waits for a slow one: as the slow one's work, and in the phase where the fast one waits.
+So a loss is that of the global batch. Maxima of phases would count the time in which a fast rank
+waits for a slow one twice: as the slow one's work, and in the phase in which the fast one waits.
 """
 
 _COMPARED: Final = (
@@ -41,7 +41,7 @@ _COMPARED: Final = (
     "calls of the warm-up",
     "calls per block",
 )
-"""The words for the fields of `CallCounts` and for the calls of each block."""
+"""Labels of the fields of `CallCounts` and of the calls of each block."""
 
 
 _Columns = dict[str, "array[float]"]
@@ -56,7 +56,7 @@ class RankAggregate:
 
     def __init__(self) -> None:
         self.error = ""
-        """What keeps the reports from being one, or nothing."""
+        """Why the reports cannot be merged; empty if they can."""
         self._first: RankReport | None = None
         self._longest: Samples | None = None
         self._ranks: list[RankTimes] = []
@@ -84,7 +84,7 @@ class RankAggregate:
         """Element-wise maximum of times over ranks, with the union of flags.
 
         Raises:
-            MeasurementError: the ranks did not run or time the same calls, or there are none.
+            MeasurementError: the ranks ran or timed different calls, or there are no reports.
         """
         if self._longest is None:
             raise MeasurementError("no rank has reported yet")
@@ -95,14 +95,14 @@ class RankAggregate:
     @property
     def work(self) -> Work:
         """Work of one call on all ranks; amounts unknown on any rank are omitted."""
-        return Work(**{name: math.fsum(values) for name, values in self._of_all(self._work)})
+        return Work(**{name: math.fsum(values) for name, values in self._complete(self._work)})
 
     @property
     def facts(self) -> dict[str, float]:
         """Maximum of each fact present on every rank; for losses and phases the mean."""
         return {
             name: math.fsum(values) / len(values) if name.startswith(_MEANS) else max(values)
-            for name, values in self._of_all(self._facts)
+            for name, values in self._complete(self._facts)
         }
 
     @property
@@ -110,9 +110,9 @@ class RankAggregate:
         """One row per rank, in rank order."""
         return tuple(sorted(self._ranks, key=lambda times: times.rank))
 
-    def _of_all(self, columns: _Columns) -> list[tuple[str, array[float]]]:
-        """The columns in which every rank has a value."""
-        return [(n, column) for n, column in columns.items() if len(column) == len(self._ranks)]
+    def _complete(self, columns: _Columns) -> list[tuple[str, array[float]]]:
+        """Columns in which every rank has a value."""
+        return [(name, c) for name, c in columns.items() if len(c) == len(self._ranks)]
 
 
 def _append(columns: _Columns, row: Mapping[str, float | None]) -> None:
@@ -133,7 +133,7 @@ def _longest(first: Samples, second: Samples) -> Samples:
 
 
 def _maxima(first: Sequence[float], second: Sequence[float]) -> tuple[float, ...]:
-    # Four times as fast as a call of max() for each pair, and there are ranks × samples of them.
+    # Four times as fast as max() per pair, of which there are ranks × samples.
     return tuple([a if a > b else b for a, b in zip(first, second, strict=True)])
 
 
@@ -141,11 +141,11 @@ def _difference(first_report: RankReport, other_report: RankReport) -> str:
     """Describe how two ranks' call counts differ; empty if they do not."""
     first_counts = (*first_report.calls, first_report.samples.block_calls)
     other_counts = (*other_report.calls, other_report.samples.block_calls)
-    for label, of_first, of_other in zip(_COMPARED, first_counts, other_counts, strict=True):
-        if of_first != of_other:
+    for label, first_count, other_count in zip(_COMPARED, first_counts, other_counts, strict=True):
+        if first_count != other_count:
             return (
                 f"the ranks differ in {label}: rank {first_report.times.rank} has "
-                f"{_shown(of_first)}, rank {other_report.times.rank} has {_shown(of_other)}"
+                f"{_shown(first_count)}, rank {other_report.times.rank} has {_shown(other_count)}"
             )
     return ""
 
@@ -155,16 +155,16 @@ def _shown(value: object) -> str:
     return Repr().repr(value) if isinstance(value, tuple) else str(value)
 
 
-# What one rank says of a failure to all others, and how many of them.
-_LONGEST_REASON: Final = 2000
-_REASONS: Final = 4
+_MAX_REASON_CHARS: Final = 2000
+_REASONS_SHOWN: Final = 4
+"""Together 8 KB, which every rank reads."""
 
 
 class Reduction:
-    """Reduces the results of one `benchmark` over `group`; called alike on every rank.
+    """Reduces the results of one `benchmark` over `group`; every rank must call each method.
 
-    In a world of one nothing is sent. A rank whose check failed waits for the others no longer
-    than `grace_s`: one may be in a collective of the check, and wait for this one there.
+    A rank whose check failed waits for the others no longer than `grace_s`: one of them may wait
+    for it in a collective of the check. A single rank sends nothing.
     """
 
     def __init__(self, group: ProcessGroup, benchmark: str, *, grace_s: float | None = None):
@@ -178,7 +178,7 @@ class Reduction:
         """Wait until every rank has passed its check; `failure` is this rank's.
 
         Raises:
-            BaseException: `failure`, also where the others cannot be told.
+            BaseException: `failure`, even if the others cannot be reached.
             CorrectnessError: the check failed on another rank.
         """
         try:
@@ -192,10 +192,10 @@ class Reduction:
             raise CorrectnessError(f"the check failed on another rank: {failures}")
 
     def merge(self, own: Observation) -> Observation:
-        """Merged observation on rank zero; on other ranks, or in a world of one, `own`.
+        """Merged observation on rank zero; `own` on other ranks, or if there is only one.
 
         Raises:
-            MeasurementError: the ranks did not run the same calls, or one is elsewhere.
+            MeasurementError: the ranks ran different calls, or are out of step.
         """
         if self._is_single_rank:
             return own
@@ -221,28 +221,27 @@ class Reduction:
 
         Raises:
             Exception: `failure`.
-            MeasurementError: rank zero found something wrong, and what.
+            MeasurementError: rank zero has rejected them.
         """
-        error_text = "" if self._is_single_rank else self._problem(failure)
+        problem = "" if self._is_single_rank else self._problem(failure)
         if failure is not None:
             raise failure
-        if error_text:
-            raise MeasurementError(error_text)
+        if problem:
+            raise MeasurementError(problem)
 
     def _failures(self, failure: BaseException | None) -> str:
         """Failures of all ranks as text, limited in number; empty without any."""
         tag, rank = f"check {self._benchmark}", self._world.rank
-        failure_text = (
-            "" if failure is None else f"rank {rank}: {error_text(failure)}"[:_LONGEST_REASON]
-        )
-        within_s = None if failure is None else self._grace_s
-        reports = self._control.collect(tag, {"failure": failure_text}, timeout_s=within_s)
+        own_text, timeout_s = "", None
+        if failure is not None:
+            own_text = f"rank {rank}: {error_text(failure)}"[:_MAX_REASON_CHARS]
+            timeout_s = self._grace_s
+        reports = self._control.collect(tag, {"failure": own_text}, timeout_s=timeout_s)
         failures = [report["failure"] for report in reports if report["failure"]]
-        text = listed(failures, _REASONS, separator="; ")
-        told = self._control.publish(tag, {"failure": text}, timeout_s=within_s)
-        return str(told["failure"])
+        text = listed(failures, _REASONS_SHOWN, separator="; ")
+        return str(self._control.publish(tag, {"failure": text}, timeout_s=timeout_s)["failure"])
 
     def _problem(self, failure: Exception | None) -> str:
-        failure_text = "" if failure is None else error_text(failure)[:_LONGEST_REASON]
+        failure_text = "" if failure is None else error_text(failure)[:_MAX_REASON_CHARS]
         verdict = self._control.publish(f"result {self._benchmark}", {"problem": failure_text})
         return str(verdict["problem"])

@@ -18,26 +18,24 @@ if TYPE_CHECKING:
 
 
 def store_for(world: World) -> Store:
-    """The store of `world`, one per process.
-
-    A world of one gets a store in memory, without any port.
+    """The store of `world`, one per process; for a single rank in memory, without a port.
 
     Raises:
-        UsageProblem: nobody can be met at the address in the environment.
+        UsageProblem: the rendezvous at the address in the environment failed.
     """
     if world.size > 1:
         return _shared_store(world)
-    alone: Store = dist.HashStore()  # type: ignore[attr-defined] # torch does not declare it
-    return alone
+    store: Store = dist.HashStore()  # type: ignore[attr-defined] # torch does not declare it
+    return store
 
 
 def on_loopback() -> bool:
-    """Whether the rendezvous is on the loopback interface, so all ranks are on this host."""
+    """Whether the rendezvous is on the loopback interface, so that all ranks are on this host."""
     address = os.environ.get("MASTER_ADDR", "localhost")
     return address in {"localhost", "::1"} or address.startswith("127.")
 
 
-@cache  # rank zero may host it: it must outlive the groups made with it
+@cache  # rank zero may host it: it must outlive the groups
 def _shared_store(world: World) -> Store:
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:

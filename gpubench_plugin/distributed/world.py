@@ -14,7 +14,7 @@ from gpubench_plugin.environment import usable_cores
 from gpubench_plugin.errors import UsageProblem
 
 LISTENER: Final = "GPUBENCH_STORE_FD"
-"""Names the descriptor, inherited by rank zero, of the socket on which it is to serve the store."""
+"""Environment variable with the inherited file descriptor on which rank zero serves the store."""
 
 _REQUIRED: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 _MASTER: Final = ("MASTER_ADDR", "MASTER_PORT")
@@ -41,11 +41,10 @@ class World:
     def from_environment(cls, environment: Mapping[str, str]) -> World:
         """The world set up by torchrun, else a world of one.
 
-        ``LOCAL_WORLD_SIZE``, which some other launchers leave out, is then taken to be
-        ``WORLD_SIZE``: all ranks on one host.
+        Without ``LOCAL_WORLD_SIZE``, which some launchers do not set, all ranks are on one host.
 
         Raises:
-            UsageProblem: a variable is missing or makes no sense beside the others.
+            UsageProblem: a variable is missing or contradicts the others.
         """
         if not any(name in environment for name in _REQUIRED):
             return cls()
@@ -68,11 +67,8 @@ class World:
 def _require(environment: Mapping[str, str], names: tuple[str, ...]) -> None:
     missing = [name for name in names if not environment.get(name)]
     if missing:
-        present = ", ".join(
-            f"{name}={environment[name]}"
-            for name in (*_REQUIRED, *_MASTER)
-            if environment.get(name)
-        )
+        known = (*_REQUIRED, *_MASTER)
+        present = ", ".join(f"{n}={environment[n]}" for n in known if environment.get(n))
         raise UsageProblem(
             f"environment variable {missing[0]} is missing (set: {present}); start the ranks with "
             "torchrun, or unset the others to run one rank"
@@ -99,8 +95,7 @@ def threads_per_rank(
 ) -> int:
     """`configured` threads, else this rank's share of the host's `cores`, at least one.
 
-    `cores` defaults to those that this process may run on, which containers and ``taskset``
-    restrict.
+    `cores` defaults to those that containers and ``taskset`` let this process use.
     """
     if configured is not None:
         return configured

@@ -41,13 +41,9 @@ class Deadline:
 
     def rank_ended(self, now: float, *, passed: bool, skipped: bool = False) -> None:
         """Shorten the deadline after a rank has ended: to a shorter grace if it did not pass."""
-        if passed:
-            self._shorten(now, self._timeouts.divergence_s, "passed", "divergence_s")
-        else:
-            event = "skipped" if skipped else "failed"
-            self._shorten(now, self._timeouts.failure_grace_s, event, "failure_grace_s")
-
-    def _shorten(self, now: float, grace_s: float, event: str, key: str) -> None:
+        key = "divergence_s" if passed else "failure_grace_s"
+        grace_s: float = getattr(self._timeouts, key)
+        event = "passed" if passed else "skipped" if skipped else "failed"
         if now + grace_s < self.at:
             self.at = now + grace_s
             self.message = f"timed out {grace_s:g} s after another rank {event} (distributed.{key})"

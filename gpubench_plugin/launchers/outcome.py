@@ -97,42 +97,25 @@ class JointVerdict:
 
 def judge(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict:
     """Judge the outcomes of all ranks."""
-    for kind in (_judge_crash, _out_of_memory, _judge_absent, _judge_hang, _judge_mismatch):
-        if verdict := kind(rank_outcomes):
-            return verdict
+    if crashed := _in_state(rank_outcomes, "died"):
+        details = "; ".join(f"{_ranks([outcome])} {outcome.details}" for outcome in crashed)
+        return JointVerdict(outcome="crashed", reason=details)
+    oom = [outcome for outcome in rank_outcomes if outcome.outcome == "oom"]
+    if 0 < len(oom) < len(rank_outcomes):
+        return JointVerdict(outcome="oom", reason=f"{_ranks(oom)}: {oom[0].reason}")
+    if absent := _in_state(rank_outcomes, "absent"):
+        causes = dict.fromkeys(outcome.details for outcome in absent if outcome.details)
+        suffix = f": {'; '.join(causes)}" if causes else ""
+        reason = f"{_ranks(absent)} did not collect the test{suffix}"
+        return JointVerdict(outcome="mismatched_ranks", reason=reason)
+    if stuck := _in_state(rank_outcomes, "stuck"):
+        return _judge_hang(rank_outcomes, f"{_ranks(stuck)} {stuck[0].details}")
+    if len({outcome.outcome for outcome in rank_outcomes}) > 1:
+        return _judge_mismatch(rank_outcomes)
     return JointVerdict()
 
 
-def _judge_crash(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
-    crashed = _in_state(rank_outcomes, "died")
-    if not crashed:
-        return None
-    details = "; ".join(f"{_ranks([outcome])} {outcome.details}" for outcome in crashed)
-    return JointVerdict(outcome="crashed", reason=details)
-
-
-def _out_of_memory(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
-    oom_ranks = [outcome for outcome in rank_outcomes if outcome.outcome == "oom"]
-    if not oom_ranks or len(oom_ranks) == len(rank_outcomes):
-        return None
-    return JointVerdict(outcome="oom", reason=f"{_ranks(oom_ranks)}: {oom_ranks[0].reason}")
-
-
-def _judge_absent(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
-    absent_ranks = _in_state(rank_outcomes, "absent")
-    if not absent_ranks:
-        return None
-    details = dict.fromkeys(outcome.details for outcome in absent_ranks if outcome.details)
-    cause = f": {'; '.join(details)}" if details else ""
-    reason = f"{_ranks(absent_ranks)} did not collect the test{cause}"
-    return JointVerdict(outcome="mismatched_ranks", reason=reason)
-
-
-def _judge_hang(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
-    stuck_ranks = _in_state(rank_outcomes, "stuck")
-    if not stuck_ranks:
-        return None
-    message = f"{_ranks(stuck_ranks)} {stuck_ranks[0].details}"
+def _judge_hang(rank_outcomes: Sequence[RankOutcome], message: str) -> JointVerdict:
     skipped_ranks = [outcome for outcome in rank_outcomes if outcome.skipped]
     failed_ranks = [
         outcome for outcome in rank_outcomes if outcome.failed is not None and not outcome.skipped
@@ -149,12 +132,9 @@ def _judge_hang(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
     return JointVerdict(outcome="hang", reason=f"{message}{passed_note}")
 
 
-def _judge_mismatch(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
-    outcomes = list(dict.fromkeys(rank_outcome.outcome for rank_outcome in rank_outcomes))
-    if len(outcomes) == 1:
-        return None
+def _judge_mismatch(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict:
     parts = []
-    for outcome in outcomes:
+    for outcome in dict.fromkeys(rank.outcome for rank in rank_outcomes):
         alike = [rank for rank in rank_outcomes if rank.outcome == outcome]
         cause = f" ({alike[0].reason})" if alike[0].reason else ""
         parts.append(f"{_ranks(alike)} {outcome}{cause}")

@@ -175,8 +175,6 @@ def _to_json_types(value: Any) -> Any:
 
 def _limited(value: Any, max_text: int) -> Any:
     """`value` as JSON, or the tail of its text if too long."""
-    if isinstance(value, str):
-        return _cut(value, max_text)
     json_value = _to_json_types(value)
     text = json_value if isinstance(json_value, str) else json.dumps(json_value)
     return json_value if len(text) <= max_text else _cut(text, max_text)

@@ -7,7 +7,7 @@ from torch import distributed as dist
 
 from gpubench_plugin.distributed.collectives.base import Collective
 
-# The old name warns on every call since torch 2.13, which has the new one.
+# torch 2.13 renamed it, and the old name warns on every call.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 

@@ -11,7 +11,7 @@ from gpubench_plugin.distributed.collectives.base import Collective
 class AllReduce(Collective):
     """All-reduce in place: every rank contributes a message and receives the sum.
 
-    Repeated sums of anything but zeros overflow, so zeros are timed; no backend looks at values.
+    Repeated sums of nonzero values overflow, so zeros are timed; no backend depends on values.
     """
 
     name = "all-reduce"

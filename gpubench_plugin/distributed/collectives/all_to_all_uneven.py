@@ -13,15 +13,14 @@ from gpubench_plugin.distributed.collectives.all_to_all import AllToAll
 class AllToAllUneven(AllToAll):
     """Uneven all-to-all: one part to itself, two to the next rank, and so on around the ring.
 
-    So every rank gives and receives as much as any other, in unequal pieces. nccl-tests' document
-    knows the even exchange only; the factor follows from the same argument: of the n(n + 1)/2
-    parts, one stays.
+    Every rank sends and receives the same total. The document of nccl-tests covers only the even
+    exchange; the factor follows from the same argument: of n(n + 1)/2 parts, one stays.
     """
 
     name = "all-to-all-uneven"
 
-    def __init__(self, **place: Any):
-        super().__init__(**place)
+    def __init__(self, **arguments: Any):
+        super().__init__(**arguments)
         ranks = range(self.world_size)
         self._send_sizes = [self.parts_between(self.rank, target) * self.part for target in ranks]
         self._recv_sizes = [self.parts_between(source, self.rank) * self.part for source in ranks]

@@ -16,39 +16,40 @@ from torch import Tensor
 from gpubench_plugin.errors import Unsupported
 
 _ALIGNMENT_BYTES: Final = 16
+"""As in nccl-tests."""
 _LONGEST_PERIOD: Final = 4093
-"""The largest prime below 4096: sums of as many ranks' values stay below 2**24, exact in fp32."""
+"""The largest prime below 4096: sums over 4096 ranks stay below 2**24, exact in fp32."""
 
 _EXACT: Final = {torch.float32: 2**24, torch.float16: 2**11, torch.bfloat16: 2**8}
-"""Up to which number each type has all integers."""
+"""Up to this number each dtype represents all integers."""
 
 
 class Collective(ABC):
     """One collective of `world_size` ranks, as seen from `rank`.
 
-    The message of `size_bytes` is the largest buffer of a rank: of an all-gather what is received,
-    of a reduce-scatter what is given. As in nccl-tests it is cut down to :attr:`parts` equal parts
-    of whole 16 bytes.
+    The message of `size_bytes` is the largest buffer of a rank: the output of an all-gather, the
+    input of a reduce-scatter. As in nccl-tests it is rounded down to :attr:`parts` equal parts of a
+    multiple of 16 bytes.
 
     Raises:
-        Unsupported: the message is too small for that, or there are too many ranks for their sums
-            to be exact in `dtype`.
+        Unsupported: the message is too small for that, or sums over the ranks are not exact in
+            `dtype`.
     """
 
     name: ClassVar[str]
-    """What the user writes, ``all-reduce`` for the module ``all_reduce``."""
+    """Name for the user: ``all-reduce`` for the module ``all_reduce``."""
 
     in_place: ClassVar[bool] = False
-    """Whether what is received replaces what is given, in one buffer."""
+    """Whether the output replaces the input, in one buffer."""
 
     output_grows: ClassVar[bool] = False
-    """Whether a call adds to the result of the call before: then zeros are timed."""
+    """Whether a call adds to the output of the call before: then zeros are timed."""
 
     reduces: ClassVar[bool] = False
-    """Whether what is received is a sum over the ranks."""
+    """Whether the output is a sum over the ranks."""
 
     whole: ClassVar[bool] = False
-    """Whether the message stays whole, instead of having a part for each rank."""
+    """Whether the message is one part, instead of one per rank."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class Collective(ABC):
         """Bus bandwidth over algorithm bandwidth, as in nccl-tests."""
 
     def make_input(self) -> Tensor:
-        """What this rank gives: a new buffer of :meth:`values`, here a whole message."""
+        """Input of this rank: a new buffer, by default a whole message."""
         return self.values(self.rank, count=self.count)
 
     @abstractmethod
@@ -108,10 +109,9 @@ class Collective(ABC):
     def values(self, *ranks: int, start: int = 0, count: int) -> Tensor:
         """Elements of the sum of the inputs of `ranks`, from `start` on.
 
-        Element i of rank r is (i + 1)·(r + 1) modulo a prime: it differs between ranks, and between
-        an element and its neighbours, so that no contribution can be missing, doubled or elsewhere
-        unnoticed. Where a sum of many ranks in a 16-bit type leaves room for a small prime only,
-        ranks whose numbers differ by a multiple of it give the same.
+        Element i of rank r is (i + 1)·(r + 1) modulo a prime: it differs between ranks and between
+        neighbouring elements, so that a missing, doubled or misplaced contribution shows. Sums over
+        many ranks in 16 bits need a small prime; ranks that differ by a multiple of it are equal.
         """
         length = self._period
         period = torch.zeros(length, dtype=torch.int64)
@@ -132,8 +132,8 @@ class Collective(ABC):
 
     def _longest_period(self) -> int:
         """Largest prime period for which all values and sums are exact in the dtype."""
-        summed = self.world_size if self.reduces else 1
-        max_value = min(_EXACT[self.dtype] // summed, _LONGEST_PERIOD)
+        summands = self.world_size if self.reduces else 1
+        max_value = min(_EXACT[self.dtype] // summands, _LONGEST_PERIOD)
         if max_value < 2:
             raise Unsupported(
                 f"{self.name}: sums over {self.world_size} ranks are not exact in "

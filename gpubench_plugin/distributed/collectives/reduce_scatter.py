@@ -7,7 +7,7 @@ from torch import distributed as dist
 
 from gpubench_plugin.distributed.collectives.base import Collective
 
-# The old name warns on every call since torch 2.13, which has the new one.
+# torch 2.13 renamed it, and the old name warns on every call.
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 

@@ -11,8 +11,8 @@ from gpubench_plugin.distributed.collectives.base import Collective
 class SendRecv(Collective):
     """Ring exchange: every rank sends to the next and receives from the previous one.
 
-    So odd numbers of ranks need no exception. All messages have one length, since gloo does not
-    notice when what is sent and what is received differ.
+    This works for odd numbers of ranks, too. All messages have one length, since gloo does not
+    detect a mismatch of sent and received lengths.
     """
 
     name = "send-recv"

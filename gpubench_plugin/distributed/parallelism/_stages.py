@@ -12,7 +12,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_sc
 from gpubench_plugin.errors import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from gpubench_plugin.distributed.world import World
@@ -27,13 +27,13 @@ STAGES_PER_RANK: Final[Mapping[str, int]] = {
     "Interleaved1F1B": 2,
     "ZBVZeroBubble": 2,
 }
-"""Stages on each rank, by schedule."""
+"""Number of stages per rank, by schedule."""
 
 
 class LocalStages(nn.Module):
     """This rank's stages of `cut` by number, and the names of all parameters."""
 
-    def __init__(self, cut: Stages, numbers: tuple[int, ...], compile: Compile | None):
+    def __init__(self, cut: Stages, numbers: Sequence[int], compile: Compile | None):
         super().__init__()
         all_stages = nn.ModuleDict({str(n): stage for n, stage in enumerate(cut.modules)})
         self.parameter_names = tuple(
@@ -49,11 +49,7 @@ class LocalStages(nn.Module):
         }
 
     def forward(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: no rank holds the whole model.
-
-        Raises:
-            Unsupported: always.
-        """
+        """Raise Unsupported, since no rank has the whole model."""
         raise Unsupported(
             "pipeline: ranks hold stages for training; a forward pass alone is not supported"
         )
@@ -63,28 +59,28 @@ def stages_of(cut: Stages, schedule: str, world: World, compile: Compile | None)
     """Select the stages of this rank.
 
     Raises:
-        Unsupported: two stages share a parameter, of which each would train a copy.
+        Unsupported: two stages share a parameter, so each would train its own copy.
     """
     parameter_ids = [{id(p) for p in stage.parameters()} for stage in cut.modules]
     if sum(map(len, parameter_ids)) > len(set().union(*parameter_ids)):
         raise Unsupported(
             "pipeline: two stages share a parameter, so each would train its own copy"
         )
-    return LocalStages(cut, _numbers(schedule, world.rank, world.size), compile)
+    return LocalStages(cut, _stage_numbers(schedule, world.rank, world.size), compile)
 
 
-def _numbers(schedule: str, rank: int, ranks: int) -> tuple[int, ...]:
-    """Stage numbers of a rank: looped over the ranks, or for ZBV down and up again."""
+def _stage_numbers(schedule: str, rank: int, ranks: int) -> Sequence[int]:
+    """Stage numbers of a rank: round-robin, or for ZBV forth and back."""
     if schedule == "ZBVZeroBubble":
         return rank, 2 * ranks - 1 - rank
-    return tuple(range(rank, ranks * STAGES_PER_RANK[schedule], ranks))
+    return range(rank, ranks * STAGES_PER_RANK[schedule], ranks)
 
 
 class PipelinePasses:
     """Forward and backward passes of a batch by a torch schedule, in the precision's context.
 
-    A trainer runs it instead of the loss and its backward pass. The stages learn the shapes of
-    microbatches from the first batch. `parameter_names` are those of all stages on all ranks.
+    A trainer calls it instead of the loss and its backward pass. The first batch sets the shapes of
+    microbatches. `parameter_names` are those of all stages on all ranks.
     """
 
     def __init__(

@@ -22,26 +22,23 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads import Workload
 
 
-_NORMALISING: Final = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_BATCH_NORMS: Final = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def split_dependent_layers(module: nn.Module) -> str | None:
     """Layers of `module` that depend on how the global batch is split, or None.
 
-    Batch normalisation takes its statistics, and dropout draws its mask, from what one rank has.
-    ``SyncBatchNorm`` takes those of all ranks and is not among them. A layer of another kind says
-    so itself, in an attribute ``differs_per_rank``.
+    Batch normalisation has statistics, and dropout random numbers, per rank; ``SyncBatchNorm`` does
+    not count. Other layers have the reason in an attribute ``differs_per_rank``.
     """
-    reason_counts = Counter(_reasons(module))
-    return (
-        "; ".join(f"{reason} ({count} layers)" for reason, count in reason_counts.items()) or None
-    )
+    counts = Counter(_reasons(module))
+    return "; ".join(f"{reason} ({count} layers)" for reason, count in counts.items()) or None
 
 
 def _reasons(module: nn.Module) -> Iterator[str]:
     for layer in module.modules():
-        if isinstance(layer, _NORMALISING) and (layer.training or not layer.track_running_stats):
-            # FSDP2 puts its name before that of the layer.
+        if isinstance(layer, _BATCH_NORMS) and (layer.training or not layer.track_running_stats):
+            # FSDP2 replaces the class by a subclass with this prefix.
             name = type(layer).__name__.removeprefix("FSDP")
             yield f"{name} normalises by each rank's own batch"
         elif isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training and layer.p > 0:
@@ -51,9 +48,9 @@ def _reasons(module: nn.Module) -> Iterator[str]:
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
-    """The 2-norm of the gradient of all `parameters`; it waits for the device.
+    """2-norm of the gradients of all `parameters`; synchronizes the device.
 
-    It is taken in fp32: the norm of 16-bit gradients may exceed their range.
+    It is computed in fp32, since the norm of 16-bit gradients may exceed their range.
     """
     gradients = (p.grad for p in parameters if p.grad is not None)
     norms = (torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients)
@@ -64,41 +61,39 @@ Compile = Callable[["nn.Module"], "nn.Module"]
 
 
 class Parallelism:
-    """A strategy to train one model on the ranks of `group`; subclasses override what differs.
+    """Strategy to train one model on the ranks of `group`; the defaults do nothing.
 
-    The life of one: ask :meth:`unsupported`, let it :meth:`configure` what is to be trained,
-    compile the module by :meth:`compiled` where that is wanted, :meth:`wrap` it before the
-    optimizer sees its parameters, run the :meth:`passes` of a batch where it has its own, and all
-    but the last batch of an accumulated step within :meth:`no_sync`.
+    Called in this order: :meth:`unsupported`; :meth:`configure`; :meth:`compiled`, if the model is
+    compiled; :meth:`wrap`, before the optimizer is created; :meth:`passes`. All but the last batch
+    of an accumulated step run within :meth:`no_sync`.
     """
 
     name: ClassVar[str]
-    """What the user writes as ``distributed.parallelism``."""
+    """Value of ``distributed.parallelism``."""
 
     shares_batch: ClassVar[bool] = False
-    """Whether all ranks work on one and the same batch, rather than each on its own."""
+    """Whether all ranks process the same batch, rather than one each."""
 
     least_ranks: ClassVar[int] = 1
-    """Fewer have nothing to share."""
 
     where: ClassVar[str] = "any number of ranks"
-    """On which ranks and models it runs."""
+    """Supported numbers of ranks and models, for the user."""
 
     def __init__(self, group: ProcessGroup, section: DistributedSection):
         self.group = group
         self.section = section
 
     def unsupported(self, compute_dtype: str) -> str | None:
-        """Reason why it does not support the configuration or `compute_dtype`, or None.
+        """Reason not to support the configuration or `compute_dtype`, or None.
 
-        `compute_dtype` is what matrix products compute in: fp32, tf32, fp16 or bf16.
+        `compute_dtype` is that of matrix products: fp32, tf32, fp16 or bf16.
         """
         too_few = self.group.world.size < self.least_ranks
         return f"requires at least {self.least_ranks} ranks" if too_few else None
 
     @property
     def mesh(self) -> DeviceMesh:
-        """All ranks in a row, by the default group."""
+        """One-dimensional mesh of all ranks, by the default group."""
         group = dist.group.WORLD
         assert group is not None
         return DeviceMesh.from_group(group, self.group.device.type)
@@ -107,7 +102,7 @@ class Parallelism:
         """Configure for a workload before the model is built.
 
         Raises:
-            Unsupported: it cannot train this model, or not in this way.
+            Unsupported: this model or training is not supported.
             UsageProblem: the batch cannot be shared as configured.
         """
 
@@ -119,7 +114,7 @@ class Parallelism:
         """Wrap `module`, already on its device, for running on all ranks.
 
         Raises:
-            Unsupported: the parallelism cannot take this module, and why.
+            Unsupported: this module is not supported.
         """
         return module
 
@@ -132,24 +127,20 @@ class Parallelism:
         return None
 
     def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
-        """Context in which gradients stay local to the rank.
-
-        For all but the last batch of an accumulated step.
-        """
+        """Context in which gradients stay local to the rank."""
         return nullcontext()
 
     def gradient_norm(self, parameters: Iterable[nn.Parameter]) -> float:
-        """2-norm of the gradients of all `parameters`, of which this rank holds some or shards.
+        """2-norm of the gradients of all `parameters`, of which this rank has some or shards.
 
-        Every rank must call it after the backward pass of the last batch of a step; all of them
-        find the same.
+        Every rank must call it after the last backward pass of a step; it is equal on all ranks.
         """
         return gradient_norm(parameters)
 
     def differs_from_one_process(self, module: nn.Module) -> str | None:
-        """Why training differs from one process with the global batch, or None.
+        """Why averaged gradients differ from those of one process with the global batch, or None.
 
-        Apart from rounding, the averaged gradients are then those of one process.
+        Rounding does not count.
         """
         return split_dependent_layers(module)
 

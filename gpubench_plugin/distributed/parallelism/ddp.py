@@ -26,7 +26,7 @@ class DDP(Parallelism):
     def wrap(self, module: nn.Module) -> nn.Module:
         """Wrap `module` and broadcast rank zero's parameters and buffers.
 
-        A module without parameters to train has nothing to exchange and is returned as it is.
+        DDP refuses a module without trainable parameters, which is returned as it is.
         """
         if not any(parameter.requires_grad for parameter in module.parameters()):
             return module

@@ -40,7 +40,7 @@ class FSDP2(Parallelism):
     name = "fsdp2"
 
     def unsupported(self, compute_dtype: str) -> str | None:
-        """A parameter dtype that contradicts the precision."""
+        """Reason not to support a parameter dtype that contradicts the precision, or None."""
         dtype = self.section.fsdp_param_dtype
         if dtype in (None, compute_dtype):
             return None
@@ -52,8 +52,8 @@ class FSDP2(Parallelism):
     def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
         """Compile each block of `module`, or all of it if it has none.
 
-        A graph cannot hold the hooks that gather a block: one of the whole module would break at
-        every block, and break down to nothing where torch cannot resume.
+        A graph cannot contain the hooks that gather a block: one of the whole module would break
+        at every block.
         """
         blocks = tuple(_blocks(module))
         for parent, name, block in blocks:
@@ -65,7 +65,7 @@ class FSDP2(Parallelism):
 
         Raises:
             Unsupported: a parameter is not contiguous, as with ``model.channels_last``, or batch
-                normalisation is to compute in a 16-bit type.
+                normalisation would compute in a 16-bit dtype.
         """
         _require_contiguous(module)
         if self.section.fsdp_param_dtype is not None:
@@ -102,10 +102,10 @@ class FSDP2(Parallelism):
 
 
 def _blocks(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
-    """Units of sharding, each with its parent and attribute name.
+    """Sharding units with their parents and attribute names.
 
-    Blocks are the entries with parameters of the outermost lists of layers in `module`; whatever
-    lies in no list stays with the root.
+    They are the entries with parameters of the outermost lists of layers in `module`; other layers
+    stay with the root.
     """
     in_list = isinstance(module, _LISTS)
     for name, child in module.named_children():

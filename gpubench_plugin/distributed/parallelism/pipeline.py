@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 def microbatches(section: DistributedSection, *, stages: int, ranks: int, samples: int) -> int:
     """Number of microbatches: as configured, or the fewest that keep all `stages` busy.
 
-    `samples` is the batch that all `ranks` work on.
+    `samples` is the size of the batch of all `ranks`.
 
     Raises:
-        UsageProblem: the configured number does not suit the batch or the schedule.
+        UsageProblem: the configured number does not fit the batch or the schedule.
     """
     schedule = section.pipeline_schedule
     allowed = [
@@ -48,10 +48,10 @@ def microbatches(section: DistributedSection, *, stages: int, ranks: int, sample
 
 
 def _is_supported(schedule: str, number: int, ranks: int) -> bool:
-    """Whether torch's schedule supports `number` microbatches on so many `ranks`."""
+    """Whether torch's schedule supports `number` microbatches."""
     if schedule == "1F1B":
         return number >= ranks
-    if schedule == "Interleaved1F1B":  # in rounds of equally many
+    if schedule == "Interleaved1F1B":  # rounds of equal size
         return number % max(1, number // ranks) == 0
     return True
 
@@ -103,7 +103,7 @@ class PipelineParallel(Parallelism):
         """This rank's stages of `module`.
 
         Raises:
-            Unsupported: nobody knows how to cut the workload's model into so many stages.
+            Unsupported: the workload does not define so many stages.
         """
         if self._workload is None:
             raise Unsupported("pipeline: configure() was not called with the model's workload")

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class Replicated(ParallelStyle):
-    """A layer replicated on every rank, with replicated inputs.
+    """Layer replicated on every rank, with replicated inputs.
 
-    Its parameters become DTensors, like all others: optimizers, clipping and GradScaler take no
-    mixture of the two kinds.
+    Its parameters become DTensors like all others, since optimizers, clipping and GradScaler do not
+    support a mixture with tensors.
     """
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
@@ -42,7 +42,7 @@ class Replicated(ParallelStyle):
         def restore(_: nn.Module, output: DTensor, _mesh: DeviceMesh) -> Any:
             return output.to_local()
 
-        # Without a partition of its own it replicates every parameter from rank zero.
+        # Without a partition function it replicates every parameter from rank zero.
         return distribute_module(module, device_mesh, None, prepare, restore)  # type: ignore[arg-type] # declared to return None
 
 
@@ -96,10 +96,8 @@ class TensorParallel(Parallelism):
         _require_layers(module, self._plan)
         plan = {pattern: _STYLES[style]() for pattern, style in self._plan.items()}
         parallelize_module(module, mesh, plan)
-        full_plan: dict[str, ParallelStyle] = {
-            name: Replicated() for name in _with_plain_parameters(module)
-        }
-        parallelize_module(module, mesh, full_plan)
+        replicated = {name: Replicated() for name in _layers_without_dtensors(module)}
+        parallelize_module(module, mesh, dict[str, ParallelStyle](replicated))
         return module if self._compile is None else self._compile(module)
 
 
@@ -117,11 +115,9 @@ def _require_layers(module: nn.Module, plan: Mapping[str, str]) -> None:
             )
 
 
-def _with_plain_parameters(module: nn.Module) -> Iterator[str]:
-    """Names of layers with parameters that are not sharded yet."""
+def _layers_without_dtensors(module: nn.Module) -> Iterator[str]:
+    """Names of layers with parameters that are no DTensors yet."""
     for name, layer in module.named_modules():
-        own_parameters = tuple(layer.parameters(recurse=False))
-        if own_parameters and not any(
-            isinstance(parameter, DTensor) for parameter in own_parameters
-        ):
+        parameters = tuple(layer.parameters(recurse=False))
+        if parameters and not any(isinstance(parameter, DTensor) for parameter in parameters):
             yield name

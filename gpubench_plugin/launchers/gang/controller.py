@@ -97,12 +97,12 @@ class GangController(InProcess):
     def remeasure(
         self, items: Sequence[pytest.Item], rounds: Mapping[str, FixedRounds]
     ) -> Iterator[Measurement]:
-        """Measure `items` in needs_fresh_gang processes without reporting to pytest.
+        """Measure `items` in fresh processes without reporting to pytest.
 
         Those of one world size share a gang. `rounds` to time by node id. A benchmark that could
-        not be measurements has another outcome, with its reason.
+        not be measured has another outcome, with its reason.
         """
-        sorted_items = sorted(items, key=_world_size)
+        sorted_items = sorted(items, key=lambda item: item.stash[STATE].case.world_size)
         try:
             for item, next_item in pairwise([*sorted_items, None]):
                 assert item is not None
@@ -131,7 +131,7 @@ class GangController(InProcess):
     def _launches(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> tuple[list[pytest.TestReport], Measurement | None]:
-        """Reports of the last launch and the measurement measurement; None if a launch failed."""
+        """Reports of the last launch and the merged measurement; None if a launch failed."""
         measurements: list[Measurement] = []
         reports: list[pytest.TestReport] = []
         for _ in range(self._context.settings.launches):
@@ -145,7 +145,7 @@ class GangController(InProcess):
     def _launch(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> list[pytest.TestReport]:
-        """Run the benchmark once, on the current gang or a needs_fresh_gang one."""
+        """Run the benchmark once, on the current gang or a fresh one."""
         needs_fresh_gang = self._context.settings.isolate or self._context.settings.launches > 1
         next_item = None if needs_fresh_gang else _next_on_gang(case, nextitem)
         timeouts = Timeouts.of_case(case, self._context.settings.timeout_s)
@@ -174,14 +174,10 @@ class GangController(InProcess):
         if case.world_size in self._start_errors:
             raise self._start_errors[case.world_size]
         gang = self._gang
-        if (
-            gang is not None
-            and gang.size == case.world_size
-            and (cause := self._unusable_reason(gang, case))
-        ):
-            self._warn_once(f"{cause}; started a new gang of {gang.size}")
+        if gang is not None and gang.size != case.world_size:
             self.close()
-        elif gang is not None and gang.size != case.world_size:
+        elif gang is not None and (cause := self._unusable_reason(gang, case)):
+            self._warn_once(f"{cause}; started a new gang of {gang.size}")
             self.close()
         if self._gang is None:
             self._gang = self._started(case)

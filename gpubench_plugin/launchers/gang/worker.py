@@ -41,9 +41,9 @@ class GangRank(RunsBenchmarks):
         signals.die_with_parent()
         rank = int(os.environ["RANK"])
         stacks.enable_dumps(join_info.folder, rank)
-        connected = socket(AF_UNIX)
-        connected.connect(str(join_info.socket))
-        self._connection = Link(connected)
+        sock = socket(AF_UNIX)
+        sock.connect(str(join_info.socket))
+        self._connection = Link(sock)
         # Else a process forked by a test would hold the connection of a dead rank open.
         os.register_at_fork(after_in_child=self._connection.close)
         self._connection.send({"token": join_info.token, "rank": rank, "pid": os.getpid()})

@@ -67,7 +67,7 @@ class Follower(RankRole):
         running.deadline.rank_ended(running.clock.now(), passed=own_outcome.failed is None)
         verdict = self._verdict(running)
         if verdict is None:
-            self._end_without_root(running, own_outcome)
+            self._end_hung(running, own_outcome, 0)
         if verdict["exit"]:
             pytest.exit(verdict["exit"], returncode=verdict["exit_code"])
         if verdict["over"]:
@@ -81,15 +81,10 @@ class Follower(RankRole):
 
     def exit_hung(self) -> None:
         """Log the stacks and exit, since rank zero has not ended the session in time."""
-        self._claim_exit()
         assert self.running is not None
-        message = self.running.deadline.message
-        own_outcome = RankOutcome(
-            rank=self._rank, state="stuck", details=message, stack=stacks.dump_own()
-        )
-        verdict = JointVerdict(outcome="hang", reason=f"rank {self._rank} {message}")
-        reports = merging.merge_reports(self.running.item, [own_outcome], verdict)
-        self._end(verdict.reason, pytest.ExitCode.TESTS_FAILED, reports)
+        message, stack = self.running.deadline.message, stacks.dump_own()
+        own_outcome = RankOutcome(rank=self._rank, state="stuck", details=message, stack=stack)
+        self._end_hung(self.running, own_outcome, self._rank)
 
     def handle_exit_request(self, request: ExitRequest) -> None:
         """Exit on Ctrl-C in native code."""
@@ -144,9 +139,10 @@ class Follower(RankRole):
                 wait_until(is_announced, lambda: running.clock.remaining(deadline))
         return verdict
 
-    def _end_without_root(self, running: RunningTest, own_outcome: RankOutcome) -> NoReturn:
-        verdict = JointVerdict(outcome="hang", reason=f"rank 0 {running.deadline.message}")
+    def _end_hung(self, running: RunningTest, own_outcome: RankOutcome, rank: int) -> NoReturn:
+        """End the session since `rank` hangs."""
         self._claim_exit()
+        verdict = JointVerdict(outcome="hang", reason=f"rank {rank} {running.deadline.message}")
         reports = merging.merge_reports(running.item, [own_outcome], verdict)
         self._end(verdict.reason, pytest.ExitCode.TESTS_FAILED, reports)
 

@@ -24,7 +24,7 @@ from gpubench_plugin.launchers.in_process import RunsBenchmarks, exclude_failed
 from gpubench_plugin.launchers.outcome import ranks_text
 from gpubench_plugin.launchers.torchrun.follower import Follower
 from gpubench_plugin.launchers.torchrun.peers import Peer, Peers
-from gpubench_plugin.launchers.torchrun.rank import RunningTest, session_end_message
+from gpubench_plugin.launchers.torchrun.rank import RunningTest
 from gpubench_plugin.launchers.torchrun.root import RootRank
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
 from gpubench_plugin.launchers.watchdog import Watchdog
@@ -161,7 +161,7 @@ class TorchrunRank(RunsBenchmarks):
     def _run(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> list[pytest.TestReport]:
-        """Run the test own_process and return the reports all ranks agreed on."""
+        """Run the test on this rank and return the reports that all ranks agreed on."""
         number = self._numbers[item.nodeid]
         timeouts = Timeouts.of_case(case, self._context.settings.timeout_s)
         member = self._member
@@ -173,9 +173,8 @@ class TorchrunRank(RunsBenchmarks):
         self._context.ranks.resynchronize(number)
         member.running = running
         with self._watchdog.guarding(timeouts.timeout_s + member.margin_s, clock):
-            if error := self._recovery_error(case):
+            if not self._recover(case):
                 member.finish()
-                member.end_reason = item.session.shouldfail = error
                 return []
             try:
                 reports = runtestprotocol(item, log=False, nextitem=nextitem)
@@ -188,21 +187,21 @@ class TorchrunRank(RunsBenchmarks):
         self._last_test = item, any(report.failed for report in reports)
         return reports
 
-    def _recovery_error(self, case: Case) -> str:
-        """Why the ranks cannot continue together, even in a new group; empty if they can.
+    def _recover(self, case: Case) -> bool:
+        """Whether the ranks can continue together, if need be in a new group; else end the session.
 
         After a failure, ranks may still have unmatched collectives. The result is the same on every
         rank.
         """
         if self._last_test is None:
-            return ""
+            return True
         item, has_failed = self._last_test
         grace_s = case.configuration.distributed.failure_grace_s
         ranks = self._context.ranks
         if (has_failed and ranks.renew()) or ranks.is_healthy(grace_s) or ranks.renew():
-            return ""
-        reason = "left the process group in an unusable state"
-        return session_end_message(item, reason, ranks.world.size)
+            return True
+        self._member.end_session(item, "left the process group in an unusable state")
+        return False
 
     def _proposal(self, records: Sequence[Json]) -> Json:
         """Record that rank zero publishes: its run, or its benchmarks if others differ."""

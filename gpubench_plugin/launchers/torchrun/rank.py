@@ -83,6 +83,14 @@ class RankRole(ABC):
             with suppress(RuntimeError):
                 self._exchange.announce_departure(self._rank, cause)
 
+    def end_session(self, item: pytest.Item, reason: str) -> None:
+        """Let the session end after `item`, and say how to avoid that."""
+        self.end_reason = self._session.shouldfail = (
+            f"{item.name}: {reason}; ranks started by torchrun cannot be replaced, so the session "
+            f"ends. With pytest --world-size={self.exchange.size} (without torchrun) pytest starts "
+            "the ranks, replaces them and continues"
+        )
+
     @abstractmethod
     def handle_missing_ranks(
         self, item: pytest.Item, number: int, cause: str
@@ -122,12 +130,3 @@ class RankRole(ABC):
 def has_agent() -> bool:
     """Whether torchrun's agent hosts the store, so that it outlives the ranks."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-
-
-def session_end_message(item: pytest.Item, reason: str, size: int) -> str:
-    """Message that the session ends with `item`, and how to avoid that."""
-    return (
-        f"{item.name}: {reason}; ranks started by torchrun cannot be replaced, so the session "
-        f"ends. With pytest --world-size={size} (without torchrun) pytest starts the ranks, "
-        "replaces them and continues"
-    )

@@ -20,12 +20,7 @@ from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge
 from gpubench_plugin.launchers.rank_reports import decode
 from gpubench_plugin.launchers.signals import EXIT_GRACE_S, ORPHAN_GRACE_S, ExitRequest, ExitWatcher
 from gpubench_plugin.launchers.torchrun.peers import Peers, exit_text, offer_stacks
-from gpubench_plugin.launchers.torchrun.rank import (
-    RankRole,
-    RunningTest,
-    has_agent,
-    session_end_message,
-)
+from gpubench_plugin.launchers.torchrun.rank import RankRole, RunningTest, has_agent
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
 from gpubench_plugin.records import Json
 
@@ -61,16 +56,14 @@ class RootRank(RankRole):
         assert self._peers is not None
         self._exit_watcher.finish()
         absent_ranks = self.exchange.missing_ranks(number)
-        stacks = self._peers.stacks(
-            excluded=set(range(self.exchange.size)).difference(absent_ranks)
-        )
+        present_ranks = set(range(self.exchange.size)).difference(absent_ranks)
+        stacks = self._peers.stacks(excluded=present_ranks)
         outcomes = [
             RankOutcome(rank=r, state="stuck", details=cause, stack=stacks.get(r, ""))
             for r in absent_ranks
         ]
         verdict = judge(outcomes)
-        self.end_reason = session_end_message(item, verdict.reason, self.exchange.size)
-        self._session.shouldfail = self.end_reason
+        self.end_session(item, verdict.reason)
         self.announce_departure(f"{item.name}: {verdict.reason}")
         return merging.merge_reports(item, outcomes, verdict)
 
@@ -88,8 +81,7 @@ class RootRank(RankRole):
         outcomes = self._outcomes(running, done=done)
         verdict = judge(outcomes)
         if not done:
-            self.end_reason = session_end_message(running.item, verdict.reason, len(outcomes))
-            self._session.shouldfail = self.end_reason
+            self.end_session(running.item, verdict.reason)
         joint_reports = merging.merge_reports(running.item, outcomes, verdict)
         exiting = next((outcome for outcome in outcomes if outcome.exit is not None), None)
         self._announce(running.number, verdict, joint_reports, exiting)
@@ -120,23 +112,18 @@ class RootRank(RankRole):
         elif (request.deaths or request.alerted) and self.running is not None:
             self._end_benchmark(self.running, request.deaths)
         elif request.deaths:
-            details = "; ".join(
-                f"rank {r} {exit_text(s)}" for r, s in sorted(request.deaths.items())
-            )
-            message = f"{details} between two benchmarks"
+            message = f"{_deaths_text(request.deaths)} between two benchmarks"
             with suppress(RuntimeError):
                 message = self.exchange.departed_text() or message
             self._end(message, pytest.ExitCode.TESTS_FAILED)
         elif self._peers is None:
             message = (
-                "torchrun stopped this rank before all ranks had connected; see the message of "
-                "another rank"
+                "torchrun stopped this rank before all had connected; see the other ranks' output"
             )
             self._end(message, pytest.ExitCode.TESTS_FAILED)
         else:
             assert request.signal is not None
-            message = f"interrupted by {request.signal.name}"
-            self._end(message, pytest.ExitCode.INTERRUPTED)
+            self._end(f"interrupted by {request.signal.name}", pytest.ExitCode.INTERRUPTED)
 
     def finish(self) -> None:
         """Write the results regardless of deaths and SIGTERM from now on."""
@@ -186,9 +173,8 @@ class RootRank(RankRole):
         outcomes = []
         for rank in range(self.exchange.size):
             if rank in deaths and not give_up_reason:
-                outcomes.append(
-                    RankOutcome(rank=rank, state="died", details=exit_text(deaths[rank]))
-                )
+                details = exit_text(deaths[rank])
+                outcomes.append(RankOutcome(rank=rank, state="died", details=details))
             elif rank == 0 and running.reports is not None:
                 outcomes.append(RankOutcome(rank=0, state="ended", reports=tuple(running.reports)))
             elif rank in records:
@@ -235,11 +221,8 @@ class RootRank(RankRole):
         outcomes = self._outcomes(running, done=False, deaths=deaths)
         verdict = judge(outcomes)
         if verdict.agree:  # all had ended the benchmark when one died
-            details = "; ".join(
-                f"rank {rank} {exit_text(status)}" for rank, status in deaths.items()
-            )
-            verdict = JointVerdict(outcome="crashed", reason=details)
-        self.end_reason = session_end_message(running.item, verdict.reason, len(outcomes))
+            verdict = JointVerdict(outcome="crashed", reason=_deaths_text(deaths))
+        self.end_session(running.item, verdict.reason)
         joint_reports = merging.merge_reports(running.item, outcomes, verdict)
         with suppress(RuntimeError):
             self._announce(running.number, verdict, joint_reports)
@@ -271,7 +254,11 @@ class RootRank(RankRole):
                 self.exchange.mark("written")
 
 
+def _deaths_text(deaths: Mapping[int, int | None]) -> str:
+    return "; ".join(f"rank {rank} {exit_text(status)}" for rank, status in sorted(deaths.items()))
+
+
 def _is_harmless(request: ExitRequest) -> bool:
     """Whether the event can be ignored while no benchmark runs."""
-    regular = all(status == 0 for status in request.deaths.values())
-    return regular and request.signal is None and not request.orphaned
+    all_exited_with_0 = all(status == 0 for status in request.deaths.values())
+    return all_exited_with_0 and request.signal is None and not request.orphaned

@@ -90,7 +90,7 @@ class OutcomeExchange:
         return self._store.add("departed", 0) > 0
 
     def departed_text(self) -> str:
-        """Dedeparted ranks with reasons; empty if none."""
+        """Departed ranks with reasons; empty if none."""
         keys = (
             {rank: f"departed/{rank}" for rank in range(self.size)} if self.has_departed() else {}
         )
@@ -140,8 +140,8 @@ class OutcomeExchange:
         key = f"{number}/verdict"
         if not self._store.check([key]):
             return None
-        announced: Json = json.loads(self._store.get(key))
-        return announced
+        verdict: Json = json.loads(self._store.get(key))
+        return verdict
 
     def mark(self, name: str) -> None:
         """Set a marker."""
