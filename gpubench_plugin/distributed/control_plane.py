@@ -150,7 +150,7 @@ class ControlPlane:
         self._begin("arrive at", location)
 
     def resynchronize(self, operation: int) -> None:
-        """Continue with the given operation number, so that ranks out of step meet again."""
+        """Continue with the given operation number, so that ranks are in step again."""
         self._operations = operation - 1
 
     def _begin(self, operation: str, tag: str) -> tuple[str, str]:

@@ -108,15 +108,15 @@ class ProcessGroup:
 
     @property
     def is_joined(self) -> bool:
-        """Whether the default group found or created here still exists."""
+        """Whether the default group still exists."""
         return dist.is_initialized() and self._default == dist.group.WORLD
 
     @property
     def is_replaceable(self) -> bool:
         """Whether the group can be replaced in these processes, whatever its state.
 
-        An unfinished operation of NCCL or XCCL can block the device itself; a default group that
-        was not created here is not replaced.
+        An unfinished operation of NCCL or XCCL can block the device itself; an existing default
+        group is not ours to replace.
         """
         return self._is_ours and self.backend == "gloo"
 

@@ -29,7 +29,7 @@ measured."""
 EXIT_GRACE_S: Final = 20.0
 """For the end of a session, within the 30 s after which torch.distributed.elastic kills ranks."""
 ORPHAN_GRACE_S: Final = 1.5
-"""The same after the parent's death: nobody waits for the process; not measured."""
+"""The same after the parent's death, when orphans should not linger; not measured."""
 DEATH_SETTLE_S: Final = 0.05
 """The first death noticed need not be the first: peers fail within 0.05 s of it (gloo, 2 cores)."""
 _ALERT: Final = object()
@@ -132,7 +132,7 @@ class ExitWatcher:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         """Signal handler in the main thread, possibly delayed by native code."""
-        __tracebackhide__ = True  # pytest is to show what was interrupted
+        __tracebackhide__ = True  # for pytest to show the interrupted line
         self._handled.set()
         if number in _STOPS and not self._is_finishing:
             threading.Event().wait()  # for ever: the other thread ends the process
@@ -146,7 +146,9 @@ class ExitWatcher:
             remaining_s = None if deadline is None else max(0.0, deadline - monotonic())
             events = self._selector.select(remaining_s)
             if not events and deadline is not None:
-                self._exit_now()
+                if self._is_finishing:
+                    os._exit(1)
+                self._end(self._exit_request(signal.SIGINT))
             signals = self._read_events(events)
             if signals is None:
                 return
@@ -188,7 +190,7 @@ class ExitWatcher:
     def _collect_deaths(self, *, was_requested: bool) -> set[int]:
         """Wait briefly for related deaths; return signals received meanwhile.
 
-        With `was_requested`, all ranks got the signal: those that obeyed it are no cause.
+        With `was_requested`, all ranks got the signal, and deaths by it are no cause.
         """
         first_deaths, signals = dict(self._deaths), set[int]()
         deadline = monotonic() + DEATH_SETTLE_S
@@ -209,11 +211,6 @@ class ExitWatcher:
             alerted=self._was_alerted,
             orphaned=os.getppid() != self._parent,
         )
-
-    def _exit_now(self) -> None:
-        if self._is_finishing:
-            os._exit(1)
-        self._end(self._exit_request(signal.SIGINT))
 
 
 def _exit_status(pid: int, descriptor: int) -> int | None:
@@ -287,7 +284,7 @@ class SignalInterrupt:
             signal.signal(number, _DEFAULTS[number])
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        __tracebackhide__ = True  # pytest is to show what was interrupted
+        __tracebackhide__ = True  # for pytest to show the interrupted line
         was_requested, self._was_requested = self._was_requested, True
         if self._is_ending and not self._is_finishing_session:
             return

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from torch import Tensor
 from torch import distributed as dist
 
 from gpubench_plugin.distributed.collectives.base import Collective
-
-_ROOT: Final = 0
 
 
 class Broadcast(Collective):
@@ -26,8 +22,8 @@ class Broadcast(Collective):
 
     def expected_output(self) -> Tensor:
         """The message of rank zero."""
-        return self.values(_ROOT, count=self.count)
+        return self.values(0, count=self.count)
 
     def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
         """Run the broadcast in place."""
-        dist.broadcast(recv_buffer, _ROOT)
+        dist.broadcast(recv_buffer, src=0)

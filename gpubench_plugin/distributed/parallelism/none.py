@@ -17,6 +17,4 @@ class NoParallelism(Parallelism):
 
     def differs_from_one_process(self, module: nn.Module) -> str | None:
         """Every rank updates its weights from its own batch."""
-        if self.group.world.size == 1:
-            return None
-        return "every rank trains its own model"
+        return None if self.group.world.size == 1 else "every rank trains its own model"

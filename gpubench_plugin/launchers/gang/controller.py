@@ -1,7 +1,7 @@
 """Gang controller: runs one test item on all ranks and merges their outcomes.
 
-pytest's own loop goes on as always; ``-x``, ``--maxfail``, ``-v``, junit and the rest see the
-reports made here and never learn that other processes ran the tests.
+pytest's loop runs as usual: ``-x``, ``--maxfail``, ``-v`` and junit see the merged reports, and not
+that other processes ran the tests.
 """
 
 from __future__ import annotations

@@ -19,14 +19,15 @@ from gpubench_plugin.records import (
     confidence_bounds_of,
 )
 
-_MOST: Final = 300.0
+_MAX_LOG_WIDTH: Final = 300.0
+"""Beyond it the exponential overflows or underflows a float; nothing is known then either."""
 
 
 def merge_launches(launches: Sequence[Measurement]) -> Measurement:
     """Merge `launches`: median of each metric, with all samples per launch.
 
-    A metric that some launch lacks is left out. Of those that have an interval it is over the
-    launches, which differ by more than any of them knows of itself.
+    A metric that some launch lacks is left out. Intervals are over the launches, whose variation
+    exceeds that within one.
     """
     first_launch = launches[0]
     if len(launches) == 1:
@@ -65,13 +66,12 @@ def _metrics_over(launches: Sequence[Measurement]) -> dict[str, Metric]:
 def interval_over(values: Sequence[float], confidence: float) -> tuple[float, float]:
     """Confidence interval of the median over two or more launches.
 
-    Student's t of the logarithms, with one degree of freedom less than launches: two launches know
-    little of a third one, and the interval says so. It holds their median in any case.
+    Student's t of the logarithms, with one degree of freedom less than launches, so that it is wide
+    for two. It contains their median in any case.
     """
     logs = [math.log(value) for value in values]
     half_width = t_quantile(confidence, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
-    # Beyond this the exponential has no float; nothing is known then either.
-    low, high = (fmean(logs) + side * min(half_width, _MOST) for side in (-1, 1))
+    low, high = (fmean(logs) + side * min(half_width, _MAX_LOG_WIDTH) for side in (-1, 1))
     centre = median(values)
     return min(math.exp(low), centre), max(math.exp(high), centre)
 
@@ -79,7 +79,7 @@ def interval_over(values: Sequence[float], confidence: float) -> tuple[float, fl
 def _over_launches(rows: Sequence[RankTimes]) -> RankTimes:
     """Merge one rank's rows: extremes and totals, median of each quantile.
 
-    A quantile that some launch cannot tell is left out.
+    A quantile that some launch lacks is left out.
     """
 
     def median_of(name: str) -> float | None:
@@ -103,8 +103,8 @@ def _over_launches(rows: Sequence[RankTimes]) -> RankTimes:
 def _concatenated(samples: Sequence[Samples]) -> Samples | None:
     """Concatenate the rounds of all launches.
 
-    What a duration is, one call or the mean of many, each launch has calibrated for itself; what
-    they have in common is the median call of a round.
+    Each launch calibrates its calls per duration, so their durations are not comparable, but the
+    medians of rounds are.
     """
     if not samples:
         return None

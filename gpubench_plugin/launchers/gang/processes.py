@@ -161,7 +161,7 @@ def _rank_variables(rank: int, size: int, port: int) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "PYTHONUNBUFFERED": "1",  # what is printed is there when the rank is killed
+        "PYTHONUNBUFFERED": "1",  # keeps the output of a killed rank
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads_per_rank(size))),
     }
 

@@ -96,7 +96,7 @@ class TorchrunRank(RunsBenchmarks):
         """Compare the collections of all ranks, and redirect other ranks' output to their logs.
 
         Raises:
-            UsageProblem: the ranks collected different benchmarks, or cannot meet.
+            UsageProblem: the ranks collected different benchmarks, or the rendezvous failed.
         """
         self._rendezvous([item for item in benchmarks if case_on_ranks(item) is not None])
         super().start(session, benchmarks)
@@ -225,7 +225,7 @@ class TorchrunRank(RunsBenchmarks):
         return UsageProblem(published["message"])
 
     def _connect(self) -> OutcomeExchange:
-        """Connect all ranks, and name those that do not come.
+        """Connect all ranks, and name the missing ones on timeout.
 
         A process group would wait half an hour for a rank without benchmarks, and not name it.
         """
