@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -60,6 +60,16 @@ class RunsBenchmarks:
     def _is_run_here(self, state: BenchmarkState) -> bool:
         """Whether this process runs the benchmark."""
         return True
+
+    @staticmethod
+    def _log_test(item: pytest.Item, run: Callable[[], Sequence[pytest.TestReport]]) -> None:
+        """Log `item` as pytest's runner does, with the reports of `run`."""
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in run():
+            exclude_failed(item, report)
+            item.ihook.pytest_runtest_logreport(report=report)
+            report_payload.drop(report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     @pytest.hookimpl(tryfirst=True, specname="pytest_runtestloop")
     def pytest_count_resumed(self, session: pytest.Session) -> None:

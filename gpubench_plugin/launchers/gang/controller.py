@@ -71,17 +71,13 @@ class GangController(InProcess):
     ) -> bool | None:
         """Run a benchmark on a gang of its world size; other tests run in this process."""
         case = case_on_ranks(item)
-        hook = item.ihook
         if case is None:
             if nextitem is None or case_on_ranks(nextitem) is None:
                 return None
             # The last test in this process: tear down all fixtures before the gangs start.
-            hook.pytest_runtest_protocol(item=item, nextitem=None)
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
             return True
-        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in self._reports(item, case, nextitem):
-            hook.pytest_runtest_logreport(report=report)
-        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        self._log_test(item, lambda: self._reports(item, case, nextitem))
         return True
 
     @pytest.hookimpl(tryfirst=True, specname="pytest_sessionfinish")

@@ -17,10 +17,10 @@ from _pytest.runner import runtestprotocol
 
 from gpubench_plugin.environment import listed, open_to_write
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers import report_payload, secondary
+from gpubench_plugin.launchers import secondary
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, context_of, update_context
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
-from gpubench_plugin.launchers.in_process import RunsBenchmarks, exclude_failed
+from gpubench_plugin.launchers.in_process import RunsBenchmarks
 from gpubench_plugin.launchers.outcome import ranks_text
 from gpubench_plugin.launchers.torchrun.follower import Follower
 from gpubench_plugin.launchers.torchrun.peers import Peer, Peers
@@ -131,13 +131,7 @@ class TorchrunRank(RunsBenchmarks):
         case = case_on_ranks(item)
         if case is None:
             return None
-        hook = item.ihook
-        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in self._run(item, case, nextitem):
-            exclude_failed(item, report)
-            hook.pytest_runtest_logreport(report=report)
-            report_payload.drop(report)
-        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        self._log_test(item, lambda: self._run(item, case, nextitem))
         return True
 
     def pytest_enter_pdb(self) -> None:

@@ -73,7 +73,7 @@ def test_all_ranks_name_the_parameter_that_goes_wrong_on_one(equivalence: Found)
     for rank in equivalence:
         spoilt, forgotten = rank["spoilt"]["pipeline"], rank["forgotten"]["pipeline"]
         assert spoilt == "the gradient of parameter stages.1.0.weight is not finite"
-        assert forgotten.startswith("parameter stages.1.0.weight got no gradient")
+        assert forgotten.startswith("parameter stages.1.0.weight received no gradient")
 
 
 def test_one_rank_is_no_pipeline() -> None:

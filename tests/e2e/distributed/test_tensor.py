@@ -70,7 +70,7 @@ def test_all_ranks_see_a_gradient_go_wrong_on_one(equivalence: Found) -> None:
     """NaN in a part of a gradient, and a gradient that is missing, are everybody's complaint."""
     for rank in equivalence:
         assert rank["spoilt"]["tensor"] == "the gradient of parameter 1.weight is not finite"
-        assert rank["forgotten"]["tensor"].startswith("parameter 1.weight got no gradient")
+        assert rank["forgotten"]["tensor"].startswith("parameter 1.weight received no gradient")
 
 
 def test_forward_pass_alone_is_that_of_one_process(equivalence: Found) -> None:
