@@ -82,9 +82,8 @@ class PipelineParallel(Parallelism):
 
     def configure(self, workload: Workload[Any], training: TrainingSection) -> None:
         """Validate the schedule's requirements and choose the number of microbatches."""
-        if reason := _unsupported_reason(
-            self.section.pipeline_schedule, workload.section.compile, training
-        ):
+        schedule, compile = self.section.pipeline_schedule, workload.section.compile
+        if reason := _unsupported_reason(schedule, compile, training):
             raise Unsupported(f"pipeline: {reason}")
         self._workload = workload
         self._microbatches = microbatches(

@@ -17,17 +17,11 @@ import pytest
 
 from gpubench_plugin.config import FixedRounds
 from gpubench_plugin.environment import HelperThread
-from gpubench_plugin.launchers import report_payload, secondary, signals, stacks
+from gpubench_plugin.launchers import rank_reports, report_payload, secondary, signals, stacks
 from gpubench_plugin.launchers.context import STATE, update_context
 from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 from gpubench_plugin.launchers.in_process import RunsBenchmarks
 from gpubench_plugin.launchers.output import DeferredStream
-from gpubench_plugin.launchers.rank_reports import (
-    LONGEST_TEXT,
-    encode,
-    exit_to_json,
-    warning_to_json,
-)
 from gpubench_plugin.records import Json
 from gpubench_plugin.results import RunDirectory, pytest_benchmark
 
@@ -95,7 +89,7 @@ class GangRank(RunsBenchmarks):
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep collection errors for the controller."""
         if report.failed:
-            self._collection_errors.append(report.longreprtext[-LONGEST_TEXT:])
+            self._collection_errors.append(report.longreprtext[-rank_reports.LONGEST_TEXT :])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> bool:
@@ -109,7 +103,7 @@ class GangRank(RunsBenchmarks):
             elif item := self._items.get(order["run"]):
                 self._run(item, order)
             else:
-                errors = "\n".join(self._collection_errors)[-LONGEST_TEXT:]
+                errors = "\n".join(self._collection_errors)[-rank_reports.LONGEST_TEXT :]
                 self._connection.send({"absent": errors, "number": number})
         return True
 
@@ -125,9 +119,11 @@ class GangRank(RunsBenchmarks):
                 item=item, nextitem=self._items.get(order["next"])
             )
         except (pytest.exit.Exception, KeyboardInterrupt) as error:
-            reply |= exit_to_json(error)
+            reply |= rank_reports.exit_to_json(error)
         recorded = self._context.ranks.world.is_root
-        reports = encode(self._config, self._reports, self._warnings, recorded=recorded)
+        reports = rank_reports.encode(
+            self._config, self._reports, self._warnings, recorded=recorded
+        )
         self._connection.send({**reply, **reports})
         self._warnings = []
         for report in self._reports:
@@ -147,7 +143,9 @@ class GangRank(RunsBenchmarks):
     ) -> None:
         """Keep warnings of tests; the controller already has those of the collection."""
         if when == "runtest":
-            self._warnings.append(warning_to_json(warning_message, when, nodeid, location))
+            self._warnings.append(
+                rank_reports.warning_to_json(warning_message, when, nodeid, location)
+            )
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
