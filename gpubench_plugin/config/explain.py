@@ -58,10 +58,8 @@ def annotation_of(field: FieldInfo) -> Any:
 
 def section_of(annotation: Any) -> Schema | None:
     """Model class in `annotation`, alone or in a union with None; None if there is none."""
-    for member in _members(annotation):
-        if isinstance(member, type) and issubclass(member, BaseModel):
-            return member
-    return None
+    types_ = (member for member in _members(annotation) if isinstance(member, type))
+    return next((member for member in types_ if issubclass(member, BaseModel)), None)
 
 
 def takes_text(annotation: Any) -> bool:
@@ -90,22 +88,18 @@ def choices(annotation: Any) -> tuple[str, ...]:
     )
 
 
-def allowed(annotation: Any) -> str:
+def allowed(annotation: Any, bounds: tuple[Any, ...] = ()) -> str:
     """Describe what `annotation` allows: ``an integer greater than 0, or null``."""
-    return _allowed(annotation, ())
-
-
-def _allowed(annotation: Any, bounds: tuple[Any, ...]) -> str:
     if get_origin(annotation) is Annotated:
         base_type, *own_bounds = get_args(annotation)
-        return _allowed(base_type, (*bounds, *own_bounds))
+        return allowed(base_type, (*bounds, *own_bounds))
     *first_texts, last_text = (_describe(member, bounds) for member in _members(annotation))
     return f"{', '.join(first_texts)}, or {last_text}" if first_texts else last_text
 
 
 def _describe(member: Any, bounds: tuple[Any, ...]) -> str:
     if get_origin(member) is Annotated:
-        return _allowed(member, bounds)
+        return allowed(member, bounds)
     if member is type(None):
         return "null"
     if get_origin(member) is Literal:

@@ -17,18 +17,21 @@ if TYPE_CHECKING:
 
 
 DEFAULT: Final = "2%"
-"""The limit of a gated metric for which nobody states another."""
+"""Limit of a gated metric for which none is stated."""
 
 _RELATIVE: Final = re.compile(r"(?P<number>[0-9]+(\.[0-9]*)?|\.[0-9]+)\s*%")
-_ABSOLUTE: Final = re.compile(r"(?P<operator><=|>=)\s*(?P<number>[-+.0-9eE]+)")
+_ABSOLUTE: Final = re.compile(
+    r"(?P<operator><=|>=)\s*(?P<number>[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?)"
+)
+_KINDS: Final[Mapping[str, Literal["at_most", "at_least"]]] = {"<=": "at_most", ">=": "at_least"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
     """Bound on the effect (as a fraction) or on the value itself.
 
-    `kind` is ``relative``: worse by `bound` or more is a regression; ``at_most`` and ``at_least``:
-    the head's value beyond `bound` is one, whatever the base.
+    With `kind` ``relative``, worse by `bound` or more is a regression; with ``at_most`` or
+    ``at_least``, the head's value beyond `bound` is one, whatever the base.
     """
 
     text: str
@@ -40,35 +43,21 @@ class Limit:
         """Parse a limit; `label` names the key in messages.
 
         Raises:
-            UsageProblem: it is no limit; the message says what is allowed.
+            UsageProblem: it is not a limit; the message says what is allowed.
         """
         text = text.strip()
-        if (match := _RELATIVE.fullmatch(text)) and 0 < (share := _share(match["number"])) < 1:
-            return cls(text=text, kind="relative", bound=share)
-        if (match := _ABSOLUTE.fullmatch(text)) and (
-            number := _finite(match["number"])
-        ) is not None:
-            kind: Literal["at_most", "at_least"] = (
-                "at_most" if match["operator"] == "<=" else "at_least"
-            )
-            return cls(text=text, kind=kind, bound=number)
+        if match := _RELATIVE.fullmatch(text):
+            share = float(f"{match['number']}e-2")  # division by 100 would round a second time
+            if 0 < share < 1:
+                return cls(text=text, kind="relative", bound=share)
+        if match := _ABSOLUTE.fullmatch(text):
+            bound = float(match["number"])
+            if math.isfinite(bound):
+                return cls(text=text, kind=_KINDS[match["operator"]], bound=bound)
         raise UsageProblem(
             f"{label}: {text!r} is not a limit; allowed: a percentage between 0 and 100 such "
             "as '3%' or '2.5%', or an absolute bound such as '<=0.25' or '>=1000'"
         )
-
-
-def _share(percentage: str) -> float:
-    """Parse a percentage as the nearest float; dividing by 100 would round it wrongly."""
-    return float(f"{percentage}e-2")
-
-
-def _finite(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def effective_limits(
@@ -76,33 +65,23 @@ def effective_limits(
 ) -> dict[str, str]:
     """Effective limits by metric: command line before mark before configuration files.
 
-    Args:
-        item: the benchmark.
-        resolved: what files and command line add up to.
-        overrides: of the command line, ``key=value``.
+    `resolved` are those of files and command line; `overrides` are the command line's keys.
 
     Raises:
-        UsageProblem: one of them is no limit.
+        UsageProblem: one of them is not a limit.
     """
-    prefix = "gate.limits."
+    limits = BenchmarkMark.of(item).limits
     overridden = cli_limits(overrides)
-    mark_limits = {
-        metric: text
-        for metric, text in BenchmarkMark.of(item).limits.items()
-        if metric not in overridden
-    }
+    mark_limits = {metric: text for metric, text in limits.items() if metric not in overridden}
     for metric, text in mark_limits.items():
         Limit.parse(str(text), f"{item.nodeid}: mark gpubench: limits[{metric!r}]")
     for metric, text in resolved.items():
-        Limit.parse(text, f"{item.nodeid}: {prefix}{metric}")
+        Limit.parse(text, f"{item.nodeid}: gate.limits.{metric}")
     return {**resolved, **mark_limits}
 
 
 def cli_limits(overrides: Iterable[str]) -> dict[str, str]:
-    """Limits set by command line `overrides`, one by one or as a mapping.
-
-    They are checked once a case has them in its configuration.
-    """
+    """Limits set by command line `overrides`, one by one or as a mapping, not validated yet."""
     from gpubench_plugin.config import overrides as dot_keys
     from gpubench_plugin.config import yaml_reader
 

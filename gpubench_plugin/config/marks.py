@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.errors import UsageProblem, invalid_choice, nearest
+from gpubench_plugin.errors import UsageProblem, invalid_choice
 
 Ranks = int | tuple[int, ...] | str
 
@@ -36,9 +36,7 @@ class BenchmarkMark:
 
     @classmethod
     def of(cls, node: pytest.Item) -> BenchmarkMark:
-        """The closest mark of `node`, or the default one.
-
-        What a mark of the node's parameters says stands above it, argument by argument.
+        """The closest mark of `node`, or the default one; marks of its parameters override it.
 
         Raises:
             UsageProblem: an argument is unknown or of the wrong type.
@@ -46,12 +44,10 @@ class BenchmarkMark:
         own_marks, of_parameters = _marks(node, "gpubench")
         label = f"{node.nodeid}: mark gpubench"
         keywords: dict[str, Any] = {}
-        for found_mark in (*own_marks[:1], *of_parameters):
-            if found_mark.args:
-                raise UsageProblem(
-                    f"{label}: takes keyword arguments only, got {found_mark.args!r}"
-                )
-            keywords.update(found_mark.kwargs)
+        for mark in (*own_marks[:1], *of_parameters):
+            if mark.args:
+                raise UsageProblem(f"{label}: takes keyword arguments only, got {mark.args!r}")
+            keywords.update(mark.kwargs)
         allowed = [f.name for f in fields(cls)]
         for name in keywords:
             if name not in allowed:
@@ -79,32 +75,27 @@ class BenchmarkMark:
         return 1 if self.ranks == "any" else max(1, int(str(self.ranks).removeprefix(">=")))
 
     def _check(self, label: str) -> None:
-        if not _is_ranks(self.ranks):
-            raise UsageProblem(
-                f"{label}: ranks={self.ranks!r}; allowed: an int from 1, a tuple of them, "
-                "'any' or '>=N'"
-            )
-        if not isinstance(self.config, str | None):
-            raise UsageProblem(f"{label}: config={self.config!r}; allowed: a configuration's name")
-        if not isinstance(self.limits, Mapping):
-            raise UsageProblem(f"{label}: limits={self.limits!r}; allowed: {{metric: limit}}")
-        if self.timeout_s is not None and not (
-            isinstance(self.timeout_s, int | float) and self.timeout_s > 0
-        ):
-            raise UsageProblem(f"{label}: timeout_s={self.timeout_s!r}; allowed: seconds above 0")
+        has_timeout = isinstance(self.timeout_s, int | float) and self.timeout_s > 0
+        checks = {
+            "ranks": (_is_ranks(self.ranks), "an int from 1, a tuple of them, 'any' or '>=N'"),
+            "config": (isinstance(self.config, str | None), "a configuration's name"),
+            "limits": (isinstance(self.limits, Mapping), "{metric: limit}"),
+            "timeout_s": (self.timeout_s is None or has_timeout, "seconds above 0"),
+        }
+        for name, (is_valid, allowed) in checks.items():
+            if not is_valid:
+                raise UsageProblem(f"{label}: {name}={getattr(self, name)!r}; allowed: {allowed}")
 
 
 def _marks(node: pytest.Item, name: str) -> tuple[list[pytest.Mark], list[pytest.Mark]]:
     """Marks of `node` with that name, closest first, and those on its parameters.
 
-    pytest has the latter behind those of the function, though they say more of the one case.
+    ``iter_markers`` yields the latter after the function's, although they are closer to the case.
     """
     callspec = getattr(node, "callspec", None)
     of_parameters = [mark for mark in getattr(callspec, "marks", ()) if mark.name == name]
-    parameter_mark_ids = set(map(id, of_parameters))
-    return [
-        mark for mark in node.iter_markers(name) if id(mark) not in parameter_mark_ids
-    ], of_parameters
+    ids = set(map(id, of_parameters))
+    return [mark for mark in node.iter_markers(name) if id(mark) not in ids], of_parameters
 
 
 def assignments(node: pytest.Item) -> tuple[str, ...]:
@@ -136,19 +127,13 @@ def check_precisions(node: pytest.Item, allowed: Iterable[str]) -> None:
     Raises:
         UsageProblem: naming the mark, the value and what is allowed.
     """
-    for mark in node.iter_markers("precision"):
+    for mark in (*node.iter_markers("precision"), *node.iter_markers("gpubench_full")):
+        label = f"{node.nodeid}: mark {mark.name}"
         for name in mark.args:
             if name not in allowed:
-                raise invalid_choice(f"{node.nodeid}: mark precision", str(name), allowed)
-        if mark.kwargs or not mark.args:
-            hint = nearest("names", mark.kwargs)
-            raise UsageProblem(f"{node.nodeid}: mark precision accepts only precision names{hint}")
-    for mark in node.iter_markers("gpubench_full"):
-        for name in mark.args:
-            if name not in allowed:
-                raise invalid_choice(f"{node.nodeid}: mark gpubench_full", str(name), allowed)
-        if mark.kwargs:
-            raise UsageProblem(f"{node.nodeid}: mark gpubench_full accepts only precision names")
+                raise invalid_choice(label, str(name), allowed)
+        if mark.kwargs or (mark.name == "precision" and not mark.args):
+            raise UsageProblem(f"{label} accepts only precision names")
 
 
 def _is_ranks(ranks: object) -> bool:
@@ -167,10 +152,10 @@ def _is_ranks(ranks: object) -> bool:
 class Variant:
     """One way to run a benchmark.
 
-    `name` stands in the node id, unless it is empty. `assignments` are ``key=value`` of the
-    configuration. One that is `full` is measured on a CPU with ``--measure.profile=full`` only, in
-    the precisions named there or, if True, in all. `ranks` are the world sizes it runs on, None for
-    those of the mark ``gpubench``.
+    `name` is part of the node id, unless it is empty. `assignments` are ``key=value`` of the
+    configuration. On a CPU, a `full` variant is measured with ``--measure.profile=full`` only: in
+    the named precisions or, if True, in all. `ranks` are the world sizes it runs on, None for those
+    of the mark ``gpubench``.
     """
 
     name: str
@@ -213,18 +198,14 @@ def _merge_full(
 def param_variants(*variants: Variant, argument: str = "variant") -> pytest.MarkDecorator:
     """Parametrize mark with one case per variant, passed as `argument`."""
     cases: list[Any] = [
-        pytest.param(
-            variant.name or "plain",
-            id=variant.name or pytest.HIDDEN_PARAM,
-            marks=variant.marks,
-        )
-        for variant in variants
+        pytest.param(v.name or "plain", id=v.name or pytest.HIDDEN_PARAM, marks=v.marks)
+        for v in variants
     ]
     return pytest.mark.parametrize(argument, cases)
 
 
 _16_BITS = ("amp", "bf16", "bf16-true", "fp16-true")
-"""Where there is no time for all precisions, a CPU measures fp32."""
+"""Left out of quick runs on a CPU, which measure fp32."""
 
 PLAIN = Variant(name="")
 CHANNELS_LAST = Variant(name="channels_last", assignments=("model.channels_last=true",))
@@ -248,19 +229,19 @@ ONE_SAMPLE = Variant(name="b1", assignments=("inference.batch_size=1",))
 SOME_SAMPLES = Variant(name="b32", assignments=("inference.batch_size=32",))
 MOST_SAMPLES = Variant(name="bmax", assignments=("inference.batch_size=max",))
 FULL = Variant(name="", full=True)
-"""Nothing but `full`, to be combined with another."""
+"""Only sets `full`, to be combined with another variant."""
 
 batch_sizes = param_variants(ONE_SAMPLE, SOME_SAMPLES, MOST_SAMPLES, argument="batch")
 """One sample for latency, some, and as many as ``inference.largest_batch_size`` for throughput."""
 
 executions = param_variants(EAGER, REDUCE_OVERHEAD, argument="execution")
-"""Operation by operation, and compiled with little overhead: on CUDA as a captured graph."""
+"""Eager, and compiled with reduced overhead: on CUDA as a captured graph."""
 
 memory_formats = param_variants(CHANNELS_LAST, CONTIGUOUS, argument="memory_format")
-"""Both layouts of images and of the weights of convolutions."""
+"""Both memory formats of images and convolution weights."""
 
 training_variants = param_variants(PLAIN, COMPILED, ACCUMULATED, CHECKPOINTED, FSDP2 & FULL)
-"""All ways to train a model that can compute activations again."""
+"""All ways to train a model that supports activation checkpointing."""
 
 convolutional_training_variants = param_variants(
     CHANNELS_LAST,
@@ -269,4 +250,4 @@ convolutional_training_variants = param_variants(
     CHANNELS_LAST & ACCUMULATED,
     Variant(name="", assignments=CONTIGUOUS.assignments) & FSDP2 & FULL,
 )
-"""All ways to train a network of convolutions, which FSDP2 takes in the contiguous layout only."""
+"""All ways to train a convolutional network, which FSDP2 supports in contiguous format only."""

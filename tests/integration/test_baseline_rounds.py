@@ -94,10 +94,8 @@ def test_a_session_takes_the_rounds_of_its_baseline_unless_it_is_told_others(
     told = project.run("--baseline=main", "--measure.max_rounds=20", quick=False)
 
     assert (frozen.code, told.code) == (0, 0), frozen.out + told.out
-    assert "baseline: rounds as in the baseline: 2 of 3 benchmarks" in frozen.out
-    assert (
-        "rounds are not those of the baseline, since --measure.max_rounds=20 is given" in told.out
-    )
+    assert "using the baseline's rounds for 2 of 3 benchmarks" in frozen.out
+    assert "not using the baseline's rounds because --measure.max_rounds=20 is given" in told.out
     (second,) = {*told.directories} - before - {first}
     taken, others = (StoredRun(RunDirectory(path=one)).rounds() for one in (first, second))
     assert taken[KNOWN] == rounds[KNOWN]
@@ -116,6 +114,6 @@ def test_rounds_of_another_machine_are_not_taken(tmp_path: Path) -> None:
     Baselines(tmp_path / "results").set("main", [pinned.name], branch=None)
 
     refused = project.run("--baseline=main", quick=False).out
-    assert "baseline: rounds are not those of the baseline: no folder of a run of this" in refused
+    assert "not using the baseline's rounds: none of its runs has a local directory" in refused
     allowed = project.run("--baseline=main", "--allow-incomparable", quick=False).out
-    assert "baseline: rounds as in the baseline: 1 of 1 benchmarks" in allowed
+    assert "using the baseline's rounds for 1 of 1 benchmarks" in allowed
