@@ -30,7 +30,7 @@ from gpubench_plugin.reports.text import (
     seconds,
     shorten,
 )
-from gpubench_plugin.reports.text import width as columns_of
+from gpubench_plugin.reports.text import width as text_width
 
 ORDER: Final[tuple[VerdictKind, ...]] = (
     "regressed",
@@ -220,7 +220,7 @@ def _fitting(
         name: column(name, [row[name] for row in rows], numeric=name not in {"metric", "verdict"})
         for name in rows[0]
     }
-    name_width = min(max(map(columns_of, names)), max(_MIN_NAME_WIDTH, width // 4))
+    name_width = min(max(map(text_width, names)), max(_MIN_NAME_WIDTH, width // 4))
     is_same_metric = len({row["metric"] for row in rows}) == 1
     give_way = [name for name in _LEFT_OUT if name != "metric" or is_same_metric]
     with_content = {name: column for name, column in columns.items() if any(column.cells)}

@@ -42,7 +42,7 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
 
     Raises:
         UsageProblem: neither a number nor an age was given, or a negative one.
-        RegistryError, ResultsError: of whole runs it is unknown which are pinned.
+        RegistryError, ResultsError: with ``--runs``, the pinned runs are unknown.
     """
     from gpubench_plugin.results import leftovers, runs_in, select_old
 
@@ -86,10 +86,8 @@ def _validate(options: argparse.Namespace) -> None:
         )
     if (options.keep_last or 0) < 0:
         raise UsageProblem(f"--keep-last: {options.keep_last} is not a non-negative integer")
-    if not (options.older_than is None or 0 <= options.older_than < _MAX_DAYS):
-        raise UsageProblem(
-            f"--older-than: {options.older_than} is not a non-negative number of days"
-        )
+    if not (options.older_than is None or 0 <= options.older_than <= _MAX_DAYS):
+        raise UsageProblem(f"--older-than: {options.older_than} is not from 0 to 700000 days")
 
 
 @dataclass(kw_only=True)

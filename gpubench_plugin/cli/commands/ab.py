@@ -207,7 +207,7 @@ def _report(
     comparison = compared.comparison
     write_files(compared.folder, comparison)
     terminal = output is None and sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if terminal else 120
+    width = shutil.get_terminal_size().columns if terminal else 120  # a log shows whole names
     text = rendered(comparison, format_name, width=width, color=terminal)
     # The output comes last: GitHub's page is written even if its disk is full.
     command = ["gpubench", "ab", *request.options()]
