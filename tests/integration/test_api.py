@@ -119,7 +119,7 @@ def test_a_mistyped_flag_is_answered_with_the_nearest():
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     """Nothing is started."""
-    with pytest.raises(UsageProblem, match=r"cwd='.*nosuch': no such folder"):
+    with pytest.raises(UsageProblem, match=r"cwd='.*nosuch': no such directory"):
         gpubench_plugin.run("benchmarks", cwd=tmp_path / "nosuch")
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.measure import Plan, Recording, round_medians
+from gpubench_plugin.measure import Plan, Recording
 from gpubench_plugin.measure.clocks import Block
+from gpubench_plugin.records import round_medians
 
 
 def recording(width: int = 1, **keys: Any) -> Recording:
