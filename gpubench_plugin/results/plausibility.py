@@ -21,12 +21,13 @@ def implausible(metrics: Mapping[str, object], launches: Iterable[Mapping[str, o
 
 def _possible(metric: str, value: float) -> bool:
     if metric.startswith("step_time_") and not metric.endswith("_ci_low_s"):
-        return _finite(value) and value > 0
+        return is_finite(value) and value > 0
     never_negative = metric.endswith("_per_s") or metric == "peak_memory_bytes"
-    return _finite(value) and (value >= 0 or not never_negative)
+    return is_finite(value) and (value >= 0 or not never_negative)
 
 
-def _finite(value: float) -> bool:
+def is_finite(value: float) -> bool:
+    """Whether `value` is finite, for integers of any size."""
     try:
         return math.isfinite(value)
     except OverflowError:  # an integer beyond the largest float

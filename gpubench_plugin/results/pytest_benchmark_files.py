@@ -6,7 +6,6 @@ its directory. Others have times, clock, pytest-benchmark's options and part of 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
@@ -17,7 +16,7 @@ from typing import Any, Final
 from gpubench_plugin.environment import informative_facts, machine_facts, stored
 from gpubench_plugin.errors import BrokenFile, UsageProblem, nearest
 from gpubench_plugin.records import Metric, Result, Run
-from gpubench_plugin.results.plausibility import implausible
+from gpubench_plugin.results.plausibility import implausible, is_finite
 from gpubench_plugin.results.pytest_benchmark import SECTION as OURS
 from gpubench_plugin.results.reader import result_of_summary
 
@@ -312,7 +311,4 @@ def _is_number(value: object) -> bool:
 
 def _finite(value: Any) -> bool:
     """Whether `value` is a finite number and not a boolean."""
-    try:
-        return _is_number(value) and math.isfinite(value)
-    except OverflowError:  # an integer beyond the largest float
-        return False
+    return _is_number(value) and is_finite(value)

@@ -217,7 +217,7 @@ class StoredRun:
     @cached_property
     def measurements(self) -> dict[str, Measurement]:
         """Latest measurement of every benchmark by node id, with samples, in run order."""
-        latest = self._latest()
+        latest = self._last_events()
         return {
             name: self._measurement(latest[name])
             if name in latest
@@ -305,17 +305,16 @@ class StoredRun:
             with intact(directory):
                 facts["tags"] = tags_of(directory)
                 facts["regressed"] = _has_regressed(directory)
-                ended = directory.summary.exists()
-                return RunOverview(
-                    **facts, **(_summary_overview(directory) if ended else self._journal_overview())
-                )
+                if directory.summary.exists():
+                    return RunOverview(**facts, **_summary_overview(directory))
+                return RunOverview(**facts, **self._journal_overview())
         except GpubenchError as error:
             facts["state"] = "running" if is_being_written(directory) else "broken"
             return RunOverview(**facts, error=str(error))
 
     def _journal_overview(self) -> dict[str, Any]:
         outcomes = dict.fromkeys(self.params, "not_measured")
-        outcomes |= {name: str(event["outcome"]) for name, event in self._latest().items()}
+        outcomes |= {name: str(event["outcome"]) for name, event in self._last_events().items()}
         return {
             "state": "running" if is_being_written(self.directory) else "interrupted",
             "started": self.started,
@@ -324,22 +323,22 @@ class StoredRun:
             **_git(self.environment),
         }
 
-    def _latest(self) -> dict[str, Json]:
+    def _last_events(self) -> dict[str, Json]:
         """Last event of each benchmark that has one."""
         return {e["id"]: e for e in self.events if e.get("event") == "benchmark"}
 
     def _measurement(self, event: Json) -> Measurement:
         """Validate and parse the measurement in a journal line."""
         try:
-            fields = journal.restore_non_finite(event)
-            return stored.restore(Measurement, fields, f"the record of {event.get('id')!r:.100}")
+            event = journal.restore_non_finite(event)
+            return stored.restore(Measurement, event, f"the record of {event.get('id')!r:.100}")
         except BrokenFile as error:
             raise BrokenFile(f"{self.directory.journal} is malformed: {error}") from error
 
     def _results(self) -> Iterator[tuple[str, Result]]:
         """Result of every selected benchmark by node id."""
-        latest = self._latest()
-        ended = self.is_finished or self.directory.summary.exists()
+        latest = self._last_events()
+        is_finished = self.is_finished or self.directory.summary.exists()
         for name in dict.fromkeys((*self.params, *latest)):
             if name in latest:
                 measurement = self._measurement(latest[name])
@@ -348,7 +347,7 @@ class StoredRun:
                     measurement = replace(measurement, settings=settings)
                 yield name, _of_measurement(measurement)
                 continue
-            reason, flags = (_NOT_REACHED, ()) if ended else (_UNFINISHED, (UNFINISHED,))
+            reason, flags = (_NOT_REACHED, ()) if is_finished else (_UNFINISHED, (UNFINISHED,))
             yield name, Result(id=name, outcome="not_measured", reason=reason, flags=flags)
 
 

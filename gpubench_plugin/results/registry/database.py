@@ -261,10 +261,11 @@ def _postgresql(location: Location, timeout_s: float) -> Engine:
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
         # For this transaction only: a pooler in between may reuse the connection for others.
-        wait = max(1, round(timeout_s * 1000))
-        limit = 0 if connection.get_execution_options().get("gpubench_long") else 2 * wait
+        lock_ms = max(1, round(timeout_s * 1000))
+        # A statement may wait for a lock and then take as long itself.
+        statement_ms = 0 if connection.get_execution_options().get("gpubench_long") else 2 * lock_ms
         connection.exec_driver_sql(
-            f"SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {limit}"
+            f"SET LOCAL lock_timeout = {lock_ms}; SET LOCAL statement_timeout = {statement_ms}"
         )
 
     return engine
@@ -273,7 +274,7 @@ def _postgresql(location: Location, timeout_s: float) -> Engine:
 def _keepalive_args(timeout_s: float, url: URL) -> dict[str, Any]:
     """Keepalive settings of libpq; those in the URL take precedence."""
     connect_args: dict[str, Any] = {
-        "connect_timeout": max(2, min(_CONNECT_S, round(timeout_s))),
+        "connect_timeout": max(2, min(_CONNECT_S, round(timeout_s))),  # libpq: at least 2 s
         "tcp_user_timeout": max(1, round(timeout_s * 1000)),
         "application_name": f"gpubench {os.getpid()}",
     }

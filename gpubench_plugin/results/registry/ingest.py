@@ -169,7 +169,7 @@ def tag(connection: Connection, directory: RunDirectory) -> tuple[str, ...] | No
     """Merge the tags of `directory` with those stored; return them, None for an unknown run."""
     lock(connection, directory.run_id)
     query = select(RUNS.c.key, RUNS.c.state).where(RUNS.c.run_id == indexed(directory.run_id))
-    row = connection.execute(query.with_for_update()).first()  # a rebuild gives it another key
+    row = connection.execute(query.with_for_update()).first()  # its key changes in a rebuild
     if row is None:
         return None
     changes = tag_changes(directory)  # read under the lock: the last writer has all changes

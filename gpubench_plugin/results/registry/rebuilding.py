@@ -15,7 +15,7 @@ from sqlalchemy import delete, select
 from sqlalchemy import text as statement
 from sqlalchemy.exc import DatabaseError
 
-from gpubench_plugin.environment import json_files, sync_folder
+from gpubench_plugin.environment import counted, json_files, listed, sync_folder
 from gpubench_plugin.errors import RegistryError, ResultsError
 from gpubench_plugin.results.registry import documents, ingest, schema
 from gpubench_plugin.results.registry.database import Database
@@ -222,7 +222,7 @@ def _refuse_missing(
     lost_runs = sorted(previous.runs - {directory.run_id for directory in runs_in(results_dir)})
     if lost_runs and not drop_missing:
         raise RegistryError(
-            f"the registry {url.shown_name} contains {len(lost_runs)} runs whose directories "
-            f"are not in {results_dir} ({', '.join(lost_runs[:3])}); a rebuild would lose "
-            "them: 'gpubench db rebuild --drop-missing' does so anyway"
+            f"the registry {url.shown_name} contains {counted(len(lost_runs), 'run')} without a "
+            f"directory in {results_dir} ({listed(lost_runs, 3)}); a rebuild would lose them: "
+            "'gpubench db rebuild --drop-missing' does so anyway"
         )

@@ -1,8 +1,8 @@
 """Table definitions after the latest migration; a test compares both.
 
-What many rows share (machines, settings, limits, units) stands once in ``facts``, by the digest of
-its text. ``results`` has one row per benchmark of a run; what queries filter and sort by is
-repeated in it, so that each query reads one index.
+Values shared by many rows (machines, settings, limits, units) are in ``facts``, by digest.
+``results`` has one row per benchmark of a run, with copies of all columns that queries filter and
+sort by, so that each query reads one index.
 """
 
 from __future__ import annotations

@@ -62,31 +62,31 @@ def test_other_plugins_add_facts(tmp_path: Path) -> None:
 
 def test_torch_is_not_imported() -> None:
     """Collecting the facts imports no torch, and says that torch was not there to be asked."""
-    said = in_new_process(
+    output = in_new_process(
         "import pathlib, sys\n"
         "from gpubench_plugin.environment.collection import collect\n"
         "facts = collect(pathlib.Path('.'))\n"
         "print(facts['torch'], 'torch' in sys.modules)\n"
     )
-    assert said == "None False"
+    assert output == "None False"
 
 
 def test_imported_torch_is_asked_without_cuda() -> None:
     """Torch that is imported tells versions and threads, and CUDA stays uninitialised."""
-    said = in_new_process(
+    output = in_new_process(
         "import pathlib, torch\n"
         "from gpubench_plugin.environment.collection import collect\n"
         "facts = collect(pathlib.Path('.'))['torch']\n"
         "same = facts['version'] == torch.__version__ and facts['cuda'] == torch.version.cuda\n"
         "print(same, facts['threads'], torch.cuda.is_initialized())\n"
     )
-    assert said == "True 1 False"
+    assert output == "True 1 False"
 
 
 @pytest.mark.parametrize("room", ["results", "reports"])
 def test_room_is_cheap_to_import(room: str) -> None:
     """The room imports none of the heavy libraries; only the records of two files need pydantic."""
-    said = in_new_process(
+    output = in_new_process(
         "import importlib, pkgutil, sys\n"
         f"import gpubench_plugin.{room} as room\n"
         "for found in pkgutil.iter_modules(room.__path__):\n"
@@ -94,4 +94,4 @@ def test_room_is_cheap_to_import(room: str) -> None:
         "        importlib.import_module(f'{room.__name__}.{found.name}')\n"
         "print(sorted({'torch', 'numpy', 'pydantic', 'yaml', 'sqlalchemy'} & set(sys.modules)))\n"
     )
-    assert said == "[]"
+    assert output == "[]"

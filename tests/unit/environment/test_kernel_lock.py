@@ -97,23 +97,23 @@ def test_no_lock_of_ours_is_held_by_a_forked_child(
     hold: Callable[[Path], AbstractContextManager[Path]], tmp_path: Path
 ) -> None:
     """The owner lets go by closing its file alone, as its death does: the child has none."""
-    here, there = os.pipe()
+    read_end, write_end = os.pipe()
     child = None
     try:
         with hold(tmp_path) as path:
             assert is_open(path)
             child = os.fork()
             if child == 0:
-                os.write(there, b"held" if is_open(path) else b"free")
+                os.write(write_end, b"held" if is_open(path) else b"free")
                 os._exit(0)
-            assert os.read(here, 4) == b"free"
+            assert os.read(read_end, 4) == b"free"
             with KernelLock(path, os.O_RDONLY) as another, pytest.raises(BlockingIOError):
                 another.acquire(shared=True)  # the child has not let go of its parent's
     finally:
         if child:
             os.waitpid(child, 0)
-        os.close(here)
-        os.close(there)
+        os.close(read_end)
+        os.close(write_end)
 
 
 def _append_in_child(lines: Journal) -> None:

@@ -138,13 +138,13 @@ class Whole:
 
 def test_a_record_is_restored_from_its_fields() -> None:
     """Nested records too; a key may have another name than the field."""
-    whole = Whole(id="a", kind="new", parts=(Part(value=math.nan),), facts={"b": (1, {2: 3})})
-    fields = stored.dump(whole)
+    record = Whole(id="a", kind="new", parts=(Part(value=math.nan),), facts={"b": (1, {2: 3})})
+    fields = stored.dump(record)
     assert fields["verdict"] == "new"
     assert fields["facts"] == {"b": (1, {2: 3})}
     assert math.isnan(fields["parts"][0]["value"])
     again = stored.restore(Whole, {**fields, "parts": [{"value": 2.0}]}, "it")
-    assert again == Whole(id="a", kind="new", parts=(Part(value=2.0),), facts=whole.facts)
+    assert again == Whole(id="a", kind="new", parts=(Part(value=2.0),), facts=record.facts)
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,9 @@ def test_numbers_in_texts_are_refused_where_it_is_strict() -> None:
     """A tuple is taken from a list all the same; what is no Unicode is refused."""
     fields: dict[str, Any] = {"id": "a", "count": "2", "parts": []}
     assert stored.restore(Whole, fields, "it").count == 2
-    for wrong in (fields, {"id": "a", "count": True}, {"id": "\ud800"}):
+    for invalid in (fields, {"id": "a", "count": True}, {"id": "\ud800"}):
         with pytest.raises(ResultsError, match="violates the schema"):
-            stored.restore(Whole, wrong, "it", strict=True)
+            stored.restore(Whole, invalid, "it", strict=True)
     assert stored.restore(Whole, {"id": "a", "parts": []}, "it", strict=True) == Whole(id="a")
 
 

@@ -22,18 +22,20 @@ def test_every_regular_file_is_listed_with_its_hash(tmp_path: Path) -> None:
     (run.path / "link").symlink_to(secret)
     (run.path / "folder").symlink_to(tmp_path)
 
-    found = {one.name: one for one in artifacts(run, lambda name, size: True)}
-    assert list(found) == sorted(found)
-    assert set(found) == {
+    artifacts_by_name = {
+        artifact.name: artifact for artifact in artifacts(run, lambda name, size: True)
+    }
+    assert list(artifacts_by_name) == sorted(artifacts_by_name)
+    assert set(artifacts_by_name) == {
         "config_resolved.yaml",
         "metrics.jsonl",
         "summary.json",
         "system.json",
         "traces/rank0.json",
     }
-    assert found["traces/rank0.json"].bytes == 3 << 20
-    for one in found.values():
-        assert one.sha256 == sha256((run.path / one.name).read_bytes()).hexdigest()
+    assert artifacts_by_name["traces/rank0.json"].bytes == 3 << 20
+    for artifact in artifacts_by_name.values():
+        assert artifact.sha256 == sha256((run.path / artifact.name).read_bytes()).hexdigest()
 
 
 def test_a_file_whose_hash_is_not_wanted_is_listed_without_it(tmp_path: Path) -> None:
@@ -42,7 +44,9 @@ def test_a_file_whose_hash_is_not_wanted_is_listed_without_it(tmp_path: Path) ->
     with (run.path / "huge").open("wb") as file:
         file.truncate(1 << 43)
 
-    found = {one.name: one for one in artifacts(run, lambda name, size: size < 1 << 30)}
+    artifacts_by_name = {
+        artifact.name: artifact for artifact in artifacts(run, lambda name, size: size < 1 << 30)
+    }
 
-    assert (found["huge"].bytes, found["huge"].sha256) == (1 << 43, None)
-    assert all(one.sha256 for name, one in found.items() if name != "huge")
+    assert (artifacts_by_name["huge"].bytes, artifacts_by_name["huge"].sha256) == (1 << 43, None)
+    assert all(artifact.sha256 for name, artifact in artifacts_by_name.items() if name != "huge")

@@ -101,7 +101,7 @@ def test_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("metrics.jsonl", '{"schema_version": 1, "event": "benchmark"}\n', "never started"),
         ("metrics.jsonl", '{"schema_version": 1, "event": "run_started"}\n', "KeyError"),
@@ -112,7 +112,7 @@ def test_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
         ("system.json", None, r"system\.json: no such file"),
     ],
 )
-def test_broken_run_is_refused(tmp_path: Path, name: str, text: str | None, said: str) -> None:
+def test_broken_run_is_refused(tmp_path: Path, name: str, text: str | None, message: str) -> None:
     """A file that is missing or broken is named, and the journal is let go."""
     before = begun(tmp_path)
     before.close()
@@ -121,7 +121,7 @@ def test_broken_run_is_refused(tmp_path: Path, name: str, text: str | None, said
     if text is not None:
         file.write_text(text)
     for _ in range(2):  # a second time, too: the first has closed the journal
-        with pytest.raises(ResultsError, match=said):
+        with pytest.raises(ResultsError, match=message):
             ResumableRun(before.directory)
 
 

@@ -95,13 +95,18 @@ def test_other_options_are_not_comparable(tmp_path: Path) -> None:
     """Stated defaults count; what one file does not state is no difference."""
     plain, collected = file(tmp_path, OPTIONS), file(tmp_path, {**OPTIONS, "disable_gc": True})
     silent = file(tmp_path, {})
-    said = {"pytest_benchmark.disable_gc False in base, True in head"}
-    assert reasons(plain, collected) == said
+    expected_differences = {"pytest_benchmark.disable_gc False in base, True in head"}
+    assert reasons(plain, collected) == expected_differences
     assert reasons(plain, plain) == reasons(silent, collected) == reasons(plain, silent) == set()
 
 
 def test_options_of_ours_are_none_of_pytest_benchmark(tmp_path: Path) -> None:
     """They stand in the same place of a file, some by the same name."""
-    ours = {"timer": "cuda_events", "min_rounds": 10, "confidence": 0.95, "warmup_iterations": 3}
-    result = file(tmp_path, ours).results["test_a"]
+    own_options = {
+        "timer": "cuda_events",
+        "min_rounds": 10,
+        "confidence": 0.95,
+        "warmup_iterations": 3,
+    }
+    result = file(tmp_path, own_options).results["test_a"]
     assert (result.settings, result.configuration) == ({}, {})

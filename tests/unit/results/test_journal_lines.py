@@ -41,8 +41,8 @@ def test_what_the_journal_writes_is_valid(
     tmp_path: Path, measured: Callable[..., Measurement]
 ) -> None:
     """A benchmark with samples and a number that is none, verdicts, and events inside it."""
-    found = Verdict(id="a", kind="regressed", effect=0.1, interval=(0.05, 0.2), reason="why")
-    comparison = Comparison(base="main", head="now", verdicts=(found,))
+    verdict = Verdict(id="a", kind="regressed", effect=0.1, interval=(0.05, 0.2), reason="why")
+    comparison = Comparison(base="main", head="now", verdicts=(verdict,))
     events: list[dict[str, Any]] = [
         {"event": "benchmark", **stored.dump(measured(correctness={"loss": float("nan")}))},
         {"event": "verdicts", "verdicts": verdicts.document([comparison])},

@@ -72,7 +72,7 @@ def change(time: str, tag: str, action: Any = "add") -> TagChange:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "is empty"),
         ("{}", "no schema_version"),
@@ -83,9 +83,9 @@ def change(time: str, tag: str, action: Any = "add") -> TagChange:
         ('{"schema_version": 2, "tags": ["a"], "changes": []}', "lead to other tags"),
     ],
 )
-def test_a_broken_file_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_a_broken_file_is_said(tmp_path: Path, text: str, message: str) -> None:
     """It is not taken for no tags: a tag protects its run."""
     run = write_run(tmp_path, 0)
     (run.path / "tags.json").write_text(text)
-    with pytest.raises(ResultsError, match=said):
+    with pytest.raises(ResultsError, match=message):
         tags_of(run)

@@ -238,8 +238,8 @@ def test_failure_before_measuring_is_no_second_problem(saved: tuple[Project, str
 
 def test_table_shows_the_carried_benchmark(saved: tuple[Project, str]) -> None:
     """pytest-benchmark's table shows our durations beside those of ordinary benchmarks."""
-    project, said = saved
-    (row,) = [line for line in said.splitlines() if line.startswith("test_train[amp]")]
+    project, output = saved
+    (row,) = [line for line in output.splitlines() if line.startswith("test_train[amp]")]
     assert "50,000.0000" in row
     chosen = project.pytest("--benchmark-columns=min,iterations", "-k", "train")
     (row,) = [line for line in chosen.splitlines() if line.startswith("test_train[amp]")]
@@ -258,38 +258,38 @@ def test_run_directorys_file_has_our_benchmarks_only(saved: tuple[Project, str])
 
 def test_second_run_compares_with_the_first(saved: tuple[Project, str]) -> None:
     """``--benchmark-compare`` shows the saved run beside this one."""
-    said = saved[0].pytest("--benchmark-compare", "-k", "train")
-    assert "test_train[amp] (NOW)" in said
-    assert "test_train[amp] (0001_" in said
+    output = saved[0].pytest("--benchmark-compare", "-k", "train")
+    assert "test_train[amp] (NOW)" in output
+    assert "test_train[amp] (0001_" in output
 
 
 def test_unchanged_run_passes_the_comparison(saved: tuple[Project, str]) -> None:
     """``--benchmark-compare-fail`` passes equal durations."""
-    said = saved[0].pytest(
+    output = saved[0].pytest(
         "--benchmark-compare", "--benchmark-compare-fail=median:0.000001", "-k", "train"
     )
-    assert "1 passed" in said
-    assert "Performance has regressed" not in said
+    assert "1 passed" in output
+    assert "Performance has regressed" not in output
 
 
 def test_slower_run_fails_the_comparison(saved: tuple[Project, str], tmp_path: Path) -> None:
     """``--benchmark-compare-fail`` fails durations that are longer than the saved ones."""
     slower = Project(tmp_path, TESTS.replace("0.011", "0.021").replace("0.010", "0.020"))
-    said = slower.pytest(
+    output = slower.pytest(
         f"--benchmark-storage={saved[0].folder}/.benchmarks",
         "--benchmark-compare",
         "--benchmark-compare-fail=median:5%",
         "-k",
         "train",
     )
-    assert "Performance has regressed" in said
-    assert "PercentageRegressionCheck" in said
+    assert "Performance has regressed" in output
+    assert "PercentageRegressionCheck" in output
 
 
 def test_files_are_compared_without_our_package(saved: tuple[Project, str], tmp_path: Path) -> None:
     """``pytest-benchmark compare`` reads both kinds of our files, knowing nothing of us."""
-    said = saved[0].compare(tmp_path, "first.json", "run.json")
-    rows = [line.split()[1] for line in said.splitlines() if line.startswith("test_train[amp]")]
+    output = saved[0].compare(tmp_path, "first.json", "run.json")
+    rows = [line.split()[1] for line in output.splitlines() if line.startswith("test_train[amp]")]
     assert sorted(row.rpartition("/")[2] for row in rows) == ["first)", "run)"]
 
 
@@ -331,26 +331,26 @@ def test_disabled_measuring_tears_down_after_a_failure(tmp_path: Path) -> None:
         "def test_it(carrying):\n"
         "    carrying([1.0], step=lambda: 1 / 0, teardown=lambda: print('torn down'))\n",
     )
-    said = project.pytest("--benchmark-disable")
-    assert "1 failed" in said
-    assert "torn down" in said
+    output = project.pytest("--benchmark-disable")
+    assert "1 failed" in output
+    assert "torn down" in output
 
 
 def test_profile_is_not_the_carriers(saved: tuple[Project, str]) -> None:
     """``--benchmark-cprofile`` shows no profile of the no-op that carries the samples."""
-    said = saved[0].pytest("--benchmark-cprofile=tottime", "-k", "train")
-    assert "1 passed" in said
-    assert "_carry" not in said
+    output = saved[0].pytest("--benchmark-cprofile=tottime", "-k", "train")
+    assert "1 passed" in output
+    assert "_carry" not in output
 
 
 def test_muted_rank_saves_and_shows_nothing(tmp_path: Path) -> None:
     """A muted session measures, and leaves writing and judging to rank zero."""
     project = Project(tmp_path)
-    said = project.pytest(
+    output = project.pytest(
         "--mute", "--benchmark-json=a.json", "--benchmark-autosave", "-k", "train"
     )
-    assert "1 passed" in said
-    assert "benchmark: 1 tests" not in said
+    assert "1 passed" in output
+    assert "benchmark: 1 tests" not in output
     assert list(tmp_path.rglob("*a.json")) == []
     assert list(tmp_path.rglob("0001_*.json")) == []
 
@@ -388,14 +388,14 @@ def test_a_stall_that_no_round_shows_is_in_the_statistics_and_fails_a_comparison
     project = Project(tmp_path, STALLS.format(stall=0.001))
     project.pytest("--benchmark-json=even.json", "--benchmark-autosave")
     (tmp_path / "test_it.py").write_text(STALLS.format(stall=0.1))
-    said = {
+    output = {
         name: project.pytest(
             "--benchmark-compare", f"--benchmark-compare-fail={name}:50%", "--benchmark-json=a.json"
         )
         for name in ("median", "min", "mean", "max", "stddev")
     }
-    seen = {name: "Performance has regressed" in text for name, text in said.items()}
-    assert seen == {"median": False, "min": False, "mean": True, "max": True, "stddev": True}
+    regressed = {name: "Performance has regressed" in text for name, text in output.items()}
+    assert regressed == {"median": False, "min": False, "mean": True, "max": True, "stddev": True}
     stats = project.json("a.json")["test_it"]["stats"]
     calls = [0.001] * 290 + [0.1] * 10
     found = [stats[name] for name in ("min", "max", "mean", "stddev", "ops", "rounds")]
@@ -441,7 +441,7 @@ def test_statistics_of_launches_and_of_a_sketch_are_those_of_the_metrics(
 
 
 @pytest.mark.parametrize(
-    ("durations", "said"),
+    ("durations", "reason"),
     [
         ((), "there are no samples"),
         ((0.1, float("nan")), "a duration of nan s is impossible"),
@@ -451,21 +451,21 @@ def test_statistics_of_launches_and_of_a_sketch_are_those_of_the_metrics(
     ],
 )
 def test_untrue_durations_are_refused(
-    measured: Callable[..., Measurement], durations: tuple[float, ...], said: str
+    measured: Callable[..., Measurement], durations: tuple[float, ...], reason: str
 ) -> None:
     """Samples that would spoil the file for all benchmarks are refused by name."""
     samples = measured().samples
     assert samples is not None
-    spoiled = measured(samples=replace(samples, durations_s=durations))
-    with pytest.raises(MeasurementError, match=f"test_mlp_train.*{said}"):
-        pytest_benchmark.store_result(Refusing(), spoiled)
+    invalid = measured(samples=replace(samples, durations_s=durations))
+    with pytest.raises(MeasurementError, match=f"test_mlp_train.*{reason}"):
+        pytest_benchmark.store_result(Refusing(), invalid)
 
 
 def test_untrue_metric_is_refused(measured: Callable[..., Measurement]) -> None:
     """A metric that is not a number is refused by name."""
-    spoiled = measured(metrics={"mfu": Metric(name="mfu", value=float("nan"), unit="")})
+    invalid = measured(metrics={"mfu": Metric(name="mfu", value=float("nan"), unit="")})
     with pytest.raises(MeasurementError, match="mfu is nan"):
-        pytest_benchmark.store_result(Refusing(), spoiled)
+        pytest_benchmark.store_result(Refusing(), invalid)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 200])

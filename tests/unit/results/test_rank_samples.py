@@ -32,11 +32,11 @@ def test_every_benchmark_is_a_line_with_all_samples(tmp_path: Path) -> None:
     for name in ("a", "b"):
         recorder.append(tmp_path / "ranks", 3, name, SAMPLES)
     lines = (tmp_path / "ranks" / "rank-3.jsonl").read_text().splitlines()
-    told = [json.loads(line) for line in lines]
-    assert [line["benchmark"] for line in told] == ["a", "b"]
-    assert [line["rank"] for line in told] == [3, 3]
-    assert stored.restore(Samples, told[1]["samples"], "it") == SAMPLES
-    assert set(told[0]["samples"]) == set(asdict(SAMPLES))
+    entries = [json.loads(line) for line in lines]
+    assert [line["benchmark"] for line in entries] == ["a", "b"]
+    assert [line["rank"] for line in entries] == [3, 3]
+    assert stored.restore(Samples, entries[1]["samples"], "it") == SAMPLES
+    assert set(entries[0]["samples"]) == set(asdict(SAMPLES))
 
 
 def test_events_of_a_call_stand_beside_the_samples(tmp_path: Path) -> None:
@@ -45,12 +45,12 @@ def test_events_of_a_call_stand_beside_the_samples(tmp_path: Path) -> None:
     recorder.append_events(tmp_path, 1, "a", events)
     recorder.append(tmp_path, 1, "a", SAMPLES)
     lines = (tmp_path / "rank-1.jsonl").read_text().splitlines()
-    told = [json.loads(line) for line in lines]
-    assert [sorted(line) for line in told] == [
+    entries = [json.loads(line) for line in lines]
+    assert [sorted(line) for line in entries] == [
         ["benchmark", "events", "rank", "time"],
         ["benchmark", "rank", "samples", "time"],
     ]
-    assert told[0]["events"] == events
+    assert entries[0]["events"] == events
 
 
 @pytest.mark.slow

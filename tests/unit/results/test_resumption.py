@@ -78,7 +78,7 @@ def test_run_goes_on_under_the_same_conditions(run: RunDirectory, changes: dict[
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (
             {"configurations": {**CONFIGURATIONS, "new.py::test_n": CONFIGURATION}},
@@ -126,7 +126,7 @@ def test_run_goes_on_under_the_same_conditions(run: RunDirectory, changes: dict[
     ],
 )
 def test_other_conditions_are_refused(
-    run: RunDirectory, changes: dict[str, Any], said: str
+    run: RunDirectory, changes: dict[str, Any], message: str
 ) -> None:
     """The message names each key with both values; the run is unchanged and let go."""
     before = {p.name: p.read_bytes() for p in run.path.iterdir()}
@@ -134,7 +134,7 @@ def test_other_conditions_are_refused(
         opened(run, **changes)
     assert (
         str(refused.value).removeprefix("the conditions differ from those of the resumed run\n  ")
-        == said
+        == message
     )
     assert {p.name: p.read_bytes() for p in run.path.iterdir()} == before
     opened(run)

@@ -15,8 +15,8 @@ NOON = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 
 def test_run_id_has_time_tag_and_random_digits() -> None:
     """A run id is the UTC start, the tag and the random digits."""
-    made = new_run_id("nightly", NOON, lambda count: "0a" * count)
-    assert made == "20260131T120000Z_nightly_0a0a0a"
+    run_id = new_run_id("nightly", NOON, lambda count: "0a" * count)
+    assert run_id == "20260131T120000Z_nightly_0a0a0a"
 
 
 def test_run_id_without_tag_says_run() -> None:
@@ -26,8 +26,8 @@ def test_run_id_without_tag_says_run() -> None:
 
 def test_run_id_is_in_utc() -> None:
     """A start in another time zone is converted."""
-    there = NOON.astimezone(timezone(timedelta(hours=9)))
-    assert new_run_id(None, there).startswith("20260131T120000Z_")
+    local_time = NOON.astimezone(timezone(timedelta(hours=9)))
+    assert new_run_id(None, local_time).startswith("20260131T120000Z_")
 
 
 def test_run_ids_differ() -> None:

@@ -33,7 +33,7 @@ def test_runs_of_all_experiments_oldest_first(results: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         (NOON, NOON),
         ("20260130", OLD),
@@ -44,9 +44,9 @@ def test_runs_of_all_experiments_oldest_first(results: Path) -> None:
         (f"results/mlp/{MORNING}/metrics.jsonl", MORNING),
     ],
 )
-def test_run_by_id_beginning_folder_or_file(results: Path, text: str, found: str) -> None:
+def test_run_by_id_beginning_folder_or_file(results: Path, text: str, expected: str) -> None:
     """A run is named by its id, what the id begins with, its folder, or a file in that."""
-    assert find_run(results, text, cwd=results.parent).run_id == found
+    assert find_run(results, text, cwd=results.parent).run_id == expected
 
 
 def test_absolute_folder_elsewhere(results: Path, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_id_that_another_begins_with_is_not_ambiguous(results: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("20260131", f"2 runs start with '20260131': mlp/{NOON}, mlp/{MORNING}"),
         ("20260131T120000Z_bug", f"starts with '20260131T120000Z_bug' (did you mean '{NOON}'?)"),
@@ -82,9 +82,9 @@ def test_id_that_another_begins_with_is_not_ambiguous(results: Path) -> None:
         ("results/mlp", "results/mlp is not a run directory: it has no metrics.jsonl"),
     ],
 )
-def test_unknown_and_ambiguous_names_are_refused(results: Path, text: str, said: str) -> None:
+def test_unknown_and_ambiguous_names_are_refused(results: Path, text: str, message: str) -> None:
     """The message names the nearest run or those there are."""
-    with pytest.raises(UsageProblem, match=re.escape(said)):
+    with pytest.raises(UsageProblem, match=re.escape(message)):
         find_run(results, text, cwd=results.parent)
 
 

@@ -120,10 +120,10 @@ def test_run_reads_the_same_wherever_it_is_read(session: Path) -> None:
 
 def test_plain_benchmark_beside_ours_is_read(session: Path) -> None:
     """A test of pytest-benchmark in our session has its times and the machine's facts."""
-    theirs = read("saved.json", session).results["test_it.py::test_theirs"]
-    assert theirs.outcome == "measured"
-    assert theirs.metrics["step_time_s"].value > 0
-    assert theirs.metrics["step_time_min_s"].better == "lower"
+    foreign_result = read("saved.json", session).results["test_it.py::test_theirs"]
+    assert foreign_result.outcome == "measured"
+    assert foreign_result.metrics["step_time_s"].value > 0
+    assert foreign_result.metrics["step_time_min_s"].better == "lower"
 
 
 def test_failed_benchmark_has_its_reason(session: Path) -> None:
@@ -255,8 +255,8 @@ def test_untrue_number_is_found_everywhere(
     else:
         benchmark["per_launch"] = [{name: 1.0}, {name: value}]
     path.write_text(json.dumps(summary))
-    told = {key: benchmark[key] for key in ("metrics", "per_launch")}
-    ours = _file(tmp_path, {**_entry(benchmark["id"]), "gpubench": told}, _entry("other"))
+    own_part = {key: benchmark[key] for key in ("metrics", "per_launch")}
+    ours = _file(tmp_path, {**_entry(benchmark["id"]), "gpubench": own_part}, _entry("other"))
     for run in (read(path, tmp_path), read(ours, tmp_path)):
         broken, whole = run.results.values()
         assert broken.outcome == "failed"
@@ -437,8 +437,8 @@ def test_what_a_killed_run_never_told_of_is_flagged(
     tmp_path: Path, status: RunStatus | None, flags: tuple[str, ...], file: str
 ) -> None:
     """Only where the run has no end, which an orderly interruption is."""
-    left = measurement(RESNET, outcome="not_measured")
-    directory = write_run(tmp_path, 0, [measurement(), left], status=status)
+    unmeasured = measurement(RESNET, outcome="not_measured")
+    directory = write_run(tmp_path, 0, [measurement(), unmeasured], status=status)
     lines = directory.journal.read_text().splitlines(keepends=True)
     directory.journal.write_text("".join(x for x in lines if '"not_measured"' not in x))
     found = read(directory.path / file, tmp_path).results[RESNET]
@@ -448,8 +448,8 @@ def test_what_a_killed_run_never_told_of_is_flagged(
 
 def test_run_whose_summary_is_there_has_ended(tmp_path: Path) -> None:
     """Whatever its journal lacks."""
-    left = measurement(RESNET, outcome="not_measured")
-    directory = write_run(tmp_path, 0, [measurement(), left], status=None)
+    unmeasured = measurement(RESNET, outcome="not_measured")
+    directory = write_run(tmp_path, 0, [measurement(), unmeasured], status=None)
     directory.summary.touch()
     assert read(directory.journal, tmp_path).results[RESNET].flags == ()
 

@@ -83,13 +83,13 @@ def test_killed_processes_lose_and_double_nothing(backend: Any, make_run: Any) -
     runs = [make_run(day, **{f"b{n}": day / 100 for n in range(5)}) for day in range(1, 13)]
     with backend.open() as registry:
         registry.ingest(runs[0])
-    told = set(writers("kill", backend, 50, 7).split())
+    printed_ids = set(writers("kill", backend, 50, 7).split())
     with backend.open() as registry:
-        found = check(registry)
-        assert not [p for p in found.errors if "ingest" not in p]
+        report = check(registry)
+        assert not [p for p in report.errors if "ingest" not in p]
         stored = as_stored(registry)
-        assert stored.keys() >= told | {runs[0].run_id}
-        assert told, "no process got so far as to store anything"
+        assert stored.keys() >= printed_ids | {runs[0].run_id}
+        assert printed_ids, "no process got so far as to store anything"
         ingest_all(registry, backend.url, backend.results_dir)
         assert check(registry).errors == []
         stored = as_stored(registry)

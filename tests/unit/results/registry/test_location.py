@@ -14,8 +14,8 @@ RESULTS = Path("/somewhere/results")
 
 def test_default_is_a_file_beside_the_runs() -> None:
     """An empty URL means ``registry.sqlite`` in the folder of the runs."""
-    found = location("", RESULTS)
-    assert (found.kind, found.file, found.shown_name) == (
+    parsed = location("", RESULTS)
+    assert (parsed.kind, parsed.file, parsed.shown_name) == (
         "sqlite",
         RESULTS / "registry.sqlite",
         "/somewhere/results/registry.sqlite",
@@ -40,12 +40,12 @@ def test_none_is_no_registry() -> None:
 @pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg"])
 def test_server(scheme: str) -> None:
     """Both ways to write PostgreSQL mean the same driver; what is shown has no password."""
-    found = location(f"{scheme}://me:s%40crt@host:5433/db?sslmode=require", RESULTS)
-    assert found.kind == "postgresql"
-    assert found.url == "postgresql+psycopg://me:s%40crt@host:5433/db?sslmode=require"
-    assert found.shown_name == "postgresql+psycopg://***@host:5433/db?sslmode=require"
-    assert found.redact("s@crt and s%40crt") == "*** and ***"
-    assert "crt" not in repr(found)
+    parsed = location(f"{scheme}://me:s%40crt@host:5433/db?sslmode=require", RESULTS)
+    assert parsed.kind == "postgresql"
+    assert parsed.url == "postgresql+psycopg://me:s%40crt@host:5433/db?sslmode=require"
+    assert parsed.shown_name == "postgresql+psycopg://***@host:5433/db?sslmode=require"
+    assert parsed.redact("s@crt and s%40crt") == "*** and ***"
+    assert "crt" not in repr(parsed)
 
 
 def test_key_is_the_database_whatever_the_password() -> None:
@@ -78,7 +78,7 @@ def test_no_part_of_a_password_with_an_at_sign_is_shown(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "reason"),
     [
         ("mysql://me:hunter2@host/db", "unsupported database"),
         ("postgres://me:hunter2@host/db", "did you mean 'postgresql'"),
@@ -95,13 +95,13 @@ def test_no_part_of_a_password_with_an_at_sign_is_shown(url: str) -> None:
         ("postgresql://me:hunter2@[host/db", "invalid host"),
     ],
 )
-def test_unusable_url(url: str, said: str) -> None:
+def test_unusable_url(url: str, reason: str) -> None:
     """The message names what is allowed and, without its password, what was given."""
     with pytest.raises(UsageProblem) as problem:
         location(url, RESULTS)
     message = str(problem.value)
     assert message.startswith("--registry: ")
-    assert said in message
+    assert reason in message
     assert "allowed: sqlite:///" in message
     assert "hunter2@" not in message
     assert "me:" not in message

@@ -21,8 +21,8 @@ def db(backend: Any, capsys: pytest.CaptureFixture[str]) -> Any:
     def run(action: str, *more: str) -> tuple[int, str]:
         where = [f"--registry={backend.url}", f"--results-dir={backend.results_dir}"]
         code = main(["db", action, *where, *more])
-        said = capsys.readouterr()
-        return code, said.out + said.err
+        output = capsys.readouterr()
+        return code, output.out + output.err
 
     return run
 
@@ -36,8 +36,8 @@ def test_upgrade_makes_the_tables(db: Any) -> None:
     assert db("check")[0] == 4
     assert db("upgrade") == (0, "upgraded\n")
     assert db("upgrade") == (0, "already up to date\n")
-    code, said = db("check")
-    assert (code, said) == (
+    code, output = db("check")
+    assert (code, output) == (
         0,
         "schema 0002\n0 runs with 0 results\nconsistent with the runs\n",
     )
@@ -55,11 +55,11 @@ def test_ingest_stores_what_is_missing(backend: Any, make_run: Any, db: Any) -> 
     assert list((backend.results_dir / ".spool").iterdir()) == []
     make_run(2, mlp=0.5)
     make_run(4).summary.write_text("{\x1b[31m")
-    code, said = db("ingest")
+    code, output = db("ingest")
     assert code == 4
-    assert said.startswith("1 stored, 2 already present\nnot stored: ")
-    assert "summary.json" in said
-    assert "\x1b" not in said
+    assert output.startswith("1 stored, 2 already present\nnot stored: ")
+    assert "summary.json" in output
+    assert "\x1b" not in output
 
 
 def test_run_that_is_being_written_is_left_for_later(make_run: Any, db: Any) -> None:
@@ -67,9 +67,9 @@ def test_run_that_is_being_written_is_left_for_later(make_run: Any, db: Any) -> 
     run = make_run(1)
     with Journal(run.journal):
         assert db("ingest") == (0, "0 stored, 0 already present, 1 still being written\n")
-        code, said = db("check")
+        code, output = db("check")
         assert code == 0
-        assert "1 still being written" in said
+        assert "1 still being written" in output
     assert db("ingest")[1] == "1 stored, 0 already present\n"
 
 
@@ -85,13 +85,13 @@ def test_check_says_what_differs(backend: Any, make_run: Any, db: Any) -> None:
     (broken.path / "tags.json").write_text("[]")
     gone = make_run(1)
     gone.journal.unlink()
-    code, said = db("check")
+    code, output = db("check")
     assert code == 4
-    assert f"error: 1 run ({new.run_id}) not stored" in said
-    assert "changed since stored" in said
-    assert "tags.json" in said
+    assert f"error: 1 run ({new.run_id}) not stored" in output
+    assert "changed since stored" in output
+    assert "tags.json" in output
     there = f"1 run ({gone.run_id}) stored"
-    assert f"error: {there}" in said if backend.kind == "sqlite" else there in said
+    assert f"error: {there}" in output if backend.kind == "sqlite" else there in output
 
 
 def test_tags_given_later_are_no_difference(backend: Any, make_run: Any, db: Any) -> None:
@@ -110,10 +110,10 @@ def test_check_notices_missing_parts(backend: Any, make_run: Any, db: Any) -> No
     make_run(1)
     db("ingest")
     backend.sql("DELETE FROM benchmarks", "DELETE FROM facts", "UPDATE runs SET benchmarks = 2")
-    code, said = db("check")
+    code, output = db("check")
     assert code == 4
     for what in ("benchmark's name", "settings", "units", "all their results"):
-        assert what in said
+        assert what in output
     assert db("rebuild")[0] == 0
     assert db("check")[0] == 0
 
@@ -134,10 +134,10 @@ def test_rebuild_restores_all_that_files_tell(
         there.set("elsewhere", [RUN], branch=None)
         there.set("main", [RUN], branch=None)
         there.accept("main", LATER, "test_there", reason="meant")
-    code, said = db("rebuild")
+    code, output = db("rebuild")
     assert code == 4
-    assert said.startswith("2 stored, 0 already present\nnot stored: ")
-    assert "broken.json" in said
+    assert output.startswith("2 stored, 0 already present\nnot stored: ")
+    assert "broken.json" in output
     with backend.open(create=False) as registry:
         rows = registry.runs()
         assert [(row.tags, row.regressed) for row in rows] == [((), False), (("release",), True)]
@@ -156,9 +156,9 @@ def test_rebuild_does_not_drop_what_is_elsewhere(backend: Any, make_run: Any, db
     make_run(2)
     db("ingest")
     gone.journal.unlink()
-    code, said = db("rebuild")
+    code, output = db("rebuild")
     assert code == 4
-    assert "--drop-missing" in said
+    assert "--drop-missing" in output
     with backend.open() as registry:
         assert len(registry.runs()) == 2
     assert db("rebuild", "--drop-missing")[0] == 0
@@ -179,9 +179,9 @@ def test_rebuild_that_fails_changes_nothing(
 
     monkeypatch.setattr(documents, "merge", full)
     Baselines(backend.results_dir).set("main", [RUN], branch=None)
-    code, said = db("rebuild")
+    code, output = db("rebuild")
     assert code == 4
-    assert "No space left" in said
+    assert "No space left" in output
     with backend.open() as registry:
         assert len(registry.runs()) == 1
     assert not list(backend.results_dir.glob("*.new*"))
@@ -193,9 +193,9 @@ def test_rebuild_leaves_out_a_stray_file(backend: Any, db: Any) -> None:
     Baselines(backend.results_dir).set("main", [RUN], branch=None)
     stray = backend.results_dir / "baselines" / "main copy.json"
     stray.write_text("{")
-    code, said = db("rebuild")
+    code, output = db("rebuild")
     assert code == 0
-    assert f"{stray} is ignored" in said
+    assert f"{stray} is ignored" in output
     with backend.open() as registry:
         assert list(registry.documents("baseline")) == ["main"]
 
@@ -205,9 +205,9 @@ def test_rebuild_refuses_a_newer_schema(backend: Any, make_run: Any, db: Any) ->
     make_run(1)
     db("ingest")
     backend.sql("UPDATE gpubench_schema SET version_num = '9999'")
-    code, said = db("rebuild")
+    code, output = db("rebuild")
     assert code == 4
-    assert "newer" in said
+    assert "newer" in output
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
@@ -225,16 +225,16 @@ def test_rebuild_replaces_a_damaged_file(
     beside = [file.with_name(f"{file.name}.{name}") for name in ("mine.new", "0123.new.txt")]
     for mine in beside:
         mine.write_text("mine")
-    code, said = db("rebuild")
+    code, output = db("rebuild")
     assert code == 0
-    assert said.startswith("1 stored, 0 already present\n")
+    assert output.startswith("1 stored, 0 already present\n")
     with backend.open(create=False) as registry:
         assert [row.run_id for row in registry.runs()] == [run.run_id]
     aside = set(file.parent.glob("registry.sqlite.damaged-*"))
-    kept = {path for path in aside if not path.name.endswith("-wal")}
-    assert [path.read_bytes() for path in kept] == ([content] if content else [])
+    backups = {path for path in aside if not path.name.endswith("-wal")}
+    assert [path.read_bytes() for path in backups] == ([content] if content else [])
     assert all(
-        f"was damaged (file is not a database) and is kept as {path}" in said for path in kept
+        f"was damaged (file is not a database) and is kept as {path}" in output for path in backups
     )
     own = {file, file.with_name(f"{file.name}.lock"), *aside, *beside}
     assert set(file.parent.glob("registry*")) <= own

@@ -39,16 +39,16 @@ def test_run_comes_back_as_it_was_measured(backend: Any, make_run: Any) -> None:
         assert registry.ingest(directory)
         stored = registry.run(directory.run_id)
         assert registry.run(directory.run_id[:-1]) is None
-    told = StoredRun(directory).run()
+    expected = StoredRun(directory).run()
     assert stored.path == directory.path
-    assert list(stored.results) == list(told.results)
+    assert list(stored.results) == list(expected.results)
     assert stored.results[make_run.id("resnet")].reason == "out of\\x00memory"
     assert stored.results[make_run.id("mlp")].launches == (
         {"step_time_s": 0.01},
         {"step_time_s": 0.02},
     )
     for name in ("mlp", "odd"):
-        assert stored.results[make_run.id(name)] == told.results[make_run.id(name)]
+        assert stored.results[make_run.id(name)] == expected.results[make_run.id(name)]
     for name in (
         "run_id",
         "started",
@@ -59,7 +59,7 @@ def test_run_comes_back_as_it_was_measured(backend: Any, make_run: Any) -> None:
         "machine",
         "environment",
     ):
-        assert getattr(stored, name) == getattr(told, name)
+        assert getattr(stored, name) == getattr(expected, name)
 
 
 def test_the_same_run_twice_changes_nothing(backend: Any, make_run: Any) -> None:
@@ -347,14 +347,14 @@ def test_queries_read_one_index_each(backend: Any, make_run: Any) -> None:
         for day in range(1, 29):
             many = {f"b{n}": 0.01 for n in range(40)}
             registry.ingest(make_run(day, branch=f"topic{day}" if day % 2 else "main", **many))
-    asked = [
+    queries = [
         ("ix_results_branch", samples(branch=True, since=False, fingerprint=False)),
         ("ix_results_started", samples(branch=False, since=False, fingerprint=False)),
         ("ix_results_fingerprint", samples(branch=True, since=True, fingerprint=True)),
         ("ix_results_started", values("step_time_s", branch=False)),
         ("ix_results_branch", values("step_time_s", branch=True)),
     ]
-    given = {
+    parameters = {
         "benchmark": digest(make_run.id("b1")),
         "branch": "main",
         "since": 1,
@@ -366,8 +366,8 @@ def test_queries_read_one_index_each(backend: Any, make_run: Any) -> None:
     with engine.begin() as connection:
         if backend.kind == "postgresql":
             connection.exec_driver_sql("ANALYZE")
-        for index, query in asked:
-            known = {k: v for k, v in given.items() if k in query.compile().params}
+        for index, query in queries:
+            known = {k: v for k, v in parameters.items() if k in query.compile().params}
             literal = {"literal_binds": True}
             text = query.params(known).compile(engine, compile_kwargs=literal)
             plan = str(connection.exec_driver_sql(f"{explain} {text}".replace("%", "%%")).all())

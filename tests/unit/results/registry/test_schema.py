@@ -22,8 +22,8 @@ def test_versions_are_the_migrations() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
     scripts = ScriptDirectory.from_config(config)
-    found = [script.revision for script in scripts.walk_revisions()]
-    assert tuple(reversed(found)) == schema.VERSIONS
+    revisions = [script.revision for script in scripts.walk_revisions()]
+    assert tuple(reversed(revisions)) == schema.VERSIONS
 
 
 def test_migrations_make_the_tables_that_queries_know(backend: Any) -> None:

@@ -38,8 +38,8 @@ def test_marker_waits_for_its_own_database(results_dir: Path, make_run: Any) -> 
     assert spool.store_or_spool("", results_dir, make_run(2)) is None
     (marker,) = spool.pending(location(DOWN, results_dir), results_dir)
     assert marker.directory.run_id == run.run_id
-    told = json.loads(marker.file.read_text())
-    assert told["run"] == f"default/{run.run_id}"
+    fields = json.loads(marker.file.read_text())
+    assert fields["run"] == f"default/{run.run_id}"
 
 
 def test_markers_without_a_run_are_removed(results_dir: Path, make_run: Any) -> None:
@@ -51,8 +51,12 @@ def test_markers_without_a_run_are_removed(results_dir: Path, make_run: Any) -> 
     (folder / "of-another.0123.json").write_text("")
     (folder / f"link.{key}.json").symlink_to(f"d.{key}.json")
     assert spool.store_or_spool("", results_dir, make_run(1)) is None
-    left = {"of-another.0123.json", *(f"{name}.{key}.json" for name in "abc"), f"link.{key}.json"}
-    assert {path.name for path in folder.iterdir()} == left
+    file_names = {
+        "of-another.0123.json",
+        *(f"{name}.{key}.json" for name in "abc"),
+        f"link.{key}.json",
+    }
+    assert {path.name for path in folder.iterdir()} == file_names
 
 
 def test_broken_run_does_not_hold_up_others(results_dir: Path, make_run: Any) -> None:

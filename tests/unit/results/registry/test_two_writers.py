@@ -71,7 +71,7 @@ class Machines:
         with ThreadPoolExecutor(max_workers=len(acts)) as pool:
             return list(pool.map(act, range(len(acts))))
 
-    def seen(self) -> Baseline:
+    def merged(self) -> Baseline:
         """The baseline as all machines see it, which is the same."""
         every = [self.baselines(number).get("main") for number in range(len(self.folders))]
         assert every.count(every[0]) == len(every)
@@ -113,9 +113,9 @@ def test_acceptances_of_two_machines_are_both_kept(machines: Any) -> None:
     """Each has read before the other writes; all machines see both, with both changes."""
     both = machines(2)
     every = both.at_once(accept("test_x"), accept("test_y"))
-    seen = both.seen()
-    assert {*seen.acceptances} == {"test_x", "test_y"}
-    assert [change.benchmark for change in seen.changes] == ["", "test_x", "test_y"]
+    merged = both.merged()
+    assert {*merged.acceptances} == {"test_x", "test_y"}
+    assert [change.benchmark for change in merged.changes] == ["", "test_x", "test_y"]
     assert told(every) == []
 
 
@@ -123,9 +123,9 @@ def test_one_of_two_levels_of_a_benchmark_counts_and_the_other_is_told(machines:
     """The later one, whoever writes first; the changes keep both."""
     both = machines(2)
     every = both.at_once(accept("test", RUNS[1]), accept("test", RUNS[2]))
-    seen = both.seen()
-    assert seen.acceptances["test"].run == RUNS[2]
-    assert [change.runs for change in seen.changes] == [(run,) for run in RUNS[:3]]
+    merged = both.merged()
+    assert merged.acceptances["test"].run == RUNS[2]
+    assert [change.runs for change in merged.changes] == [(run,) for run in RUNS[:3]]
     (note,) = told(every)
     assert f"accepting test from {RUNS[1]} on (test is meant) has no effect" in note
     assert f"it was accepted from {RUNS[2]} on" in note
@@ -137,9 +137,9 @@ def test_an_acceptance_survives_a_new_pin(machines: Any, order: int) -> None:
     """Whichever of them is the later one: accepted levels stay unless they are reset."""
     both = machines(2)
     every = both.at_once(*[accept("test"), pin(RUNS[3])][::order])
-    seen = both.seen()
-    assert (seen.runs, {*seen.acceptances}) == ((RUNS[3],), {"test"})
-    assert len(seen.changes) == 3
+    merged = both.merged()
+    assert (merged.runs, {*merged.acceptances}) == ((RUNS[3],), {"test"})
+    assert len(merged.changes) == 3
     assert told(every) == []
 
 
@@ -147,7 +147,7 @@ def test_a_later_reset_ends_an_acceptance_and_that_is_told(machines: Any) -> Non
     """Nobody believes that a level is accepted which is not."""
     both = machines(2)
     every = both.at_once(accept("test"), pin(RUNS[3], reset_accepted=True))
-    assert both.seen().acceptances == {}
+    assert both.merged().acceptances == {}
     (note,) = told(every)
     assert "it was set without the earlier accepted levels" in note
 
@@ -170,8 +170,8 @@ def test_of_two_pins_the_later_one_counts(machines: Any) -> None:
     """Who set the other one is told; one that was set after a removal stands."""
     three = machines(3)
     every = three.at_once(remove, pin(RUNS[3]), pin(RUNS[4]))
-    assert three.seen().runs == (RUNS[4],)
-    assert len(three.seen().changes) == 4
+    assert three.merged().runs == (RUNS[4],)
+    assert len(three.merged().changes) == 4
     assert any(f"setting it to {RUNS[3]} has no effect" in note for note in told(every))
 
 
@@ -188,9 +188,9 @@ def test_what_was_done_without_the_database_is_merged_later(machines: Any) -> No
     back = [both.baselines(number) for number in (1, 0, 1)]
     for baselines in back:
         baselines.get("main")
-    seen = both.seen()
-    assert {*seen.acceptances} == {"test_0", "test_1", "both"}
-    assert len(seen.changes) == 5
+    merged = both.merged()
+    assert {*merged.acceptances} == {"test_0", "test_1", "both"}
+    assert len(merged.changes) == 5
     (note,) = told(back)
     assert f"accepting both from {RUNS[1]} on" in note
 
@@ -200,7 +200,7 @@ def test_eight_machines_lose_nothing(machines: Any) -> None:
     """All of them read the same, then all write."""
     eight = machines(8)
     every = eight.at_once(*(accept(f"test_{number}") for number in range(8)))
-    assert len(eight.seen().acceptances) == 8
+    assert len(eight.merged().acceptances) == 8
     assert told(every) == []
 
 
