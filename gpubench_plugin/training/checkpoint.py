@@ -166,11 +166,11 @@ class Checkpoints:
                     data.unlink()
 
 
-def _settings_differences(saved_settings: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def _settings_differences(saved: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
     return [
-        f"{key} is {saved_settings.get(key)!r} in the checkpoint, {value!r} here"
-        for key, value in now.items()
-        if saved_settings.get(key) != value
+        f"{key} is {saved.get(key)!r} in the checkpoint, but {value!r} here"
+        for key, value in current.items()
+        if saved.get(key) != value
     ]
 
 

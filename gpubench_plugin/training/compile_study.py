@@ -89,7 +89,7 @@ class CompiledStep:
 
         Raises:
             CorrectnessError: loss or gradients differ by more than the tolerance.
-            Unsupported: the back end lacks what it compiles with.
+            Unsupported: the backend's compiler is missing.
         """
         expected = self._results(self.eager)
         with _compiler_errors():
@@ -131,6 +131,7 @@ class CompiledStep:
             torch.compiler.reset()
             clear_caches()
             warm_s = timed_s(self.step, self.device)
+            # The fastest of three: little noise at little cost; not measured.
             steady_s = min(timed_s(self.step, self.device) for _ in range(3))
         self._cost = CompileCost(
             cold_s=max(0.0, cold_s - steady_s),

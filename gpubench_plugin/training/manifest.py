@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import IO, Final, Self
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ def write_atomically(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     """Write `path` atomically with `fill`.
 
     Raises:
-        ResultsError: the system did not take it; what stood at `path` is as it was.
+        ResultsError: it could not be written; an earlier file at `path` is intact.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,42 +93,34 @@ def _tensors(tree: object, prefix: str) -> Iterator[tuple[str, Tensor]]:
         yield from _tensors(value, f"{prefix}.{name}" if prefix else name)
 
 
-def differences(saved_layouts: Facts, now: Facts) -> list[str]:
+def differences(saved: Facts, current: Facts) -> list[str]:
     """Differences, one line each, sorted by name."""
     lines = []
-    for name in sorted({*saved_layouts, *now}):
-        if name not in saved_layouts:
+    for name in sorted({*saved, *current}):
+        if name not in saved:
             lines.append(f"{name} is missing from the checkpoint")
-        elif name not in now:
+        elif name not in current:
             lines.append(f"{name} is unexpected: no such tensor here")
-        else:
-            lines += _layout_differences(name, asdict(saved_layouts[name]), asdict(now[name]))
+        elif saved[name] != current[name]:
+            lines.append(f"{name} has {_first_difference(saved[name], current[name])}")
     return lines
 
 
-def _layout_differences(
-    name: str, saved_layout: Mapping[str, Any], now: Mapping[str, Any]
-) -> Iterator[str]:
-    for attribute, value in saved_layout.items():
-        if value != now[attribute]:
-            yield (
-                f"{name} has {attribute} {_shown(value)} in the checkpoint, but "
-                f"{_shown(now[attribute])} here"
-            )
-            return  # another shape has other strides, too
-
-
-def _shown(value: object) -> str:
-    return str(list(value)) if isinstance(value, tuple) else str(value)
+def _first_difference(saved: TensorLayout, current: TensorLayout) -> str:
+    """The first only: another shape also has other strides."""
+    pairs = zip(asdict(saved).items(), asdict(current).values(), strict=True)
+    attribute, values = next((key, (old, new)) for (key, old), new in pairs if old != new)
+    old, new = (list(value) if isinstance(value, tuple) else value for value in values)
+    return f"{attribute} {old} in the checkpoint, but {new} here"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     """Description of a checkpoint.
 
-    `file` lies in the same folder and has that many `bytes` and that `sha256`. `settings` are what
-    must be the same to go on from it, `metrics` what training had reached at `step`, counted in
-    optimizer steps from the start. `tensors` are all in the file, by dotted path.
+    `file` is in the same folder, with size and hash. A resumed training must have the same
+    `settings`. `metrics` are those at optimizer step `step`; `tensors` are in the file, by dotted
+    path.
     """
 
     file: str
@@ -155,8 +147,8 @@ class Manifest:
         """Read the manifest at `path`.
 
         Raises:
-            UsageProblem: there is none, it is of a newer version, or it is not what it should be.
-            ResultsError: the operating system does not let it be read.
+            UsageProblem: it is missing, invalid, or of a newer version.
+            ResultsError: it cannot be read.
         """
         data = json_files.load(path, limit=_FORM.limit)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
@@ -170,8 +162,7 @@ class Manifest:
         """Verify that the file at `path` is the one described.
 
         Raises:
-            UsageProblem: it is missing, no regular file (a pipe would block), of another length,
-                or has another hash.
+            UsageProblem: it is missing, no regular file (a pipe would block), or another file.
         """
         try:
             status = path.stat()

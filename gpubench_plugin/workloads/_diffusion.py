@@ -22,7 +22,7 @@ from gpubench_plugin.workloads._transformers import (
 from gpubench_plugin.workloads.base import Batch, Workload
 
 _GROUPS = 32
-"""Groups of a normalisation, diffusers' default: the widths are multiples of it."""
+"""Groups of a normalization, diffusers' default; divides all widths."""
 
 
 class UNetSection(ModelSection):
@@ -51,10 +51,9 @@ S = TypeVar("S", bound=UNetSection)
 
 
 class Denoiser(Workload[S]):
-    """Predicts the noise in a sample, given the time step.
+    """Predicts the noise in a sample from the time step.
 
-    A batch holds the noised samples, the noise, and as `context` the time steps and whatever else
-    the network is given.
+    A batch holds noised samples, the noise, and as `context` time steps and further inputs.
     """
 
     convolutional = True
@@ -63,11 +62,11 @@ class Denoiser(Workload[S]):
     checkpoints_activations = True
     channels: ClassVar[int]
     library_class: ClassVar[str]
-    attentive: ClassVar[str]
-    """What the names of its levels with attention begin with."""
+    attention_prefix: ClassVar[str]
+    """Prefix of diffusers' block names with attention."""
 
     beta_schedule: ClassVar[dict[str, Any]]
-    """The arguments of diffusers' ``DDPMScheduler``: how noise grows with time."""
+    """Arguments of diffusers' ``DDPMScheduler``."""
 
     _scheduler: Any = None
 
@@ -80,7 +79,7 @@ class Denoiser(Workload[S]):
     def build(self) -> nn.Module:
         """The network with random weights."""
         (model_class,) = from_library(self.section.name, "diffusers", self.library_class)
-        kinds = [self.attentive if attends else "" for attends in self.section.attention]
+        kinds = [self.attention_prefix if attends else "" for attends in self.section.attention]
         module: nn.Module = model_class(
             sample_size=self.section.sample_size,
             in_channels=self.channels,
@@ -98,7 +97,7 @@ class Denoiser(Workload[S]):
 
     @abstractmethod
     def own_arguments(self) -> dict[str, Any]:
-        """What the class in diffusers takes beside the sizes and the kinds of the levels."""
+        """Further arguments of the class in diffusers."""
 
     def synthetic_batch(
         self, size: int, *, device: torch.device, generator: torch.Generator | None = None
@@ -113,7 +112,7 @@ class Denoiser(Workload[S]):
         if self._scheduler is None:
             (scheduler_class,) = from_library(self.section.name, "diffusers", "DDPMScheduler")
             self._scheduler = scheduler_class(**self.beta_schedule)
-        # One for all batches: it copies its tables to the device, which the host waits for, once.
+        # Shared by all batches: its tables are copied to the device once, which synchronizes.
         scheduler = self._scheduler
         device = samples.device
         noise = torch.randn(samples.shape, device=device, generator=generator)

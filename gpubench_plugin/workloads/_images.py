@@ -40,10 +40,9 @@ class ImageClassifier(Workload[S]):
         return Batch(images.contiguous(memory_format=self.memory_format), classes)
 
     def from_images(self, images: Tensor, labels: Tensor) -> Batch:
-        """Resize images bilinearly to the model's size, repeating grey in every channel.
+        """Resize images bilinearly to the model's size, and convert between grey and colour.
 
-        A model of grey images takes the mean of the colours. Classes are looked at on the CPU
-        only: elsewhere every batch would have to be waited for.
+        Labels are checked on the CPU only, or every batch would synchronize.
         """
         class_count = int(labels.max()) + 1 if labels.device.type == "cpu" else 0
         if class_count > self.section.classes:
@@ -59,7 +58,7 @@ class ImageClassifier(Workload[S]):
         return Batch(coloured.contiguous(memory_format=self.memory_format), labels)
 
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Logits, N×classes: what the model gives, or holds in what it gives, as transformers'."""
+        """Logits, N×classes: the output, or its attribute as in transformers."""
         output = module(batch.inputs)
         logits: Tensor = getattr(output, "logits", output)
         return logits

@@ -22,9 +22,9 @@ from gpubench_plugin.workloads.base import Batch, Workload
 class CachedModel:
     """The `module` of a causal language model with a static KV cache.
 
-    The cache, one for every call, is transformers' ``StaticCache``: memory for `length` tokens of
-    `sequences` rows that stays where it is, so that calls can be compiled and captured, and a
-    tensor that says how many tokens were seen. Nothing here waits for the device.
+    All calls share transformers' ``StaticCache`` for `length` tokens of `sequences` rows. Its
+    addresses are fixed, for compilation and graph capture, its token count is a tensor, and nothing
+    here synchronizes.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class CachedModel:
             dtype=dtype,
             device=device,
         )
-        self._seen: list[Tensor] = [layer.cumulative_length for layer in self._cache.layers]
+        self._lengths: list[Tensor] = [layer.cumulative_length for layer in self._cache.layers]
         self._slots = torch.arange(length, device=device)
 
     def reset_position(self, position: int) -> None:
         """Reset the cache position to `position` tokens."""
-        torch._foreach_zero_(self._seen)  # of all layers at once
+        torch._foreach_zero_(self._lengths)  # one kernel for all layers
         if position:
-            torch._foreach_add_(self._seen, position)
+            torch._foreach_add_(self._lengths, position)
 
     def prefill(self, tokens: Tensor) -> Tensor:
         """Prefill the empty cache with a prompt, N×L; next-token logits, N×vocabulary."""
@@ -63,7 +63,7 @@ class CachedModel:
 
     def decode(self, tokens: Tensor) -> Tensor:
         """Append one token per row, N×1; next-token logits, N×vocabulary."""
-        # Attention runs over all of the cache, whatever is in it: the same work in every call.
+        # Attention covers the full cache, so that every call does the same work.
         return self._last_logits(tokens, mask=self._slots <= self._cache.get_seq_length())
 
     def uncached(self, tokens: Tensor, *, last_positions: int) -> Tensor:
@@ -96,13 +96,11 @@ def _cast_cache(name: str | None, dtype: torch.dtype) -> Any:
 
 
 ATTENTION = "gpubench_sdpa"
-"""SDPA of transformers, without the mask that transformers makes.
+"""SDPA of transformers without its mask, by ``is_causal``.
 
-transformers makes a mask of attention from what it finds in the positions, which waits for the
-device once per forward pass (``find_packed_sequence_indices``), and under ``torch.compile`` it
-gives up the flash kernel for a mask that hides nothing. Samples here are neither padded nor
-packed, so the models get its SDPA under a name of their own, for which it makes no mask: SDPA is
-told that attention is causal instead.
+transformers builds a mask from the positions, which synchronizes once per forward pass
+(``find_packed_sequence_indices``), and under ``torch.compile`` prevents the flash kernel. Samples
+here are neither padded nor packed; for an SDPA registered by another name it builds no mask.
 
 Source: https://huggingface.co/docs/transformers/attention_interface
 """
@@ -215,10 +213,7 @@ class CausalLanguageModel(LanguageModel[S]):
     def synthetic_batch(
         self, size: int, *, device: torch.device, generator: torch.Generator | None = None
     ) -> Batch:
-        """Tokens, N×L, and their successors; rows count up from a random start.
-
-        So there is a rule to be learned, the same on all ranks; noise could only be memorised.
-        """
+        """Tokens, N×L, and successors; rows count up from a random start: a learnable rule."""
         vocabulary = self.section.vocabulary
         start = torch.randint(vocabulary, (size, 1), device=device, generator=generator)
         offsets = torch.arange(self.section.sequence_length + 1, device=device)

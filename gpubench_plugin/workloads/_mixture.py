@@ -1,7 +1,7 @@
 """Base of MoE language models: sizes, experts, router loss.
 
 transformers computes all experts of a layer by one grouped matrix product, which autocast does not
-know: it would be in fp32 whatever the precision. It gets the weights in the type of autocast.
+cover. Its weights are cast to the autocast dtype here.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads.base import Batch
 
 GROUPED = "gpubench_grouped_mm"
-"""The grouped product of transformers, in the type of autocast."""
+"""transformers' grouped product in the autocast dtype."""
 
 WITHOUT_DATA = "gpubench_grouped_mm_without_data"
-"""The same in bf16: of no other type does torch know the result's shape without the data."""
+"""The same in bf16, the only dtype for which torch infers the shape on fake tensors."""
 
 
 class MixtureSection(RotarySection):
@@ -60,7 +60,7 @@ class MixtureOfExperts(CausalLanguageModel[S]):
 
     In training, the router's load-balancing loss is added to the cross entropy: experts × the sum
     over them of their share of the tokens times their mean probability, over all layers, times
-    ``model.router_loss_weight``. Each rank has that of its own batch.
+    ``model.router_loss_weight``. It is that of each rank's own batch.
 
     Source: Fedus et al. 2022, Switch Transformers, https://arxiv.org/abs/2101.03961, equations 4–6
     """
@@ -94,7 +94,7 @@ class MixtureOfExperts(CausalLanguageModel[S]):
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Mean cross entropy in fp32, in training with the weighted router loss."""
-        # The router's loss has no matrix product, and transformers 5.17 looks at data for it.
+        # The router's loss has no matrix product, and in transformers 5.17 it reads values.
         if not module.training or self._grouped == WITHOUT_DATA:
             return super().loss(module, batch)
         output = module(input_ids=batch.inputs, output_router_logits=True)
@@ -113,18 +113,18 @@ class MixtureOfExperts(CausalLanguageModel[S]):
 def _casting(dtype: torch.dtype | None, grouped: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Wrap `grouped` to cast expert weights to `dtype` (None: autocast's)."""
 
-    def computed(experts: Any, hidden: Tensor, indices: Tensor, weights: Tensor) -> Tensor:
+    def cast_grouped(experts: Any, hidden: Tensor, indices: Tensor, weights: Tensor) -> Tensor:
         kind = hidden.device.type
         target_dtype = dtype
         if target_dtype is None and torch.is_autocast_enabled(kind):
             target_dtype = torch.get_autocast_dtype(kind)
-        cast = experts if target_dtype is None else _Cast(experts, target_dtype)
+        cast = experts if target_dtype is None else _CastView(experts, target_dtype)
         return grouped(cast, hidden, indices, weights)
 
-    return computed
+    return cast_grouped
 
 
-class _Cast:
+class _CastView:
     """View of a module's attributes with floating-point tensors cast to another dtype."""
 
     def __init__(self, module: Any, dtype: torch.dtype):

@@ -12,15 +12,13 @@ NEEDS_DIFFUSERS: Final = "with diffusers (extra suite)"
 
 
 def from_library(section_name: str | None, library: str, *names: str) -> tuple[Any, ...]:
-    """Import the attributes `names` of `library`, which takes seconds the first time.
-
-    `section_name` is the workload's, for the message.
+    """Import the attributes `names` of `library` (seconds the first time) for a workload.
 
     Raises:
         Unsupported: the library is missing or broken, or too old to have one of `names`.
     """
     try:
-        # A library that imports its parts when they are asked for raises here, too.
+        # Lazy imports inside the library raise here, too.
         return tuple(getattr(import_module(library), name) for name in names)
     except (ImportError, RuntimeError, AttributeError) as error:
         raise Unsupported(
@@ -30,13 +28,12 @@ def from_library(section_name: str | None, library: str, *names: str) -> tuple[A
 
 
 def recompute_activations(module: Any) -> None:
-    """Enable activation recomputation per block in a library model.
+    """Enable activation recomputation per block in a library model, without reentrant autograd.
 
-    Both do it by torch's way that is not reentrant:
-    https://docs.pytorch.org/docs/stable/checkpoint.html
+    Source: https://docs.pytorch.org/docs/stable/checkpoint.html
     """
     names = (
-        "activation_checkpointing_enable",  # transformers from 5.23 on, which warns of its old name
+        "activation_checkpointing_enable",  # transformers from 5.23, where the old name warns
         "gradient_checkpointing_enable",  # transformers before
         "enable_gradient_checkpointing",  # diffusers
     )

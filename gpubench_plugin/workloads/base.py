@@ -17,7 +17,7 @@ from gpubench_plugin.errors import Unsupported
 class Batch(NamedTuple):
     """Inputs and targets, with samples in the first dimension.
 
-    `context` holds what else the model takes of each sample: time steps, text embeddings.
+    `context` holds further model inputs: time steps, text embeddings.
     """
 
     inputs: Tensor
@@ -34,9 +34,8 @@ class Batch(NamedTuple):
 class Stages(NamedTuple):
     """A model cut into `modules` that run in sequence.
 
-    All but the first take, and all but the last give, one floating tensor; for one sample it has
-    the shape `between`. `loss` takes the last output and the targets to a scalar, which is the mean
-    over the samples: only then is the mean over equal parts of a batch that of the batch.
+    Between them passes one floating tensor, of shape `between` for one sample. `loss` maps the last
+    output and the targets to the mean over samples, so that equal parts of a batch can be averaged.
     """
 
     modules: tuple[nn.Module, ...]
@@ -50,34 +49,34 @@ S = TypeVar("S", bound=ModelSection)
 class Workload(ABC, Generic[S]):
     """A model with random weights, its data, and its loss.
 
-    A workload builds offline, from its section of the configuration alone. It neither seeds nor
-    moves anything: whoever calls :meth:`build` sets the seed, the device and the memory format.
+    A workload builds offline, from its section of the configuration alone. The caller of
+    :meth:`build` sets seed, device and memory format.
 
     Raises:
-        Unsupported: ``model.channels_last`` is asked of a model without convolutions, or
-            ``model.activation_checkpointing`` of one that cannot.
+        Unsupported: ``model.channels_last`` without convolutions, or
+            ``model.activation_checkpointing`` without support for recomputation.
     """
 
     Section: ClassVar[type[ModelSection]] = ModelSection
-    """The keys of the section ``model``, with the workload's own among them."""
+    """Keys of the section ``model``, including the workload's own."""
 
     convolutional: ClassVar[bool] = False
-    """Whether the memory format channels_last means anything to the model."""
+    """Whether the model supports the memory format channels_last."""
 
     where: ClassVar[str] = "everywhere"
-    """Where it can be built."""
+    """Requirements, for the documentation."""
 
     classifies: ClassVar[bool] = False
-    """Whether the outputs are logits of one class per sample, so that accuracy means something."""
+    """Whether the outputs are logits of one class per sample, as accuracy requires."""
 
     checkpoints_activations: ClassVar[bool] = False
-    """Whether the library that the model comes from can compute activations again."""
+    """Whether the model supports activation recomputation."""
 
     denoises: ClassVar[bool] = False
-    """Whether a forward pass is one of the steps in which samples are made from noise."""
+    """Whether a forward pass is a denoising step."""
 
     tokens_per_sample: int | None = None
-    """Tokens in one sample; None where samples are not made of tokens."""
+    """Tokens in one sample; None if samples have no tokens."""
 
     def __init__(self, section: S):
         self.section = section
@@ -94,7 +93,7 @@ class Workload(ABC, Generic[S]):
         return torch.channels_last if self.section.channels_last else torch.contiguous_format
 
     def tokens(self, samples: int) -> int | None:
-        """Tokens in so many `samples`; None where samples are not made of tokens."""
+        """Tokens in `samples`; None if samples have no tokens."""
         return None if self.tokens_per_sample is None else self.tokens_per_sample * samples
 
     @abstractmethod
@@ -102,14 +101,11 @@ class Workload(ABC, Generic[S]):
         """Build the model with random weights on the default device.
 
         Raises:
-            Unsupported: a library that the model comes from is not installed.
+            Unsupported: the model's library is not installed.
         """
 
     def for_fake_tensors(self) -> Self:
-        """Variant of the workload that can run on fake tensors with the same computation.
-
-        What is computed a second time to save memory is no part of the mathematics.
-        """
+        """Variant of the workload for fake tensors: same computation, without recomputation."""
         clone = copy(self)
         clone.section = self.section.model_copy(update={"activation_checkpointing": False})
         return clone
@@ -126,11 +122,10 @@ class Workload(ABC, Generic[S]):
     def from_images(self, images: Tensor, labels: Tensor) -> Batch:
         """Convert real images to this model's batch, on their device.
 
-        `images` are N×1×H×W (grey) or N×3×H×W with values from 0 to 1, `labels` are N class
-        numbers.
+        `images` are N×1×H×W (grey) or N×3×H×W with values from 0 to 1, `labels` N class indices.
 
         Raises:
-            Unsupported: the model is not one of images.
+            Unsupported: the model is not an image model.
             UsageProblem: the model is configured for fewer classes.
         """
         raise Unsupported(f"{self.section.name} is not an image model")
@@ -138,46 +133,44 @@ class Workload(ABC, Generic[S]):
     def from_text(self, tokens: Tensor) -> Batch:
         """Convert real text to this model's batch, on its device.
 
-        `tokens` are N×(L + 1) token numbers: every one but the last of a row is followed by its
-        target.
+        `tokens` are N×(L + 1) token ids: each is followed by its target.
 
         Raises:
-            Unsupported: the model is not one of text.
-            UsageProblem: the model is configured for fewer different tokens, or shorter rows.
+            Unsupported: the model is not a text model.
+            UsageProblem: the model is configured for a smaller vocabulary, or another row length.
         """
         raise Unsupported(f"{self.section.name} is not a text model")
 
     def from_table(self, features: Tensor, targets: Tensor) -> Batch:
         """Convert table rows to this model's batch, on their device.
 
-        `features` are N×F numbers, `targets` N numbers to be predicted, both normalised.
+        `features` are N×F numbers, `targets` N numbers, both normalized.
 
         Raises:
-            Unsupported: the model does not predict a number from a row.
-            UsageProblem: the model is configured for other features.
+            Unsupported: the model is not a table model.
+            UsageProblem: the model is configured for another number of features.
         """
         raise Unsupported(f"{self.section.name} is not a table model")
 
     def tensor_plan(self, ranks: int) -> Mapping[str, str] | None:
         """Tensor parallel plan for `ranks`; None if not available.
 
-        By pattern of module names, ``*`` for one part between dots: ``colwise`` shares a layer's
-        outputs and ``rowwise`` its inputs, ``colwise-gathered`` gives the whole output to every
-        rank, and ``vocabulary`` shares the rows of an embedding. What is not named is on every
-        rank as a whole.
+        By pattern of module names, ``*`` for one part between dots: ``colwise`` shards a layer's
+        outputs, ``rowwise`` its inputs, ``colwise-gathered`` also gathers the outputs on every
+        rank, and ``vocabulary`` shards the rows of an embedding. Other modules are replicated.
 
         Raises:
-            Unsupported: a size of the model does not divide among so many ranks.
+            Unsupported: a size of the model is not divisible by `ranks`.
         """
         return None
 
     def stages(self, module: nn.Module, count: int) -> Stages | None:
         """Cut the built `module` into `count` stages; None if not supported.
 
-        The stages take the layers over, which must not be used through `module` any more.
+        The stages own the layers: do not use `module` afterwards.
 
         Raises:
-            Unsupported: it cannot be cut into so many.
+            Unsupported: the model has too few layers.
         """
         return None
 

@@ -12,10 +12,10 @@ from gpubench_plugin.workloads._language import LanguageModel, LanguageSection
 from gpubench_plugin.workloads.base import Batch
 
 MASKED = 0.15
-"""The share of tokens to be predicted, as in the paper."""
+"""Share of masked tokens, as in the paper."""
 
 NO_TARGET = -100
-"""What cross entropy leaves out."""
+"""Target that cross entropy ignores by default."""
 
 
 class BertSection(LanguageSection):
@@ -50,8 +50,7 @@ class Bert(LanguageModel[BertSection]):
     ) -> Batch:
         """Random tokens, N×L, with 15 % per row masked as targets.
 
-        All of those are replaced by the mask; the paper keeps or changes a fifth of them, which
-        costs the same.
+        All are replaced by the mask; the paper keeps or changes a fifth, at the same cost.
         """
         section = self.section
         shape = (size, section.sequence_length)

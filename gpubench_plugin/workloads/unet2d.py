@@ -35,7 +35,7 @@ class UNet2D(Denoiser[UNet2DSection]):
     Section = UNet2DSection
     channels = 3
     library_class = "UNet2DModel"
-    attentive = "Attn"
+    attention_prefix = "Attn"
     beta_schedule = {}  # noqa: RUF012 # diffusers' defaults are the paper's
 
     def own_arguments(self) -> dict[str, Any]:
@@ -43,10 +43,7 @@ class UNet2D(Denoiser[UNet2DSection]):
         return {"attention_head_dim": None}
 
     def from_images(self, images: Tensor, labels: Tensor) -> Batch:
-        """Images resized and scaled to [-1, 1], noised; labels are dropped.
-
-        Noise and times are the same for as many images.
-        """
+        """Images resized, scaled to [-1, 1], and noised with a fixed seed; labels are dropped."""
         side = self.section.sample_size
         resized = interpolate(images, size=(side, side), mode="bilinear", align_corners=False)
         coloured = resized.expand(-1, self.channels, -1, -1) * 2 - 1

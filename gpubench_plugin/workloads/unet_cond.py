@@ -41,7 +41,7 @@ class UNetCond(Denoiser[UNetCondSection]):
     Section: ClassVar[type[UNetCondSection]] = UNetCondSection
     channels = 4
     library_class = "UNet2DConditionModel"
-    attentive = "CrossAttn"
+    attention_prefix = "CrossAttn"
     beta_schedule = {  # noqa: RUF012 # Stable Diffusion's
         "beta_schedule": "scaled_linear",
         "beta_start": 0.00085,
@@ -49,10 +49,10 @@ class UNetCond(Denoiser[UNetCondSection]):
     }
 
     def own_arguments(self) -> dict[str, Any]:
-        """Attention to the text, always of the same number of heads."""
+        """Cross attention with the same number of heads on every level."""
         return {
             "cross_attention_dim": self.section.text_width,
-            # By mistake the class calls the number of heads so, and keeps the name.
+            # diffusers' misnomer for the number of heads.
             "attention_head_dim": self.section.heads,
         }
 

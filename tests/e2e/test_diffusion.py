@@ -51,12 +51,12 @@ def test_mismatched(gpubench, diffusion):
     run(gpubench, diffusion)
 @keys("diffusion.samples=4")
 def test_killed(gpubench, diffusion):
-    denoise, steps = diffusion._denoising._step, []
+    denoise, steps = diffusion.denoising._step, []
     def dies(*args, **kwargs):
         steps.append(1)
         if len(steps) > 15: os.kill(os.getpid(), signal.SIGKILL)
         return denoise(*args, **kwargs)
-    if os.environ["RANK"] == "1": diffusion._denoising._step = dies
+    if os.environ["RANK"] == "1": diffusion.denoising._step = dies
     run(gpubench, diffusion)
 """
 
@@ -64,27 +64,27 @@ ENDINGS = {
     "left_over": (
         "unsupported",
         (
-            "diffusion.denoising_steps: 5 steps do not divide among 2 ranks, 1 would "
-            "be left out; allowed: a multiple of 2, or diffusion.remainder=first or last or spread"
+            "diffusion.denoising_steps: 5 steps are not divisible by 2 ranks (remainder 1); "
+            "allowed: a multiple of 2, or diffusion.remainder=first or last or spread"
         ),
     ),
     "last_takes_it": ("measured", ""),
     "too_few": (
         "unsupported",
-        "diffusion.denoising_steps: 1 steps leave some of 2 ranks without any",
+        "diffusion.denoising_steps: 1 steps are too few for 2 ranks; allowed: at least 2 steps",
     ),
-    "history": ("unsupported", "diffusion.scheduler=unipc: it keeps the network's outputs"),
+    "history": ("unsupported", "diffusion.scheduler=unipc: it depends on network outputs"),
     "shared_cpu": (
         "unsupported",
         "distributed.share_device applies to cuda and xpu only; remove it on cpu",
     ),
     "ddp": ("unsupported", "distributed.parallelism=ddp: every rank"),
-    "without_diffusers": ("unsupported", "diffusion.scheduler=ddim comes from diffusers"),
+    "without_diffusers": ("unsupported", "diffusion.scheduler=ddim requires diffusers"),
     "mismatched": (
         "failed",
         (
             "rank 1: CorrectnessError: rank 1 waited for sample 1 before step 2 (call 1) as "
-            "float32 1x4x8x8 from rank 0 for rank 1, and was sent sample 1 before step 3 (call 1)"
+            "float32 1x4x8x8 from rank 0 for rank 1, but received sample 1 before step 3 (call 1)"
         ),
     ),
     "killed": ("crashed", "rank 1 was killed by SIGKILL"),

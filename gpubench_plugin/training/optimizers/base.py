@@ -34,10 +34,10 @@ class OptimizerBuilder(ABC):
     def __init__(self, training: TrainingSection, device: torch.device, *, sharded: bool = False):
         can_fuse = self.can_fuse and (self.can_fuse_sharded or not sharded)
         if training.fused and not can_fuse:
-            of_what = " for sharded parameters" if self.can_fuse else ""
+            scope = " for sharded parameters" if self.can_fuse else ""
             raise UsageProblem(
-                f"training.fused=true: {training.optimizer} has no fused "
-                f"implementation{of_what}; allowed: false, null"
+                f"training.fused=true: {training.optimizer} has no fused implementation{scope}; "
+                "allowed: false, null"
             )
         self.training = training
         on_accelerator = device.type != "cpu" and can_fuse

@@ -31,8 +31,8 @@ _FUSED: Final = "_scaled_dot_product_"
 def flops(batch: int, heads: int, tokens: int, head_size: int, *, backward: bool) -> int:
     """Two products of tokens × tokens × head_size, and four more in the backward pass.
 
-    What flash attention computes again there is not counted, so that all implementations are
-    credited with the same work. Source: Dao et al., FlashAttention, arXiv:2205.14135.
+    Flash attention's recomputation does not count, so that all implementations have the same FLOPs.
+    Source: Dao et al., FlashAttention, arXiv:2205.14135.
     """
     return (6 if backward else 2) * 2 * batch * heads * tokens * tokens * head_size
 
@@ -41,7 +41,7 @@ def run_attention(name: str, compute: Callable[[], Tensor]) -> Tensor:
     """Run `compute` with only this attention implementation enabled.
 
     Raises:
-        Unsupported: torch cannot use it for these inputs on this device, or took another.
+        Unsupported: torch cannot use it for these inputs on this device, or used another.
     """
     kernels = _FusedKernels()
     with warnings.catch_warnings(record=True) as caught_warnings:

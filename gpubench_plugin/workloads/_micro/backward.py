@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class LinearStacks:
-    """As many equal stacks of linear layers as there are `graphs`, which share no parameter.
+    """Equal stacks of linear layers with ReLU, one per graph, without shared parameters.
 
-    A ReLU follows each of the `layers`; `size` is a layer's features and the rows of its input.
+    `size` is the number of features and of input rows.
     """
 
     def __init__(self, *, graphs: int, layers: int, size: int, device: torch.device) -> None:
@@ -58,13 +58,12 @@ class LinearStacks:
 class NodeTimes:
     """Measures how long each kind of graph node takes in backward passes.
 
-    A span goes from the call before a node to the call after it, on the host: on a device that
-    runs behind the host it is the time of handing the work over. Where several threads run
-    backward passes at once, the spans of all of them add up.
+    Times are from prehook to posthook on the host; on an asynchronous device that is the launch
+    time. Times of concurrent threads add up.
     """
 
     def __init__(self) -> None:
-        self._spent_ns: dict[str, int] = defaultdict(int)
+        self._totals_ns: dict[str, int] = defaultdict(int)
         self._start_times = threading.local()
         self._lock = threading.Lock()
         self._handles: list[Any] = []
@@ -85,16 +84,16 @@ class NodeTimes:
     @property
     def kinds(self) -> tuple[str, ...]:
         """Kinds of nodes seen, such as ``AddmmBackward0``, without namespace."""
-        return tuple(sorted(self._spent_ns))
+        return tuple(sorted(self._totals_ns))
 
     def share(self, kind: str) -> float:
         """Share of all node time taken by this kind since :meth:`reset`."""
-        return self._spent_ns[kind] / (sum(self._spent_ns.values()) or 1)
+        return self._totals_ns[kind] / (sum(self._totals_ns.values()) or 1)
 
     def reset(self) -> None:
         """Reset the times; kinds stay known."""
-        for kind in self._spent_ns:
-            self._spent_ns[kind] = 0
+        for kind in self._totals_ns:
+            self._totals_ns[kind] = 0
 
     def _start_timer(self, gradients: object) -> None:
         self._start_times.ns = perf_counter_ns()
@@ -102,12 +101,12 @@ class NodeTimes:
     def _stop_timer(self, name: str) -> Callable[[object, object], None]:
         kind = name.rpartition("::")[2]
 
-        def spent(inputs: object, outputs: object) -> None:
-            span_ns = perf_counter_ns() - self._start_times.ns
+        def add_duration(inputs: object, outputs: object) -> None:
+            duration_ns = perf_counter_ns() - self._start_times.ns
             with self._lock:
-                self._spent_ns[kind] += span_ns
+                self._totals_ns[kind] += duration_ns
 
-        return spent
+        return add_duration
 
 
 def _nodes(losses: Sequence[Tensor]) -> Iterator[Node]:

@@ -17,10 +17,10 @@ DTYPES: Final = {
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
 }
-"""What tensors are stored in, by a precision's ``compute_dtype``."""
+"""Storage dtypes, by a precision's ``compute_dtype``."""
 
-# Four roundings to the mantissa of 10, 10 and 7 bits. In fp32 thousands of additions round, too, by
-# far less than TF32 would.
+# Four roundings to mantissas of 10, 10 and 7 bits; in fp32 above the rounding of thousands of
+# additions, far below that of TF32.
 TOLERANCES: Final = {"fp32": 5e-5, "tf32": 2.0**-8, "fp16": 2.0**-8, "bf16": 2.0**-5}
 """Largest relative error of a result, by a precision's ``compute_dtype``."""
 
@@ -37,7 +37,7 @@ def require_close(label: str, actual: Tensor, expected: Tensor, *, tolerance: fl
         )
     reference = expected.detach().double()
     error = float((actual.detach().double() - reference).norm() / reference.norm())
-    if not error <= tolerance:  # also where it is no number
+    if not error <= tolerance:  # also where it is NaN
         raise CorrectnessError(
             f"{label}: the relative error is {error:.3g}; allowed: {tolerance:.3g}"
         )
@@ -56,12 +56,10 @@ def require_equal(label: str, actual: Tensor, expected: Tensor) -> None:
 
 @contextmanager
 def skip_if_unsupported(label: str) -> Iterator[None]:
-    """Skip if torch refuses the operation `label`.
-
-    What torch or the device lacks makes a benchmark unsupported; what goes wrong does not.
+    """Skip if torch refuses the operation `label`; other errors are failures.
 
     Raises:
-        Unsupported: with the first line of what torch says.
+        Unsupported: with the first line of torch's message.
     """
     try:
         yield

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 LAYOUTS: Final = ("contiguous", "padded", "transposed")
-"""``padded``: every row is followed by a gap; ``transposed``: columns lie one after the other."""
+"""``padded``: rows with gaps; ``transposed``: column-major."""
 
-_GAP = 8
+_GAP = 8  # elements, enough to make rows not contiguous; not measured
 
 
 def with_layout(matrix: Tensor, layout: str) -> Tensor:

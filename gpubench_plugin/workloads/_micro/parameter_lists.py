@@ -21,11 +21,11 @@ OPTIMIZERS: Final[Mapping[str, tuple[type[torch.optim.Optimizer], Mapping[str, A
     "sgd": (torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}),
     "adamw": (torch.optim.AdamW, {"lr": 0.001, "weight_decay": 0.01}),
 }
-"""Their class and options."""
+"""Class and options by name."""
 
 TENSORS_MOVED: Final = {"sgd": 5, "adamw": 7}
-"""Tensors as large as the parameters that a step reads or writes at least: parameters and each
-state are read and written, gradients read."""
+"""Minimum memory traffic of a step in units of the parameters: parameters and each state are read
+and written, gradients read."""
 
 
 def parameters(count: int, elements: int, device: torch.device) -> list[Tensor]:
@@ -55,16 +55,17 @@ def check(name: str, implementation: str, tensors: Sequence[Tensor], *, steps: i
         Unsupported: the device or torch lacks this implementation.
     """
     actual = [_copy(parameter, parameter.dtype) for parameter in tensors]
-    reference = [_copy(parameter, torch.float64) for parameter in tensors]
-    of_actual = optimizer(name, implementation, actual)
-    of_exact = optimizer(name, "loop", reference)
+    expected = [_copy(parameter, torch.float64) for parameter in tensors]
+    measured = optimizer(name, implementation, actual)
+    reference = optimizer(name, "loop", expected)
     label = f"{name}, {implementation}"
     for _ in range(steps):
-        with skip_if_unsupported(label):  # some find it out only now
-            of_actual.step()
-        of_exact.step()
+        with skip_if_unsupported(label):  # some implementations refuse only here
+            measured.step()
+        reference.step()
+    # 1e-6: about 16 roundings to fp32 in two steps.
     return max(
-        require_close(label, a, e, tolerance=1e-6) for a, e in zip(actual, reference, strict=True)
+        require_close(label, a, e, tolerance=1e-6) for a, e in zip(actual, expected, strict=True)
     )
 
 

@@ -40,6 +40,7 @@ class DummyUNet(nn.Module):
         N×tokens×features.
         """
         text = encoder_hidden_states.mean(dim=1)
+        # 1000: the schedulers' training time steps.
         time = timestep.expand(len(sample)).to(text.dtype)[:, None] / 1000
         condition = self.condition(torch.cat([text, time], dim=1))
         fine_features = silu(self.inward(sample))

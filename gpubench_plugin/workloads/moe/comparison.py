@@ -25,7 +25,7 @@ def reference(
 ) -> tuple[list[Tensor], Tensor]:
     """Outputs for the ranks' `shares` of tokens, and the summed balancing loss.
 
-    One process computes them without the layer's code: each share is routed by itself, as on its
+    One process computes them without the layer's code: it routes each share separately, as on its
     rank, then each expert of `w_in` and `w_out` computes all its tokens.
     """
     routings = [router(share) for share in shares]

@@ -98,7 +98,7 @@ class Router(nn.Module):
 def capacity(section: MoeSection, tokens: int) -> int:
     """Maximum assignments per expert: factor · tokens · k / experts, rounded up.
 
-    Source: Switch Transformers, equation 3. It holds for the tokens of each rank by itself.
+    It applies to the tokens of each rank. Source: Switch Transformers, equation 3.
     """
     if section.capacity_factor is None:
         return tokens * section.top_k

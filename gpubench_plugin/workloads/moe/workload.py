@@ -55,8 +55,8 @@ class MoEModelSection(ImageSection):
 class MoE(ImageClassifier[MoEModelSection]):
     """Pixel rows as tokens of residual MoE blocks, averaged for classification.
 
-    The z-loss is a mean over tokens, so that ranks that train together have the gradients of one
-    process. With the aux-loss each rank balances its own tokens, which the record then says.
+    The z-loss is a mean over tokens, so that data parallel ranks have the gradients of one process.
+    With the aux-loss each rank balances its own tokens, which is recorded.
     """
 
     Section = MoEModelSection
@@ -95,6 +95,7 @@ class _Classifier(nn.Module):
             balancing_weight=section.balancing_weight,
         )
         self.embedding = nn.Linear(section.image_size, section.width)
+        # 0.02: the deviation of GPT-2's and BERT's embeddings.
         self.position = nn.Parameter(torch.randn(section.image_size, section.width) * 0.02)
         self.blocks = nn.ModuleList(
             _Block(layer, section.expert_kind, number) for number in range(section.blocks)

@@ -65,7 +65,7 @@ def make():
 
 
 def seen_tokens(generation):
-    return {int(seen) for seen in generation._model._seen}
+    return {int(seen) for seen in generation._model._lengths}
 
 
 class Operations(TorchDispatchMode):

@@ -53,12 +53,12 @@ def dispatcher_for(name: str, placement: Placement, groups: ParallelGroups) -> D
         if expert.group is not None:
             raise Unsupported(
                 f"moe.dispatcher=local sends no tokens to other ranks, but {expert.size} "
-                "ranks share the experts: use all-gather or all-to-all, or "
+                "ranks share the experts; use all-gather or all-to-all, or "
                 "moe.expert_parallel=1"
             )
         return Local(placement)
     if expert.group is None:
         raise Unsupported(
-            f"moe.dispatcher={name}: a single rank holds all experts: use local, or more ranks"
+            f"moe.dispatcher={name}: a single rank holds all experts; use local, or more ranks"
         )
     return _BETWEEN_RANKS[name](placement, expert.group)

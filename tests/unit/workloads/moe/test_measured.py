@@ -168,8 +168,8 @@ def refusal_of(act):
     ("keys", "message"),
     [
         ({"dispatcher": "flex"}, "flex requires DeepEP or HybridEP.*install deep_ep from https://"),
-        ({"dispatcher": "all-to-all"}, "all-to-all: a single rank holds all experts: use local"),
-        ({"dispatcher": "all-gather"}, "all-gather: a single rank holds all experts: use local"),
+        ({"dispatcher": "all-to-all"}, "all-to-all: a single rank holds all experts; use local"),
+        ({"dispatcher": "all-gather"}, "all-gather: a single rank holds all experts; use local"),
         ({"expert_kind": "te-grouped"}, "Transformer Engine cannot be imported.*pip install"),
         (
             {"expert_kind": "grouped", "width": 6},
@@ -191,7 +191,7 @@ def test_local_is_refused_where_ranks_share_the_experts():
     """It sends nothing, so that tokens could not reach another rank's experts."""
     said = refusal_of(lambda: construction(dispatcher="local", groups=SHARED))
     assert (
-        "2 ranks share the experts: use all-gather or all-to-all, or moe.expert_parallel=1" in said
+        "2 ranks share the experts; use all-gather or all-to-all, or moe.expert_parallel=1" in said
     )
 
 
