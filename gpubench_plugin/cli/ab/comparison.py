@@ -1,6 +1,6 @@
 """A complete A/B comparison: set up both sides, measure, judge, report, clean up.
 
-The report is files in the comparison's folder, a text for the user, and GitHub's pages.
+Reports are files in the comparison's folder, a text for the user, and GitHub's summary.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpubench_plugin.cli.ab.launch import PROBE, PytestLauncher
 from gpubench_plugin.cli.ab.preflight import features
 from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.sides import SIDES, SideName, Source, prepare_side, resolve_source
+from gpubench_plugin.cli.ab.sides import SideName, Source, prepare_side, resolve_source
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.ab.trial import ComparisonRunner, PreparedSide
 from gpubench_plugin.cli.ab.workspaces import Workspace, temporary_workspace
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 class ComparisonResult:
     """Result of a comparison; `folder` holds all its files.
 
-    `locations` are file and line of the benchmarks; `broken` those that work on the base and fail
-    on the head; `judged_series` counts the series that could be judged. `advice` is the command
-    line that would decide what is open, empty where there is none.
+    `locations` are file and line by benchmark; `broken` benchmarks pass on the base and fail on the
+    head; `judged_series` counts the judged ones. `advice` is the command line that would decide
+    what is open, if any.
     """
 
     folder: Path
@@ -56,14 +56,14 @@ class ComparisonResult:
 def new_state(results_dir: Path, request: Request) -> State:
     """Start a new comparison in its own folder below ``<results>/ab``.
 
-    That folder ignores itself, so that no result is ever an uncommitted change.
+    A .gitignore there keeps results out of the uncommitted changes.
 
     Raises:
         UsageProblem: a side does not exist.
         ResultsError: the folder cannot be written.
     """
     sources = _sources(request)
-    # Before the identity, so that each change of that is a change of these.
+    # Before the identity, so that files show every change of it.
     files = {name: source.files() for name, source in sources.items()}
     identity = _identity(request, sources)
     folder = results_dir / "ab" / new_run_id("ab", datetime.now(UTC))
@@ -89,20 +89,20 @@ def load_state(folder: Path) -> tuple[State, Request]:
     """Load the comparison in `folder` and the request it was started with.
 
     Raises:
-        UsageProblem: there is none, or it is not as it was written.
-        ResultsError: it cannot be read.
+        UsageProblem: there is none.
+        ResultsError: it cannot be read, or is malformed.
     """
     state = State.read(folder.resolve())
-    return state, Request.from_json(state.asked, f"{state.folder}: what was asked")
+    return state, Request.from_json(state.asked, f"{state.folder}: the stored request")
 
 
 def compare(state: State, request: Request, progress: Progress) -> ComparisonResult:
     """Measure what is missing in `state` and judge; files are left only in its folder.
 
     Raises:
-        UsageProblem: bad input, see the modules; or the sides are not those of `state`.
+        UsageProblem: bad input, or the sides are not those of `state`.
         NothingComparable: pytest selected no benchmark.
-        ResultsError: launches fail, or a file could not be written.
+        ResultsError: launches fail, or a file cannot be written.
     """
     try:
         return _compare(state, request, progress)
@@ -147,9 +147,7 @@ def _result(
     state: State, request: Request, trial: ComparisonRunner, findings: Tracker, notes: list[str]
 ) -> ComparisonResult:
     if request.limits_from == "head":
-        notes.append(
-            "limits taken from the head where both sides state different ones (--limits-from=head)"
-        )
+        notes.append("limits taken from the head where the sides differ (--limits-from=head)")
     if findings.broken:
         broken = counted(len(findings.broken), "benchmark")
         notes.append(f"passes on the base, fails on the head: {broken}")
@@ -173,29 +171,24 @@ def next_command(state: State, findings: Tracker, unchanged_from: int) -> str:
 
 
 def resume_command(folder: Path, pairs: int | None = None) -> str:
-    """The command line that goes on with the comparison in `folder`, to so many pairs in all."""
-    extent = [f"--pairs={pairs}"] if pairs else []
-    return shlex.join(["gpubench", "ab", f"--resume={folder}", *extent])
+    """Command line that resumes the comparison in `folder`, up to `pairs` pairs in total."""
+    options = [f"--resume={folder}", *([f"--pairs={pairs}"] if pairs else [])]
+    return shlex.join(["gpubench", "ab", *options])
 
 
 def _sources(request: Request) -> dict[SideName, Source]:
-    repository = Repository.containing(request.here)
-    texts = {"base": request.base, "head": request.head}
-    pythons = {"base": request.base_python, "head": request.head_python}
-    return {
-        name: resolve_source(
-            name, texts[name], pythons[name], cwd=request.here, repository=repository
-        )
-        for name in SIDES
-    }
+    cwd, repository = request.here, Repository.containing(request.here)
+    base = resolve_source("base", request.base, request.base_python, cwd=cwd, repository=repository)
+    head = resolve_source("head", request.head, request.head_python, cwd=cwd, repository=repository)
+    return {"base": base, "head": head}
 
 
 def _identity(request: Request, sources: dict[SideName, Source]) -> dict[str, Any]:
-    recorded_request = request.to_json()
-    identity_keys = ("here", "arguments", "limits", "allow_incomparable")
+    options = request.to_json()
+    keys = ("here", "arguments", "limits", "allow_incomparable")
     return {
         **{name: source.identity() for name, source in sources.items()},
-        **{name: recorded_request[name] for name in identity_keys},
+        **{key: options[key] for key in keys},
     }
 
 
@@ -234,10 +227,8 @@ def _own_repository(sources: dict[SideName, Source], repository: Repository | No
     """The user's repository, if one of the sides is a state of it."""
     if repository is None:
         return None
-    uses_repository = any(
-        source.commit is not None or source.folder == repository.top for source in sources.values()
-    )
-    return repository.top if uses_repository else None
+    top, sides = repository.top, sources.values()
+    return top if any(s.commit is not None or s.folder == top for s in sides) else None
 
 
 def _launcher(request: Request, space: Workspace, repository: Path | None) -> PytestLauncher:
@@ -249,11 +240,10 @@ def _launcher(request: Request, space: Workspace, repository: Path | None) -> Py
 
 
 def _notes(trial: ComparisonRunner, state: State) -> list[str]:
-    launches = sum(not launch.problem for launch in state.done)
-    failed_launches = len(state.done) - launches
-    notes = [f"{launches} launches, interleaved from seed {state.seed}"]
-    if failed_launches:
-        notes.append(f"failed launches, whose pairs were repeated: {failed_launches}")
+    failed = sum(bool(launch.problem) for launch in state.done)
+    notes = [f"{len(state.done) - failed} launches, interleaved from seed {state.seed}"]
+    if failed:
+        notes.append(f"failed launches, whose pairs were repeated: {failed}")
     notes += trial.disturbance_notes()
     if not trial.can_fix_rounds:
         notes.append(

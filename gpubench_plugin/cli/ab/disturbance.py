@@ -1,7 +1,6 @@
 """Disturbed launches: decide from machine flags alone which pairs to remeasure.
 
-Nothing here knows a time that was measured, so that no value is chosen. What a launch raised stays
-in the count when its pair is replaced.
+Measured times are not used, so that values are not selected. Flags of replaced pairs count, too.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from gpubench_plugin.flags import (
 from gpubench_plugin.records import Run
 
 _ONE_IN: Final = 3
-"""At most one pair in so many is measured again."""
+"""Pairs per remeasured one, at least; for the false alarms see ``docs/evidence/repeats.md``."""
 
 Cause = Literal["machine", "base", "head", "always"]
-"""What disturbs launches: the ``machine`` now and then, the code of one side, or the machine
-``always``, in most pairs, so that another pair would hardly be quieter."""
+"""Cause of disturbances: the ``machine`` now and then, one side's own code, or the machine
+``always``, in most pairs, so that repeats would be disturbed, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +47,8 @@ def is_disturbed(run: Run, ids: Collection[str]) -> bool:
 def disturbance_cause(attempts: Sequence[Attempt]) -> Cause | None:
     """Classify what disturbs the launches of these `attempts`; None if nothing does.
 
-    What the machine does meets both sides alike. So one side's code is taken for it where that side
-    was disturbed twice to none, four times to one, six to two, and so on.
+    The machine disturbs both sides alike, so a side's own code is the cause where it was disturbed
+    twice to none, four times to one, six to two, and so on.
     """
     counts: dict[SideName, int] = {
         "base": sum(attempt.base for attempt in attempts),
@@ -67,8 +66,7 @@ def disturbance_cause(attempts: Sequence[Attempt]) -> Cause | None:
 def pair_to_remeasure(attempts: Sequence[Attempt], *, judged_up_to: int) -> int | None:
     """The pair to remeasure before the next look, or None.
 
-    Of each pair the last of all `attempts`, which are in order, counts; pairs up to `judged_up_to`
-    were judged by a look, and stay as they are.
+    The last attempt of each pair counts; pairs up to `judged_up_to` are final.
     """
     pairs = {attempt.pair: attempt for attempt in attempts}
     remeasured = len(attempts) - len(pairs)
@@ -81,7 +79,7 @@ def pair_to_remeasure(attempts: Sequence[Attempt], *, judged_up_to: int) -> int 
 def may_hide_slow_launches(attempts: Sequence[Attempt]) -> bool:
     """Whether a pair was remeasured although only the head was ever disturbed.
 
-    What was replaced may then be one of the slow launches of a head that is slow in a few.
+    The replaced launch may have been one of a head that is slow in a few launches.
     """
     was_remeasured = len(attempts) > len({attempt.pair for attempt in attempts})
     return was_remeasured and not any(attempt.base for attempt in attempts)
@@ -90,10 +88,7 @@ def may_hide_slow_launches(attempts: Sequence[Attempt]) -> bool:
 def disturbance_notes(
     launches: Mapping[SideName, Sequence[Run]], attempts: Sequence[Attempt]
 ) -> Iterator[str]:
-    """How many of `launches` were disturbed, by what, what was measured again, and what to do.
-
-    Those of pairs that were replaced are among them.
-    """
+    """Counts of disturbed launches, also of replaced pairs, with flags and remedies."""
     disturbed = {
         side: [run for run in runs if is_disturbed(run, run.results)]
         for side, runs in launches.items()

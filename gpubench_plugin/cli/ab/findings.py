@@ -24,16 +24,14 @@ from gpubench_plugin.records import Comparison, Difference, Run, Verdict
 
 
 class Tracker:
-    """Tracks verdicts from the warm-up pair on, which shows what can be compared at all.
+    """Tracks verdicts from the warm-up pair on, which defines the suite of comparable metrics.
 
-    The suite that counts for the rate of false alarms is what could be judged then, at every look.
-
-    `base` and `head` are the rehearsals; for the rest see :func:`gpubench_plugin.compare.match`.
+    `base` and `head` are the warm-up runs; for the rest see :func:`gpubench_plugin.compare.match`.
 
     Attributes:
-        pairs_needed: about how many pairs decide what the last look could not, as its reasons say;
-            None before a look, and where more pairs would help nothing.
-        suite: how many step times and other metrics could be judged.
+        pairs_needed: pairs that decide what the last look could not, about; None before a look, and
+            where no number of pairs helps.
+        suite: number of step times and other metrics that can be judged.
 
     Raises:
         NothingComparable: neither side has a benchmark.
@@ -76,7 +74,7 @@ class Tracker:
     @property
     def broken(self) -> list[str]:
         """Benchmarks that pass on the base and fail on the head."""
-        # One with a metric is about a value that allows no judgement: the benchmark works.
+        # A verdict with a metric is about an unusable value: the benchmark itself passed.
         errored = (v.id for v in self._final.values() if v.kind == "errored" and not v.metric)
         return [node_id for node_id in errored if node_id in self._passing_on_base]
 
@@ -92,7 +90,7 @@ class Tracker:
 
     @property
     def undecided(self) -> list[Verdict]:
-        """What the last look said of all that is open."""
+        """Verdicts of the last look on everything still open."""
         return [*filter(None, self._open.values())]
 
     @property
@@ -109,7 +107,7 @@ class Tracker:
     ) -> None:
         """Judge what is open by all pairs so far, see :func:`gpubench_plugin.compare.judge_pairs`.
 
-        What earlier looks have decided stays, with the pairs that they had.
+        Decisions of earlier looks are final.
         """
         self._bases, self._heads = bases, heads
         open_ids = self.open
@@ -122,17 +120,15 @@ class Tracker:
             series, m=self._tests, decided_series=self._decided, unchanged_from=unchanged_from
         )
         verdicts = merge_parts(series, series_verdicts)
-        pairs_needed = (
-            item.pairs_needed for item in verdicts.values() if item.kind == "inconclusive"
-        )
-        self.pairs_needed = max(filter(None, pairs_needed), default=None)
         self._open = {}
         for subject, item in verdicts.items():
             verdict = with_doubts(item, bases, heads)
             target = self._open if verdict.kind == "inconclusive" else self._final
             target[subject] = verdict
+        pairs_needed = (verdict.pairs_needed for verdict in self.undecided)
+        self.pairs_needed = max(filter(None, pairs_needed), default=None)
         self._decided += [item for item in series if subject_of(item) not in self._open]
-        for verdict in matched.verdicts:  # of a benchmark that failed meanwhile, for example
+        for verdict in matched.verdicts:  # a benchmark that failed meanwhile, for example
             self._final.setdefault((verdict.id, verdict.metric), verdict)
 
     def stop(self, cause: str) -> None:
@@ -157,10 +153,9 @@ class Tracker:
 
 
 def next_pairs(undecided: Sequence[Verdict], *, looked: int, unchanged_from: int) -> int | None:
-    """Up to how many pairs to go on to decide what is `undecided`, as its reasons say.
+    """Number of pairs that would decide the `undecided`; before a look `unchanged_from`.
 
-    Before a look nobody knows; then it is `unchanged_from`. None where so many were `looked` at
-    already, and where no number of pairs would help.
+    None where so many were `looked` at already, or no number of pairs helps.
     """
     total = max((verdict.pairs_needed or 0 for verdict in undecided), default=unchanged_from)
     return total if total > looked else None

@@ -16,7 +16,7 @@ from gpubench_plugin.environment import file_fingerprint, run_git
 from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
 
 STREAMS: Final = (1, 2)
-"""Standard output and error. What goes through a pipe, to ``tee`` say, cannot be followed."""
+"""Standard output and error; through a pipe, to ``tee`` for example, the file is unknown."""
 
 
 def receives_own_output(file: Path) -> bool:
@@ -40,7 +40,7 @@ def _is_stream_target(status: os.stat_result, stream: int) -> bool:
 
 
 _TIMEOUT_S: Final = 600.0
-"""The checkout of a huge repository on a slow disk takes minutes."""
+"""Long enough for the checkout of a huge repository on a slow disk; not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,22 +61,19 @@ class Repository:
         return _git(self.top, "rev-parse", "--verify", "--quiet", "--end-of-options", commit)
 
     def resolve_commit(self, ref: str, option: str) -> str:
-        """Resolve `ref` to a commit; raises UsageProblem.
+        """Resolve `ref` to a commit.
 
         Raises:
-            UsageProblem: there is none; the message says what is near it.
+            UsageProblem: there is none; the message suggests the nearest name.
         """
         commit = self.commit(ref)
         if commit is not None:
             return commit
         hint = nearest(ref, self._names())
-        is_shallow = _git(self.top, "rev-parse", "--is-shallow-repository") == "true"
-        shallow_hint = (
-            "; this clone is shallow: fetch the missing history first" if is_shallow else ""
-        )
+        if _git(self.top, "rev-parse", "--is-shallow-repository") == "true":
+            hint += "; this clone is shallow: fetch the missing history first"
         raise UsageProblem(
-            f"{option}: {ref!r} is neither a folder nor a commit, branch or tag of "
-            f"{self.top}{hint}{shallow_hint}"
+            f"{option}: {ref!r} is neither a folder nor a commit, branch or tag of {self.top}{hint}"
         )
 
     def _names(self) -> list[str]:
@@ -90,7 +87,7 @@ class Repository:
     def changed_files(self) -> list[str]:
         """Files that differ from the last commit, including untracked but not ignored ones.
 
-        An unknown one into which our own output goes is none: it is no code, and grows by itself.
+        Untracked files that receive this process's output are left out.
         """
         output = _git(self.top, "status", "--porcelain", "--untracked-files=all", "-z") or ""
         entries = iter(output.split("\0"))
@@ -123,20 +120,18 @@ class Repository:
     def check_out(self, commit: str, folder: Path) -> None:
         """Check out `commit` into the new `folder`, detached and without running hooks.
 
-        git registers it under the folder's name. It is locked: a ``git worktree prune`` or
-        ``git gc`` of another host or container, where the folder is not there, spares it.
+        git registers it under the folder's name, locked, so that ``git worktree prune`` or ``git
+        gc`` on another host or container, where the folder is missing, spares it.
 
         Raises:
-            ResultsError: git did not do it, and why.
+            ResultsError: git failed; the message has its reason.
         """
         settings = ("-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false")
         command = (*settings, "worktree", "add", "--lock", "--detach", os.fspath(folder), commit)
         try:
             _run(self.top, *command)
         except subprocess.CalledProcessError as error:
-            lines = error.stderr.decode("utf-8", "replace").strip().splitlines()
-            said = lines[-1] if lines else "no error message"
-            raise ResultsError(f"git {' '.join(command)}: {said}") from error
+            raise ResultsError(f"git {' '.join(command)}: {last_error_line(error)}") from error
         except (OSError, subprocess.SubprocessError) as error:
             raise ResultsError(f"git {' '.join(command)}: {error}") from error
 
@@ -145,10 +140,7 @@ class Repository:
         warnings = []
         if (tree / ".gitmodules").is_file():
             warnings.append("submodules are not initialised in a worktree")
-        attribute_files = _git(
-            tree, "grep", "-l", "filter=lfs", "--", "*.gitattributes", ".gitattributes"
-        )
-        if attribute_files:
+        if _git(tree, "grep", "-l", "filter=lfs", "--", "*.gitattributes", ".gitattributes"):
             warnings.append("Git LFS files may be pointers in a worktree")
         return warnings
 
@@ -156,13 +148,12 @@ class Repository:
 def remove_worktrees(common: Path, trees: Iterable[Path]) -> bool:
     """Remove `trees` and their worktree registrations in the repository `common`.
 
-    A tree whose folder is gone already loses its registration all the same. Returns whether none
-    of them is registered any more; False where git does not say.
+    Also of trees whose folders are gone. Returns whether none of them is registered any more.
     """
     registered = _worktrees(common)
     for tree in trees:
         if registered is not None and tree in registered:
-            # Twice: ours are locked.
+            # git takes --force twice for a locked worktree.
             _git(common, "worktree", "remove", "--force", "--force", os.fspath(tree))
     remaining = _worktrees(common)
     return remaining is not None and remaining.isdisjoint(trees)
@@ -175,6 +166,12 @@ def _worktrees(common: Path) -> frozenset[Path] | None:
         return None
     lines = (line.partition(" ") for line in output.split("\n"))
     return frozenset(Path(folder) for key, _, folder in lines if key == "worktree")
+
+
+def last_error_line(error: subprocess.CalledProcessError) -> str:
+    """Last line of a failed process's standard error."""
+    lines = error.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else "no error message"
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -22,25 +22,26 @@ from gpubench_plugin.environment import HOOK_VARIABLES, TimeoutClock, is_stopped
 from gpubench_plugin.launchers import signals_deferred, signals_ignored
 
 PROBE: Final = "gpubench_ab_probe"
-_NO_TESTS: Final = 5
-_FAREWELL_S: Final = 10.0
-"""From the request to end until the process is killed: it writes down what it has."""
+_NO_TESTS: Final = 5  # pytest's ExitCode.NO_TESTS_COLLECTED
+_GRACE_S: Final = 10.0
+"""From SIGTERM to SIGKILL: long enough to write the journal; not measured."""
 _SHOWN_LINES: Final = 15
 _SHOWN_BYTES: Final = 16_384
+"""Of the end of a failed launch's output: pytest's short summary fits; not measured."""
 _DROPPED: Final = HOOK_VARIABLES | {
     *("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONPATH", "GPUBENCH_REGISTRY"),
     *("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH"),
     *("PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"),
 }
-"""Variables that a launch must not see: ours, and those by which CI collects what a job says."""
+"""Variables that a launch must not inherit: ours, and those by which CI collects reports."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchSpec:
     """Specification of one launch.
 
-    `folder` is the launch's own, `leave_out` a file with the benchmarks that do not run, `rounds`
-    one with their numbers of rounds, `timeout_s` how long the launch may take.
+    `folder` is the launch's own, `leave_out` a file with the benchmarks to deselect, `rounds` one
+    with the numbers of rounds.
     """
 
     side: Side
@@ -55,8 +56,8 @@ class LaunchSpec:
 class LaunchOutcome:
     """Outcome of a launch; `error` is empty if it ended normally, whatever its tests did.
 
-    `run` is the run directory it left; a launch without a benchmark leaves none. `usage_error` says
-    that pytest did not understand its arguments, `last_lines` how its output ended.
+    `run` is its run directory, None without benchmarks. `usage_error`: pytest rejected its
+    arguments. `last_lines` are the end of its output.
     """
 
     seconds: float
@@ -133,10 +134,7 @@ class PytestLauncher:
         ]
 
     def launch(self, order: LaunchSpec) -> LaunchOutcome:
-        """Run a launch until it ends or times out.
-
-        However this ends, by a Ctrl-C too, no process of the launch is left.
-        """
+        """Run a launch until it ends or times out; no process of it is left, even after Ctrl-C."""
         report = order.folder / "report"
         report.mkdir(parents=True)
         environment = {**self.environment(order.side), "GPUBENCH_AB_REPORT": str(report)}
@@ -163,7 +161,7 @@ class PytestLauncher:
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
-    """Wait with rare wake-ups so as not to disturb the measurement; does not reap.
+    """Wait with rare wake-ups, so as not to disturb the measurement; does not reap.
 
     Time in which the process, or this one, is stopped does not count.
     """
@@ -186,17 +184,17 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> int:
-    """Terminate the process group, politely first, and reap the process.
+    """Terminate the process group, first by SIGTERM, and reap the process.
 
-    Who asks a second time, by whatever signal, does not wait for it: it is killed at once.
+    A second signal to this process kills it at once.
     """
     try:
         if not _wait(process, 0.0):
             process.terminate()
-            _wait(process, _FAREWELL_S)
+            _wait(process, _GRACE_S)
     finally:
         with signals_ignored():
-            # Not reaped yet, so nobody else has its number.
+            # Not reaped yet, so its process id is not reused.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
@@ -226,7 +224,7 @@ def _outcome(order: LaunchSpec, code: int, seconds: float, *, in_time: bool) -> 
 
 
 def tail(path: Path) -> tuple[str, ...]:
-    """Tail of a launch's output."""
+    """Last lines of a launch's output."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _SHOWN_BYTES))
         text = file.read().decode("utf-8", "backslashreplace")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from gpubench_plugin.cli.ab.git import last_error_line
 from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.errors import UsageProblem
 
@@ -54,15 +55,14 @@ def require_own_code(
 ) -> None:
     """Refuse a launch of `side` that imported its packages from elsewhere.
 
-    That is code from the tree of `other`, or from the working tree of the `repository` that a side
-    was checked out of, where it is given; and a package that `side` has at the top of its tree and
-    that was imported from another place.
+    That is code from the tree of `other`, or from the working tree of the `repository`; or a
+    package at the top of `side`'s tree that was imported from another place.
 
     Raises:
-        UsageProblem: it did; the message names the package and the place.
+        UsageProblem: the message names the package and the place.
     """
     tree = side.tree.resolve()
-    # A tree may lie inside the other: then what is in the inner one is not foreign to it.
+    # One tree may lie inside the other; files of the inner one are its own.
     other_trees = {t.resolve() for t in (other.tree, repository) if t is not None} - {tree}
     own_packages = {
         p.parent.name for root in side.import_roots() for p in root.glob("*/__init__.py")
@@ -88,7 +88,8 @@ def _wrong_import_message(side: Side, package: str, file: Path) -> str:
     )
 
 
-_PATIENCE_S: Final = 120.0
+_TIMEOUT_S: Final = 120.0
+"""Long enough for a first import from a cold network disk; not measured."""
 _QUERY_SCRIPT: Final = """
 import importlib.util, json, platform
 def found(name):
@@ -117,7 +118,7 @@ print(json.dumps({
 class Capabilities:
     """A side's Python version, its gpubench's flags, and whether it can fix rounds.
 
-    A side's gpubench may be older than the one that compares.
+    A side's gpubench may be older than the comparing one.
     """
 
     python: str
@@ -129,7 +130,7 @@ def features(side: Side, environment: Mapping[str, str]) -> Capabilities:
     """Query the Python of `side`.
 
     Raises:
-        UsageProblem: it does not answer, or has no pytest or no gpubench.
+        UsageProblem: it does not respond, or has no pytest or no gpubench.
     """
     option = f"--{side.name}-python"
     try:
@@ -139,17 +140,14 @@ def features(side: Side, environment: Mapping[str, str]) -> Capabilities:
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             check=True,
         )
         facts = json.loads(completed.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise UsageProblem(f"{option}: {side.python} does not respond: {error}") from error
     except subprocess.CalledProcessError as error:
-        error_lines = error.stderr.decode("utf-8", "replace").strip().splitlines() or [
-            "no error message"
-        ]
-        raise UsageProblem(f"{option}: {side.python} failed: {error_lines[-1]}") from error
+        raise UsageProblem(f"{option}: {side.python} failed: {last_error_line(error)}") from error
     for package, is_installed in (("pytest", facts["pytest"]), ("pytest-gpubench", facts["flags"])):
         if not is_installed:
             raise UsageProblem(

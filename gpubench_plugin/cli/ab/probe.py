@@ -1,18 +1,18 @@
 """Probe plugin loaded by every launch: records imports, deselects decided benchmarks.
 
-A copy of this file is loaded as ``gpubench_ab_probe``, beside whichever gpubench the side has, so
-it imports nothing but the standard library and pytest. It acts before the first test and after the
-last one. The environment tells it what to do:
+A copy of this file is loaded as ``gpubench_ab_probe`` beside any version of gpubench, so it imports
+only the standard library and pytest. It acts before the first test and after the last one, by
+environment variables:
 
 ``GPUBENCH_AB_LEAVE_OUT``
-    a JSON file with a list of node ids that do not run
+    a JSON file with a list of node ids to deselect
 ``GPUBENCH_AB_REPORT``
     a folder; each process writes ``<pid>.json`` with ``modules`` (file by name), ``tests`` (file,
     below the tree, and line, from 1, by node id) and pytest's ``rootdir``
 ``GPUBENCH_AB_TREE``
     the top of the side's code
 ``GPUBENCH_AB_PARENT``
-    the process after whose end nobody waits for this one
+    the launcher's process id; the session ends with it
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ _PR_SET_PDEATHSIG = 1  # prctl(2), <linux/prctl.h>
 
 
 def pytest_configure() -> None:
-    """Ask the kernel to kill this session when its launcher exits (Linux).
-
-    Processes that the session starts load this, too: they end with the session.
-    """
+    """Ask the kernel to kill this session when its launcher exits (Linux); so its children."""
     parent = int(os.environ.get("GPUBENCH_AB_PARENT", "0"))
     if not parent:
         return
@@ -67,7 +64,7 @@ def pytest_collection_modifyitems(
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Record which files the code came from."""
+    """Record the files of imported modules and tests."""
     folder = os.environ.get("GPUBENCH_AB_REPORT")
     if not folder:
         return

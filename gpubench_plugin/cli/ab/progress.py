@@ -16,9 +16,9 @@ from gpubench_plugin.reports import StatusLine, glyphs_for, printable
 class LaunchStatus:
     """Status of a starting launch: number `launch` of at most `launches`.
 
-    A pair is measured `is_repeat` where its first launches do not count, or are lost. `benchmarks`
-    is how many run, None: all. `left_s` is the longest that all launches take, `expected_s` how
-    long they take if noise goes on as it is; None where nobody knows.
+    `is_repeat`: the pair's first launches were disturbed, failed or lost. `benchmarks` run, None
+    for all. `left_s` is the time until the last pair, `expected_s` that until the expected
+    decision; None if unknown.
     """
 
     pair: int
@@ -35,7 +35,7 @@ class LaunchStatus:
 class Progress:
     """Writes progress to `stream`; on a terminal the launch line is rewritten in place.
 
-    Nothing is written while a launch runs: the machine belongs to what is measured.
+    Nothing is written while a launch runs, so as not to disturb the measurement.
     """
 
     def __init__(self, stream: TextIO):

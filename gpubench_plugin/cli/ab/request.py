@@ -1,6 +1,6 @@
 """The comparison request: command-line options, validated and frozen.
 
-The arguments for the launches' pytest are the user's, checked and valid in either tree.
+The launches' pytest arguments are the user's, checked and valid in either tree.
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ from gpubench_plugin.errors import UsageProblem
 class Request:
     """A comparison request.
 
-    `here` is the folder the user stood in; texts of sides and Pythons are as they were typed, None
-    where they were not given. `limits` are by metric; of those that the benchmarks state the ones
-    of the side `limits_from` count. `launch_timeout_s` is None where the rehearsal says how long a
-    launch may take. With `until_decided` the number of `pairs` does not count. `time_s` is how long
-    each go may take, None: as long as it takes. Nothing is called unchanged by fewer pairs than
-    `unchanged_from`.
+    `here` is the working directory; sides and Pythons are texts of the user. `limits` are by
+    metric; stated limits are those of the side `limits_from`. Without `launch_timeout_s` the
+    warm-up pair decides how long a launch may take. `until_decided` overrides `pairs`. `time_s` is
+    the time of this command, None for no limit.
     """
 
     here: Path
@@ -57,11 +55,11 @@ class Request:
         return {**asdict(self), "here": str(self.here), "arguments": list(recorded)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any], where: str = "what was asked") -> Self:
+    def from_json(cls, data: Mapping[str, Any], where: str = "the stored request") -> Self:
         """Deserialize the output of :meth:`to_json`, also of versions before ``unchanged_from``.
 
         Raises:
-            BrokenFile: it is not as it was written.
+            BrokenFile: it is malformed.
         """
         return stored.restore(cls, {"unchanged_from": LOOK, **data}, where)
 
@@ -98,7 +96,7 @@ class Request:
 
     @property
     def judging(self) -> dict[str, Any]:
-        """How the launches are judged, as arguments of :class:`Decisions`."""
+        """Options of the judge, as arguments of :class:`.Tracker`."""
         return {
             "limits": self.limits,
             "limits_from": self.limits_from,
@@ -113,7 +111,7 @@ class Request:
 
     @property
     def exempt_facts(self) -> tuple[str, ...]:
-        """Key prefixes of facts under comparison, which may therefore differ."""
+        """Key prefixes of facts under comparison, which may differ."""
         if self.base_python is None and self.head_python is None:
             return ()
         return ("python.", "torch.", "packages.")
@@ -168,7 +166,7 @@ _RESERVED_OPTIONS: Final = {
     "baseline": "`gpubench ab` does the judging, not its launches",
     "gate": "`gpubench ab` does the judging, not its launches",
 }
-"""Options that the launches cannot be given, and why."""
+"""Options that launches must not have, and why."""
 _PARALLEL: Final = ("-n", "--numprocesses", "--dist")
 _WRITING: Final = frozenset(
     (
@@ -180,27 +178,24 @@ _WRITING: Final = frozenset(
 _OF_A_PLACE: Final = frozenset(
     ("-c", "--config-file", "--rootdir", "--confcutdir", "--ignore", "--ignore-glob")
 )
-"""Options that name a place in the tree, so that it has to be the side's own."""
+"""Options that name a path in the tree, which must be the side's own."""
 
 
 def parse_arguments(texts: Sequence[str], *, cwd: Path, repository: Path | None) -> tuple[str, ...]:
-    """Validate pytest's arguments; absolute paths must not point both sides to one tree.
-
-    An absolute path in the repository becomes one relative to where the user stands.
+    """Validate pytest's arguments; absolute paths in the repository become relative to `cwd`.
 
     Raises:
-        UsageProblem: an option among them is not the launches' to have, or would make every launch
-            write into its tree.
+        UsageProblem: an option is reserved, or would make every launch write into its tree.
     """
     arguments = []
     for number, text in enumerate(texts):
-        name, equals, value = text.partition("=")
+        name, separator, value = text.partition("=")
         _refuse_reserved(text, name)
         if name in _WRITING:
-            following = "".join(texts[number + 1 : number + 2])
-            _refuse_in_tree(name, value if equals else following, cwd, repository)
-        before, path = (f"{name}=", value) if equals and name in _OF_A_PLACE else ("", text)
-        arguments.append(before + _relative_to_tree(path, cwd, repository))
+            next_argument = "".join(texts[number + 1 : number + 2])
+            _refuse_in_tree(name, value if separator else next_argument, cwd, repository)
+        option, path = (f"{name}=", value) if separator and name in _OF_A_PLACE else ("", text)
+        arguments.append(option + _relative_to_tree(path, cwd, repository))
     return tuple(arguments)
 
 
@@ -237,15 +232,14 @@ _CHANGEABLE: Final = frozenset(
 
 
 def merge_resumed(stored: Request, overrides: Mapping[str, Any], option: str) -> Request:
-    """Merge options `overrides` on resume into the stored request `stored`.
+    """Merge `overrides` on resume into the `stored` request; `option` is ``--resume=DIR``.
 
-    Only the fields in ``_ANEW`` may change; all else stays as it was asked for at first. Nothing is
-    called unchanged by fewer pairs than before, and a time holds for the go that it is given for.
-    `option` is ``--resume`` as it was given, for messages.
+    Only the fields in ``_CHANGEABLE`` may change; `unchanged_from` must not decrease, and a time
+    holds for one command.
 
     Raises:
-        UsageProblem: something that was given contradicts what was asked; or arguments are needed
-            again, since they had secrets, which are not recorded.
+        UsageProblem: an override contradicts the request; or arguments with secrets, which are not
+            stored, must be repeated.
     """
     recorded = asdict(stored)
     changed = [

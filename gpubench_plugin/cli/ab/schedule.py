@@ -1,13 +1,11 @@
-"""Launch schedule: alternating pairs (AB, BA), and rounds fixed after the warm-up pair.
-
-All later launches time each benchmark in that number of rounds.
-"""
+"""Launch schedule: alternating pairs (AB, BA), and rounds fixed after the warm-up pair."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Final
 
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
@@ -18,9 +16,7 @@ from gpubench_plugin.results import RunDirectory, StoredRun
 
 
 def freeze(file: Path, base: Path, head: Path) -> None:
-    """Write into `file` what the runs in the folders `base` and `head` took: the base's plan.
-
-    Of the numbers of rounds the larger one counts.
+    """Write the plans of the run in `base` into `file`, with the larger number of rounds of both.
 
     Raises:
         ResultsError: a journal cannot be read, or the file not be written.
@@ -44,7 +40,7 @@ WARMUP_PAIR: Final = 0
 def side_order(pair: int, seed: int) -> tuple[SideName, SideName]:
     """Order of sides in a pair: alternating, with a random start from `seed`.
 
-    So what drifts slowly, the machine's temperature for example, meets both sides alike.
+    A slow drift, of the machine's temperature for example, then affects both sides alike.
     """
     first, second = SIDES
     return (first, second) if (pair + seed) % 2 == 0 else (second, first)
@@ -55,12 +51,10 @@ def estimate_remaining_s(
 ) -> float | None:
     """Seconds until the last pair ends, assuming later launches take as long as recent ones.
 
-    `pairs_left` are whole pairs that have not begun, `seconds` durations of each side's launches in
-    order, `running` the sides of the pair at hand that have not ended. None before both sides were
-    launched once.
+    `pairs_left` have not started, `seconds` are durations of each side's launches in order,
+    `running` the unfinished sides of the current pair. None before both sides were launched once.
     """
-    recent = {side: durations[-2:] for side, durations in seconds.items()}
-    latest = {side: sum(those) / len(those) for side, those in recent.items() if those}
+    latest = {side: fmean(durations[-2:]) for side, durations in seconds.items() if durations}
     if len(latest) < len(SIDES):
         return None
     return pairs_left * sum(latest.values()) + sum(latest[side] for side in running)

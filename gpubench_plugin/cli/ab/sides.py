@@ -25,7 +25,7 @@ _NOT_CODE: Final = frozenset({".git", "__pycache__", ".pytest_cache", ".venv", "
 class Source:
     """A side as requested, before a tree is checked out for it.
 
-    Exactly one of `commit` and `folder` is given. `label` is what the reports call it.
+    Exactly one of `commit` and `folder` is set. `label` is its name in reports.
     """
 
     name: SideName
@@ -52,8 +52,8 @@ class Source:
     @property
     def _working_tree(self) -> Repository | None:
         """The repository whose working tree the folder is, if it is one."""
-        is_one = self.repository is not None and self.repository.top == self.folder
-        return self.repository if is_one else None
+        repository = self.repository
+        return repository if repository is not None and repository.top == self.folder else None
 
     def files(self) -> dict[str, bytes]:
         """Fingerprints of a folder's files by name; in git only of the changed ones."""
@@ -69,7 +69,7 @@ class Source:
         """Refuse code that changed since the start, according to :meth:`identity`.
 
         Raises:
-            UsageProblem: it is not; the message names what is not as :meth:`files` found it.
+            UsageProblem: the message names the changed `files`.
         """
         if self.identity() == identity:
             return
@@ -79,9 +79,8 @@ class Source:
                 "comparison started; start a new one"
             )
         raise UsageProblem(
-            f"the files of the {self.name} in {self.folder} changed after the comparison "
-            "started, so later launches would measure different code: "
-            f"{self._changes_since(files)}"
+            f"the files of the {self.name} in {self.folder} changed after the comparison started, "
+            f"so later launches would measure different code: {self._changes_since(files)}"
         )
 
     def _changes_since(self, old_files: Mapping[str, bytes]) -> str:
@@ -90,14 +89,12 @@ class Source:
         names = sorted(n for n in {*old_files, *after} if old_files.get(n) != after.get(n))
         if not names:
             return "another commit is checked out; start a new comparison"
-        ignore_hint = (
-            "add a .gitignore containing '*' to that folder"
-            if self._working_tree is None
-            else "ignore them in git"
-        )
+        remedy = "add a .gitignore containing '*' to that folder"
+        if self._working_tree is not None:
+            remedy = "ignore them in git"
         return (
-            f"{listed(names)}. If the benchmarks write these files, or they are logs, "
-            f"{ignore_hint} or write them elsewhere; then start again"
+            f"{listed(names)}. If the benchmarks write these files, or they are logs, {remedy} or "
+            "write them elsewhere; then start again"
         )
 
 
@@ -128,8 +125,8 @@ def resolve_source(
 ) -> Source:
     """Resolve ``--base`` or ``--head`` to a source.
 
-    `text` is a ref or a folder, None the working tree around `cwd`, where the user stands, in
-    `repository`; `python` an interpreter by path or name, None the one running now.
+    `text` is a ref or a folder, None the working tree around `cwd` in `repository`; `python` an
+    interpreter by path or name, None the running one.
 
     Raises:
         UsageProblem: it does not exist.
@@ -184,18 +181,19 @@ def _folder(
     name: SideName, label: str, folder: Path, python: str, repository: Repository | None
 ) -> Source:
     """Use a folder as it is; its label counts uncommitted changes."""
-    folder_source = Source(
-        name=name, label=label, python=python, folder=folder, repository=repository
+    source = Source(name=name, label=label, python=python, folder=folder, repository=repository)
+    changed = len(source.changed_files())
+    return (
+        replace(source, label=f"{label} ({counted(changed, 'changed file')})")
+        if changed
+        else source
     )
-    changed = len(folder_source.changed_files())
-    full_label = f"{label} ({counted(changed, 'changed file')})" if changed else label
-    return replace(folder_source, label=full_label)
 
 
 def _interpreter(option: str, text: str | None, cwd: Path) -> str:
     if text is None:
         return sys.executable
-    # Not resolved: a virtual environment's python is a link, and is known by where the link lies.
+    # Not resolved: a virtual environment's python is a link, and finds it by the link's folder.
     candidate = os.path.normpath(cwd / Path(text).expanduser()) if os.sep in text else text
     resolved = shutil.which(candidate)
     if resolved is None:
@@ -206,9 +204,9 @@ def _interpreter(option: str, text: str | None, cwd: Path) -> str:
 def _content_hash(folder: Path) -> str:
     """Hash that identifies the files below `folder`: 16 hexadecimal digits."""
     sums = sha256()
-    for name, of_file in _code_fingerprints(folder).items():
+    for name, fingerprint in _code_fingerprints(folder).items():
         sums.update(os.fsencode(name))
-        sums.update(of_file)
+        sums.update(fingerprint)
     return sums.hexdigest()[:16]
 
 
@@ -221,9 +219,8 @@ def _code_fingerprints(folder: Path) -> dict[str, bytes]:
         )
         for name in sorted(files):
             file = Path(parent, name)
-            if receives_own_output(file):
-                continue
-            fingerprints[str(file.relative_to(folder))] = file_fingerprint(file)
+            if not receives_own_output(file):
+                fingerprints[str(file.relative_to(folder))] = file_fingerprint(file)
     return fingerprints
 
 

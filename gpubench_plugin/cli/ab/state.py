@@ -32,10 +32,9 @@ STATE: Final = "state.json"
 class LaunchRecord:
     """Record of one finished launch.
 
-    `attempt` counts the tries of its pair, which is repeated as a whole where one of its launches
-    failed. `folder` is the launch's own, below the comparison's; `run` its run directory, below
-    that, empty where no benchmark was selected. `replaced` says why the pair was measured again
-    though both of its launches ended in order: then another attempt counts.
+    `attempt` counts those of its pair, which is repeated as a whole where a launch failed. `folder`
+    is below the comparison's; `run` is its run directory below that, empty without benchmarks.
+    `replaced` says why the pair was remeasured although both launches ended normally.
     """
 
     pair: int
@@ -70,10 +69,10 @@ class _StateFile:
 class State:
     """State of the comparison in `folder`.
 
-    `asked` is the command line by option, `identity` what must stay as it was: commits, changes,
-    Pythons, arguments, by dot key. `seed` says which side begins. The pairs of `looks` that were
-    taken stay as they are. `files` is not written down: of a comparison that begins now it tells
-    each side's files from others, by name; it is empty of one that goes on.
+    `asked` is the command line by option, `identity` what must not change: commits, uncommitted
+    changes, Pythons, arguments, by dot key. `seed` decides which side starts. The pairs of `looks`
+    are final. `files` are the fingerprints of each side's files, by name, of a new comparison; they
+    are not stored, and empty of a resumed one.
     """
 
     folder: Path
@@ -89,8 +88,8 @@ class State:
         """Load the comparison in `folder`.
 
         Raises:
-            UsageProblem: there is none, it is of a newer version, or not as it was written.
-            ResultsError: the operating system does not let it be read.
+            UsageProblem: there is none.
+            ResultsError: it cannot be read, is malformed, or has a newer format.
         """
         file = folder / STATE
         if not os.path.lexists(file):
@@ -125,7 +124,7 @@ class State:
         """Lock the comparison; the lock is released when the process exits, however it does.
 
         Raises:
-            UsageProblem: another process goes on with it.
+            UsageProblem: another process runs it.
             ResultsError: the folder cannot be opened.
         """
         try:
@@ -140,7 +139,7 @@ class State:
                     f"--resume={self.folder}: another process is running this comparison"
                 ) from None
             except OSError:
-                pass  # a file system without locks: as much as it offers
+                pass  # a file system without locks
             yield
 
     def add(self, launch: LaunchRecord) -> None:
@@ -232,7 +231,7 @@ class State:
         return launches if len(launches) == len(SIDES) else None
 
     def run_of(self, launch: LaunchRecord, label: str) -> Run:
-        """What a launch measured; nothing where no benchmark was selected."""
+        """The run of a launch; empty where no benchmark was selected."""
         if not launch.run:
             return Run(label=label)
         directory = RunDirectory(path=self.folder / launch.folder / launch.run)
@@ -240,12 +239,8 @@ class State:
 
     def durations(self) -> dict[SideName, list[float]]:
         """Durations of each side's successful launches."""
-        return {
-            side: [
-                launch.seconds for launch in self.done if launch.side == side and not launch.problem
-            ]
-            for side in SIDES
-        }
+        launches = [launch for launch in self.done if not launch.problem]
+        return {side: [one.seconds for one in launches if one.side == side] for side in SIDES}
 
     def _legacy_looks(self) -> list[Look]:
         """Looks of an earlier version, which stored none: one after every five pairs."""

@@ -33,12 +33,13 @@ from gpubench_plugin.records import Run
 from gpubench_plugin.results import RunDirectory, StoredRun
 
 _WARMUP_TIMEOUT_S: Final = 3600.0
-_LAUNCHES_AT_MOST: Final = 10.0
-"""A launch may take so many times as long as its side's rehearsal,"""
+"""Of a warm-up launch, whose length is unknown: long enough for a large suite; not measured."""
+_TIMEOUT_FACTOR: Final = 10.0
+"""Timeout of a launch in lengths of its side's warm-up launch, for noise; not measured."""
 _HANG_S: Final = 660.0
-"""and then the time after which pytest itself ends a benchmark that hangs (600 s by default)."""
+"""Added to that: pytest's timeout of a hanging benchmark (600 s by default) and a minute."""
 _FAILURES: Final = 2
-"""Launches that fail in a row end the comparison."""
+"""Failed launches in a row that end the comparison: a single one may be the machine's fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +54,9 @@ class PreparedSide:
 class ComparisonRunner:
     """Launches both sides alternately and records finished launches in `state`.
 
-    Pairs that `state` has complete are not launched again. `repository` is the top of the working
-    tree that a side was taken from, if one was; `now` is the clock by which the time that was given
-    runs out: it does not count what the machine sleeps.
+    Complete pairs of `state` are not launched again. `repository` is the top of the working tree
+    that a side was taken from, if any; `now` is the clock of the time limit, which excludes the
+    machine's sleep.
     """
 
     def __init__(
@@ -75,9 +76,7 @@ class ComparisonRunner:
         self._repository = repository
         self._launcher = launcher
         self._progress = progress
-        self._files = state.files or {
-            n: contender.source.files() for n, contender in contenders.items()
-        }
+        self._files = state.files or {n: side.source.files() for n, side in contenders.items()}
         self._now = now
         self._end_s = math.inf if request.time_s is None else now() + request.time_s
         self._runs_by_folder: dict[str, Run] = {}
@@ -89,10 +88,10 @@ class ComparisonRunner:
         """Run until every benchmark is decided, the last pair has ended, or time is up.
 
         Raises:
-            UsageProblem: pytest did not take its arguments, both sides ran the same code, a tree
-                changed meanwhile, or a launch has recorded another commit than its side's.
+            UsageProblem: pytest rejected its arguments, both sides ran the same code, a tree
+                changed, or a launch recorded another commit than its side's.
             NothingComparable: no benchmark was selected.
-            ResultsError: two launches in a row failed, or a file could not be written.
+            ResultsError: two launches in a row failed, or a file cannot be written.
         """
         self._require_unchanged()
         findings = self._judge_warmup()
@@ -175,8 +174,8 @@ class ComparisonRunner:
     def _unchanged_from(self, pairs: int, findings: Tracker) -> int:
         """Pairs required for "unchanged", more if a slow launch may have been remeasured away.
 
-        Five more pairs show a slow launch of a head that has them in a fifth about as surely as
-        that pair would have (``docs/evidence/repeats.md``).
+        Five more pairs detect a head that is slow in a fifth of its launches about as surely as the
+        replaced pair would have (``docs/evidence/repeats.md``).
         """
         extra_pairs = LOOK if may_hide_slow_launches(self._attempts(pairs, findings.open)) else 0
         return self._request.unchanged_from + extra_pairs
@@ -252,13 +251,9 @@ class ComparisonRunner:
     def _announce(
         self, pair: int, attempt: int, running: tuple[SideName, ...], findings: Tracker | None
     ) -> None:
-        last, remeasured, complete = (
-            self._request.max_pairs,
-            self._state.repeats(),
-            self._state.complete(),
-        )
-        started = remeasured + complete + (pair != WARMUP_PAIR)
-        remaining = last - complete - (pair != WARMUP_PAIR)
+        last, remeasured = self._request.max_pairs, self._state.repeats()
+        begun = self._state.complete() + (pair != WARMUP_PAIR)
+        started, remaining = remeasured + begun, last - begun
         pairs_needed = last if findings is None else findings.pairs_needed or last
         self._progress.launch(
             LaunchStatus(
@@ -346,10 +341,10 @@ class ComparisonRunner:
     def _timeout_s(self, pair: int, side: SideName) -> float:
         if self._request.launch_timeout_s is not None:
             return self._request.launch_timeout_s
-        rehearsal = self._state.warmup_launches()
-        if pair == WARMUP_PAIR or rehearsal is None:
+        warmup = self._state.warmup_launches()
+        if pair == WARMUP_PAIR or warmup is None:
             return _WARMUP_TIMEOUT_S
-        return rehearsal[side].seconds * _LAUNCHES_AT_MOST + _HANG_S
+        return warmup[side].seconds * _TIMEOUT_FACTOR + _HANG_S
 
     def _left_out(self, findings: Tracker) -> Path:
         file = self._state.folder / "left-out.json"
@@ -380,7 +375,7 @@ class ComparisonRunner:
     def _require_own_commit(self, side: SideName, folder: Path, run: Path | None) -> None:
         """Refuse a launch that recorded a different commit than its side's.
 
-        Uncommitted changes are the benchmarks' own doing, or that of git's filters.
+        Uncommitted changes are allowed: benchmarks or git's filters make them.
         """
         contender = self._contenders[side]
         tree, commit = contender.side.tree.resolve(), contender.source.commit
@@ -388,15 +383,13 @@ class ComparisonRunner:
         of_tree = bool(rootdirs) and all(rootdir.is_relative_to(tree) for rootdir in rootdirs)
         if commit is None or run is None or not of_tree:
             return
-        recorded_run = StoredRun(RunDirectory(path=run)).run()
-        if recorded_run.commit == commit:
-            return
-        raise UsageProblem(
-            f"a launch of the {side}, {contender.source.label}, recorded "
-            f"{recorded_run.commit or 'no commit'}: something changed {tree} or its git "
-            "metadata, so nothing is judged; start again, or resume with "
-            f"--resume={self._state.folder}"
-        )
+        recorded = StoredRun(RunDirectory(path=run)).run().commit
+        if recorded != commit:
+            raise UsageProblem(
+                f"a launch of the {side}, {contender.source.label}, recorded "
+                f"{recorded or 'no commit'}: something changed {tree} or its git metadata, so "
+                f"nothing is judged; start again, or resume with --resume={self._state.folder}"
+            )
 
     def _require_unchanged(self) -> None:
         for name, contender in self._contenders.items():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from gpubench_plugin.cli.ab.git import Repository, remove_worktrees
 from gpubench_plugin.cli.ab.sides import SIDES
@@ -22,8 +22,8 @@ _PREFIX: Final = "gpubench-ab-"
 class Workspace:
     """A private folder outside the user's tree.
 
-    git registers a tree under the last part of its path: `id`, which is part of it, keeps apart
-    those of several hosts or containers that work on one repository.
+    git registers a worktree under the last part of its path, which contains the `id`, so that hosts
+    or containers sharing a repository do not collide.
     """
 
     path: Path
@@ -57,12 +57,11 @@ def temporary_workspace(
     Raises:
         ResultsError: the temporary folder cannot be written.
     """
-    for left in leftovers(Path(tempfile.gettempdir()), _PREFIX):
-        if _remove(left):
-            report(f"removed {left.path}, left over by a killed comparison")
+    for abandoned in leftovers(Path(tempfile.gettempdir()), _PREFIX):
+        if _remove(abandoned):
+            report(f"removed {abandoned.path}, left over by a killed comparison")
     token = secrets.token_hex(6)
     common = None if repository is None else repository.common_folder()
-    # Where git will list which trees of this workspace.
     trees = [f"{side}-{token}" for side in SIDES]
     facts = {} if common is None else {"repository": str(common), "trees": trees}
     try:
@@ -79,12 +78,9 @@ def temporary_workspace(
 def _remove(folder: ScratchFolder) -> bool:
     """Remove a workspace; its lock file stays while git still lists its worktrees."""
     folder.clear()
-    return _remove_registrations(folder.path, folder.facts) and folder.remove()
-
-
-def _remove_registrations(path: Path, facts: Mapping[str, Any]) -> bool:
-    names, repository = facts.get("trees"), facts.get("repository")
-    if not isinstance(names, list) or not isinstance(repository, str):
-        return True
-    trees = [path / Path(str(name)).name for name in names]
-    return remove_worktrees(Path(repository), trees)
+    names, repository = folder.facts.get("trees"), folder.facts.get("repository")
+    if isinstance(names, list) and isinstance(repository, str):
+        trees = [folder.path / Path(str(name)).name for name in names]
+        if not remove_worktrees(Path(repository), trees):
+            return False
+    return folder.remove()

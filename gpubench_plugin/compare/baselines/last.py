@@ -3,54 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.baselines.model import Reference
+from gpubench_plugin.compare.baselines.samples import latest_registered, read_runs
 from gpubench_plugin.compare.comparability import Comparability, machine_differences
+from gpubench_plugin.compare.matching import restricted_to
 from gpubench_plugin.environment import counted, listed, short_commit
-from gpubench_plugin.errors import GpubenchError, RegistryError
+from gpubench_plugin.errors import RegistryError
 from gpubench_plugin.records import LAST, Run, RunStatus
-from gpubench_plugin.results import StoredRun, runs_in
+from gpubench_plugin.results import runs_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpubench_plugin.results.registry import Connection, Registry
+    from gpubench_plugin.results.registry import Connection
 
 
 LOOKED_AT: Final = 50
-"""Runs that are read, at most, for a benchmark that the latest ones have not measured."""
+"""Runs read, at most, for a benchmark missing from the latest ones; not measured."""
 
 _ENDED: Final[frozenset[RunStatus | None]] = frozenset({"complete", "failed"})
 
 
 def last_runs(head: Run, *, results_dir: Path, connection: Connection) -> Reference:
-    """Find the latest comparable runs before `head` for each of its benchmarks.
+    """The latest comparable run before `head` for each of its benchmarks, usually one run.
 
-    One of which a benchmark failed is as good for all others: else a suite with one that always
-    fails would never be compared. One that was interrupted is not.
-
-    Usually that is one run. A benchmark that it lacks, or measured with other settings, has the
-    latest earlier one, also one that only the registry has; where none is comparable, the latest of
-    this machine, of which the verdict then says what differs.
+    Runs with failed benchmarks count for the others, interrupted ones do not. A benchmark missing
+    from the latest run, or measured with other settings, has an earlier one, also of the registry;
+    if none is comparable, the latest incomparable one, whose verdict says what differs.
     """
     notes: list[str] = []
     search = _Search(head)
-    search.search(_local_runs(results_dir, notes))
+    completed = (run for run in reversed(runs_in(results_dir)) if run.summary.exists())
+    search.search(read_runs(islice(completed, LOOKED_AT), notes))
     if search.missing and connection.registry is not None:
         local_ids = {directory.run_id for directory in runs_in(results_dir)}
-        registry_runs = _registry_runs(connection.registry, notes)
-        search.search(
-            run
-            for run in registry_runs
-            if run.run_id not in local_ids and not machine_differences(run, head)
-        )
+        try:
+            search.search(
+                run
+                for run in latest_registered(connection.registry, limit=LOOKED_AT)
+                if run.run_id not in local_ids and not machine_differences(run, head)
+            )
+        except RegistryError as error:
+            notes.append(f"registry runs are not considered: {error}")
     elif search.missing and connection.note:
         notes.append(f"only runs in {results_dir} are considered: {connection.note}")
-    runs = search.found_runs()
+    runs = search.matches()
     return Reference(
         label=LAST,
         kind="last" if runs else "missing",
@@ -59,34 +61,9 @@ def last_runs(head: Run, *, results_dir: Path, connection: Connection) -> Refere
     )
 
 
-def _local_runs(results_dir: Path, notes: list[str]) -> Iterator[Run]:
-    """The latest completed runs on disk, newest first."""
-    completed = (
-        candidate for candidate in reversed(runs_in(results_dir)) if candidate.summary.exists()
-    )
-    for directory in islice(completed, LOOKED_AT):
-        try:
-            yield StoredRun(directory).run()
-        except GpubenchError as error:
-            notes.append(f"skipped: {error}")
-
-
-def _registry_runs(registry: Registry, notes: list[str]) -> Iterator[Run]:
-    """The latest runs in the registry, newest first."""
-    try:
-        for overview in registry.runs(limit=LOOKED_AT):
-            if (run := registry.run(overview.run_id)) is not None:
-                yield run
-    except RegistryError as error:
-        notes.append(f"registry runs are not considered: {error}")
-
-
 @dataclass
 class _Search:
-    """Search for the comparison run of each benchmark of `head`.
-
-    That is one of the `comparable` ones; of the `incomparable` only where there is none.
-    """
+    """Search for the run to compare each benchmark of `head` with, by benchmark."""
 
     head: Run
     searched: list[Run] = field(default_factory=list)
@@ -122,20 +99,18 @@ class _Search:
             else:
                 self.comparable[name] = run
 
-    def found_runs(self) -> tuple[Run, ...]:
-        """The runs found, oldest first, restricted to the results to compare."""
+    def matches(self) -> tuple[Run, ...]:
+        """The runs to compare with, oldest first, restricted to their benchmarks."""
         by_name = {**self.incomparable, **self.comparable}
         runs = (
-            replace(
-                run, results={n: run.results[n] for n, names in by_name.items() if names is run}
-            )
+            restricted_to(run, [name for name, match in by_name.items() if match is run])
             for run in sorted(self.searched, key=lambda run: run.started)
         )
         return tuple(run for run in runs if run.results)
 
 
 def _provenance_notes(runs: tuple[Run, ...], head: Run, searched: list[Run]) -> Iterator[str]:
-    """Describe the runs found, or why there are none."""
+    """Describe the `runs` to compare with, or why there are none."""
     if not searched:
         yield "no earlier run: this is the first one"
     elif not runs:
@@ -163,9 +138,7 @@ _UNITS: Final[Mapping[str, int]] = {"day": 86_400, "hour": 3600, "minute": 60, "
 
 def _age(earlier_time: str, later_time: str) -> str:
     """Time difference in the largest fitting unit: ``3 hours ago``; both in ISO 8601."""
-    seconds = (
-        datetime.fromisoformat(later_time) - datetime.fromisoformat(earlier_time)
-    ).total_seconds()
+    age = datetime.fromisoformat(later_time) - datetime.fromisoformat(earlier_time)
+    seconds = age.total_seconds()
     unit = next((name for name, length in _UNITS.items() if seconds >= length), "second")
-    number = int(seconds // _UNITS[unit])
-    return f"{counted(number, unit)} ago"
+    return f"{counted(int(seconds // _UNITS[unit]), unit)} ago"

@@ -1,9 +1,8 @@
 """Baseline model: a name, its pinned runs, and the changes that led to them.
 
-A baseline is replayed from its changes in the order of their times. Two copies that were changed
-independently are merged by replaying the changes of both: that is a union of sets, so it does not
-matter which copy is merged into which, nor how often. No change is ever lost; but where two
-contradict each other, the later one counts.
+A baseline is replayed from its changes in the order of their times. Copies that were changed
+independently are merged by replaying the union of their changes, in any direction and any number of
+times. No change is ever lost; of contradicting ones the later one has effect.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from gpubench_plugin.results import RunDirectory, path_component
 Action = Literal["set", "accept", "remove"]
 
 RUN_ID: Final = re.compile(r"\d+(T.*)?")
-"""A run's id or its beginning, which ``--baseline`` takes as well: no baseline is called so."""
+"""A run's id or its beginning, which ``--baseline`` takes as well: not a baseline's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +39,8 @@ class Acceptance:
 class Change:
     """One explicit change: the action, its `time` (UTC, ISO 8601) and the reason.
 
-    `forced` lists what spoke against it and was overruled. `reset_accepted` says of a ``set`` that
-    the levels accepted before it no longer count. `id` tells apart acts of the same moment; those
-    of files of version 1 have none.
+    `forced` lists overridden objections. With `reset_accepted` a ``set`` drops the levels accepted
+    before it. `id` distinguishes changes made at the same time; it is empty in files of version 1.
     """
 
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
@@ -73,17 +71,17 @@ class Change:
 
 
 class _Listed:
-    """What pydantic makes of acceptances: the file lists what stands by the benchmark's node id."""
+    """Pydantic schema of acceptances: a list in the file, by node id in memory."""
 
     @staticmethod
     def __get_pydantic_core_schema__(source: object, handler: Any) -> Any:
         from pydantic_core import core_schema
 
         return core_schema.no_info_after_validator_function(
-            lambda listed: {one.benchmark: one for one in listed},
+            lambda listed: {acceptance.benchmark: acceptance for acceptance in listed},
             handler.generate_schema(tuple[Acceptance, ...]),
             serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda accepted: [asdict(one) for one in accepted.values()]
+                lambda by_benchmark: [asdict(acceptance) for acceptance in by_benchmark.values()]
             ),
         )
 
@@ -92,9 +90,8 @@ class _Listed:
 class Baseline:
     """A named baseline, the result of replaying its `changes` (:func:`replay`).
 
-    `runs` are the ids of the pinned runs, the oldest first. Later runs on `branch` are further
-    samples; None where there are none. `acceptances` stand by the benchmark's node id. A `removed`
-    baseline stands for nothing; it is kept so that no older copy elsewhere brings it back.
+    Later runs on `branch`, if any, are further samples. `acceptances` are by node id. A `removed`
+    baseline is kept so that no older copy elsewhere restores it.
     """
 
     name: str = field(metadata={"min_length": 1})
@@ -118,7 +115,7 @@ class Baseline:
 FORMAT: Final = stored.Format(kind="gpubench baseline", newest=2)
 """Version 2 added to a change its `id` and `reset_accepted`; in version 1 every ``set`` reset.
 
-It grows with every change of the format; older files stay readable, newer ones are refused."""
+Older files stay readable, newer ones are refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,8 +142,8 @@ def from_text(text: str | bytes, where: str) -> Baseline:
     """The baseline in a file's text, which messages call `where`.
 
     Raises:
-        BrokenFile: it is no baseline, or newer than this version knows; or its changes lead to
-            another one than it states: somebody wrote into the file.
+        BrokenFile: it is no baseline, or has a newer format; or its fields contradict its changes,
+            since the file was edited.
     """
     document = FORMAT.parse(text, where)
     changes = document.get("changes")
@@ -169,21 +166,17 @@ class Reference:
     """The runs that a run is compared with.
 
     Attributes:
-        label: what messages call it, as the user named it.
+        label: the user's name for it.
         kind: ``history``: a baseline with samples from several runs; ``single``: one run or file,
-            for which there is the threshold only; ``last``: of each benchmark the last comparable
-            run, for which there is no more; ``missing``: no baseline is called so, or no run is
-            there yet.
-        runs: the oldest first. Those of a history hold only the results that are samples: a
-            benchmark that is none in a run is not among that run's results.
-        pinned: ids of the runs the baseline pins, found or not.
+            judged by threshold only; ``last``: the last comparable run of each benchmark, judged
+            likewise; ``missing``: an unknown baseline, or no run yet.
+        runs: oldest first. Those of a history hold only the results that are samples.
+        pinned: ids of the baseline's pinned runs, existing or not.
         notes: lines for the user.
-        objections: what speaks against pinning the run, where it was looked up for that.
-        registry_error: why the registry did not answer, where nobody therefore knows whether there
-            is
-            such a baseline, or one of its pinned runs.
-        typo_hint: that the name of a missing baseline is likely a slip for another one's; else
-            empty.
+        objections: to pinning the run, where it is a candidate.
+        registry_error: why the registry cannot be reached, so that the baseline, or one of its
+            pinned runs, may exist there.
+        typo_hint: error message if a missing baseline's name is likely a typo; else empty.
     """
 
     label: str
@@ -202,17 +195,16 @@ class Reference:
 
     @property
     def directory(self) -> RunDirectory | None:
-        """The folder of the run of a ``single`` one; None where it stands in none here."""
-        folder = RunDirectory(path=self.run.path) if self.run.path is not None else None
-        return folder if folder is not None and folder.journal.is_file() else None
+        """The local directory of a ``single`` run, if any."""
+        directory = RunDirectory(path=self.run.path) if self.run.path is not None else None
+        return directory if directory is not None and directory.journal.is_file() else None
 
 
 def baseline_name(name: str) -> str:
     """Validate `name` as a baseline name.
 
     Raises:
-        UsageProblem: it cannot name a file, or is what a run or a file would be called, or
-            :data:`LAST`.
+        UsageProblem: it cannot name a file, looks like a run or a file, or is :data:`LAST`.
     """
     path_component("baseline", name)
     if name == LAST:
@@ -257,13 +249,10 @@ def merge(first: Baseline, second: Baseline) -> Merge:
     only_first = [change for change in first.changes if change not in second.changes]
     only_second = [change for change in second.changes if change not in first.changes]
     reasons = {}
-    if only_first and only_second:  # else one of them is all that the other is, and more
+    if only_first and only_second:  # else one copy contains the other
         superseded = superseded_changes(first, baseline) | superseded_changes(second, baseline)
-        reasons = {
-            change: cause
-            for change, cause in superseded.items()
-            if change in {*only_first, *only_second}
-        }
+        changes = {*only_first, *only_second}
+        reasons = {change: cause for change, cause in superseded.items() if change in changes}
     return Merge(baseline=baseline, superseded=reasons)
 
 

@@ -1,7 +1,7 @@
-"""Resolution of what a user names: a run, a baseline's history, or the last run.
+"""Resolution of a user's text to a run, a baseline's history, or the last run.
 
-A run is named by a path, an id or its beginning, and is looked for here, then in the registry. A
-baseline is a history: its pinned and accepted runs, and the later runs that are samples too.
+A run is named by a path, an id or its beginning, and is searched here, then in the registry. A
+baseline is a history: its pinned and accepted runs, and later runs as further samples.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Resolver(ExitStack):
     Args:
         url: the registry's URL, ``none``, or empty for the default one.
         results_dir: where runs and baselines are.
-        here: what a relative path is seen from.
+        here: base of relative paths.
     """
 
     def __init__(self, url: str, results_dir: Path, here: Path):
@@ -74,7 +74,7 @@ class Resolver(ExitStack):
 
     @property
     def registry(self) -> Registry | None:
-        """The registry; raises RegistryError where it should answer and does not."""
+        """The registry, if any; raises RegistryError if it cannot be reached."""
         if self.reached.note:
             raise RegistryError(self.reached.note)
         return self.reached.registry
@@ -84,11 +84,11 @@ class Resolver(ExitStack):
         return Baselines(self.results_dir, self.reached.registry, unanswered=self.reached.note)
 
     def find(self, text: str) -> RunDirectory | RunOverview:
-        """The folder of the run that `text` names; else what the registry tells of it.
+        """The directory of the run that `text` names; else its overview in the registry.
 
         Raises:
-            UsageProblem: no run is called so, or several are; so for all methods. Also where the
-                registry does not answer, which others say.
+            UsageProblem: no run or several match (so for all methods), or the registry cannot be
+                reached.
         """
         try:
             return find_run(self.results_dir, text, cwd=self._here)
@@ -98,7 +98,7 @@ class Resolver(ExitStack):
             raise
 
     def candidate(self, text: str) -> Reference:
-        """The run that is to be pinned, with what speaks against it and what is worth knowing.
+        """The run to pin, with objections and remarks.
 
         Raises:
             ResultsError: it cannot be read; so for the following methods.
@@ -107,23 +107,23 @@ class Resolver(ExitStack):
         if isinstance(place, RunDirectory):
             stored = StoredRun(place)
             run = stored.run()
-            against = _objections(run, stored)
+            run_objections = _objections(run, stored)
         else:
             run = self._stored(place)
-            against = objections(run, int(place.regressed))
+            run_objections = objections(run, int(place.regressed))
         return Reference(
             label=text,
             kind="single",
             runs=(run,),
             notes=tuple(remarks(run)),
-            objections=(*against, *pin_objections(run)),
+            objections=(*run_objections, *pin_objections(run)),
         )
 
     def single(self, text: str) -> Reference:
         """The run or the file that `text` names.
 
         Raises:
-            RegistryError: it is not here, and the registry does not answer; so for the following.
+            RegistryError: it is not here, and the registry cannot be reached; so for the following.
         """
         try:
             run = load_run(text, results_dir=self.results_dir, cwd=self._here)
@@ -132,11 +132,7 @@ class Resolver(ExitStack):
         return Reference(label=text, kind="single", runs=(run,))
 
     def run(self, text: str) -> Reference:
-        """The run that `text` names, with lines about how it was found; its label is `text`.
-
-        What is no path and no run here is looked for among the baselines, of which the first pinned
-        run counts, and in the registry.
-        """
+        """The run that `text` names, or the first pinned run of the baseline, with notes."""
         try:
             run = load_run(text, results_dir=self.results_dir, cwd=self._here)
         except UsageProblem as problem:
@@ -148,20 +144,18 @@ class Resolver(ExitStack):
     def reference(
         self, text: str, *, benchmarks: Collection[str], head: Run | None = None
     ) -> Reference:
-        """What a run is compared with by ``--baseline``.
+        """The reference of ``--baseline``: a path, a run's id or its beginning, or a baseline.
 
-        A text with a folder separator, or that ends with ``.json``, is a path, one that begins as
-        ids do a run's id or its beginning; any other is a baseline's name. :data:`.model.LAST` is
-        the last comparable run, unless a baseline is called so from before.
+        :data:`.LAST` is the last comparable run, unless an older baseline has that name.
 
         Args:
-            text: as the user gave it.
-            benchmarks: node ids that are to be judged; of others only the pinned runs tell.
-            head: the run to be judged. It is never a sample, and of later runs only those are that
-                have its fingerprints. Leave it out where all machines count.
+            text: the user's.
+            benchmarks: node ids to judge; for others only pinned runs are samples.
+            head: the run to judge. It is never a sample, and later runs are samples only with its
+                fingerprints; None for all machines.
 
         Raises:
-            UsageProblem: also where it is the run to be judged itself.
+            UsageProblem: also if it is the run to judge.
         """
         if looks_like_run(text):
             single = self.single(text)
@@ -177,14 +171,14 @@ class Resolver(ExitStack):
         return Reference(
             label=text,
             kind="missing",
-            # The note of a registry that broke off stands in the message already.
+            # The message already contains the registry's error.
             notes=(baselines.unknown(text), *(() if baselines.registry_error else baselines.notes)),
             registry_error=baselines.registry_error,
             typo_hint=baselines.typo_message(text),
         )
 
     def rested_on(self, baselines: Iterable[Baseline]) -> dict[str, str]:
-        """Ids of all sample runs of `baselines`, each with one baseline's name."""
+        """Ids of all sample runs of `baselines`, each with the name of one baseline."""
         names: dict[str, str] = {}
         for baseline in baselines:
             pinned = self.reference(baseline.name, benchmarks=())
@@ -195,11 +189,11 @@ class Resolver(ExitStack):
         return names
 
     def _registered(self, text: str, problem: UsageProblem) -> RunOverview:
-        """The run of the registry with the id `text`, or the only one anywhere that begins so.
+        """The registered run with the id `text`, or the only one that starts so.
 
         Raises:
-            UsageProblem: the `problem`, where there is none.
-            RegistryError: the registry does not answer.
+            UsageProblem: the `problem`, if there is none.
+            RegistryError: the registry cannot be reached.
         """
         if not text or _is_path(text):
             raise problem
@@ -231,26 +225,20 @@ class Resolver(ExitStack):
         label = text if reference.kind == "single" else f"{text} ({run.run_id})"
         notes = [f"baseline {text!r}: {note}" for note in reference.notes]
         if reference.pinned and min(reference.pinned) != run.run_id:
-            notes.append(
-                f"baseline {text!r}: {run.run_id} stands in for the pinned run "
-                f"{min(reference.pinned)}"
-            )
-        return Reference(
-            label=text, kind="single", runs=(replace(run, label=label),), notes=tuple(notes)
-        )
+            pinned = f"the pinned run {min(reference.pinned)}"
+            notes.append(f"baseline {text!r}: {run.run_id} stands in for {pinned}")
+        labelled = (replace(run, label=label),)
+        return Reference(label=text, kind="single", runs=labelled, notes=tuple(notes))
 
 
 def directories_of(
     baseline: Baseline, results_dir: Path
 ) -> tuple[tuple[RunDirectory, str | None], ...]:
-    """The folders below `results_dir` of the runs that set the level of `baseline`.
-
-    An accepted one stands beside the only benchmark that it counts for, a pinned one beside None.
-    """
+    """Local directories of the pinned runs, with None, and of accepted ones, with the benchmark."""
     folders = {directory.run_id: directory for directory in runs_in(results_dir)}
     level: list[tuple[str, str | None]] = [(run, None) for run in sorted(baseline.runs)]
     level += [(accepted.run, accepted.benchmark) for accepted in baseline.acceptances.values()]
-    return tuple((folders[run], only) for run, only in level if run in folders)
+    return tuple((folders[run], benchmark) for run, benchmark in level if run in folders)
 
 
 def _shadow_warning(name: str) -> Iterator[str]:
@@ -272,7 +260,7 @@ def _objections(run: Run, stored: StoredRun) -> list[str]:
 class _SampleCollector:
     """Collects the samples of one baseline by run id.
 
-    A run may give some of them as an anchor, and others as one of the later runs of the branch.
+    A run may be an anchor for some benchmarks, and a later run of the branch for others.
     """
 
     def __init__(
@@ -298,9 +286,8 @@ class _SampleCollector:
         for run in self._existing_runs(self._baseline.runs, "pinned"):
             self._add(self._window.take(run, pinned=True))
         for run in self._existing_runs(sorted(set(self._accepted_runs.values())), "accepted"):
-            own_id = {name for name, anchor in self._accepted_runs.items() if anchor == run.run_id}
-            existing = self._runs.get(run.run_id)
-            self._add(self._window.take(run, only=own_id, but=existing.results if existing else ()))
+            names = [name for name, anchor in self._accepted_runs.items() if anchor == run.run_id]
+            self._add_samples(run, names)
         self._add_later()
         return Reference(
             label=self._baseline.name,
@@ -329,11 +316,13 @@ class _SampleCollector:
             for run in source.since(anchor, names):
                 if self._window.full(names):
                     break
-                existing = self._runs.get(run.run_id)
-                self._add(
-                    self._window.take(run, only=names, but=existing.results if existing else ())
-                )
+                self._add_samples(run, names)
         self._notes += source.notes
+
+    def _add_samples(self, run: Run, names: Collection[str]) -> None:
+        """Add samples of the benchmarks `names` that the run has not given yet."""
+        existing = self._runs.get(run.run_id)
+        self._add(self._window.take(run, only=names, but=existing.results if existing else ()))
 
     def _add(self, run: Run) -> None:
         existing = self._runs.get(run.run_id)
@@ -343,50 +332,46 @@ class _SampleCollector:
             self._runs[run.run_id] = run
 
     def _existing_runs(self, run_ids: Iterable[str], role: str) -> Iterator[Run]:
-        """The runs that exist; the others are noted."""
+        """The runs that exist, with a note for each missing one."""
         results_dir = self._resolver.results_dir
         folders = {d.run_id: d for d in runs_in(results_dir)}
         for run_id in run_ids:
             if run_id == self._own_id:
-                self._notes.append(
-                    f"{run_id} is {role}, but it is the run being judged and so not a sample"
-                )
+                cause = "it is the run being judged and so not a sample"
+                self._notes.append(f"{run_id} is {role}, but {cause}")
                 continue
             try:
                 run = StoredRun(folders[run_id]).run() if run_id in folders else None
             except GpubenchError as error:
                 self._notes.append(f"the {role} run {run_id}: {error}")
                 run = None
-            problem_text = f"is missing: neither in {results_dir} nor in the registry"
+            problem = f"is missing: neither in {results_dir} nor in the registry"
             try:
                 registry = None if run is not None else self._resolver.registry
                 run = registry.run(run_id) if registry is not None else run
             except RegistryError as error:
-                problem_text = (
+                problem = (
                     f"is not in {results_dir}, and the registry could not be searched: {error}"
                 )
                 self._registry_error = str(error)
             if run is not None:
                 yield run
             else:
-                self._notes.append(
-                    f"the {role} run {run_id} {problem_text}; it is not used as a sample"
-                )
+                self._notes.append(f"the {role} run {run_id} {problem}; it is not used as a sample")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Window:
     """Selects sample results, taking anchors first and then runs oldest first.
 
-    The samples of a benchmark are its first so many results from its anchor on. Those of pinned and
-    accepted runs are the level that is judged by; later ones tell the noise. The window does not
-    slide: its level is what somebody has vouched for.
+    The samples of a benchmark are its first results from its anchor on: those of pinned and
+    accepted runs are the level, later ones the noise. The window does not slide, so that its level
+    stays the confirmed one.
 
     Args:
-        anchors: the run id from which on a benchmark is sampled, by node id; a benchmark that is
-            not named is sampled from `since` on.
+        anchors: run ids from which on benchmarks are sampled, by node id; others are `since`.
         since: a run id.
-        head: the run to be judged, or None; its fingerprints tell when there are enough samples.
+        head: the run to judge, whose fingerprints tell when the window is full; or None.
     """
 
     anchors: Mapping[str, str]
@@ -404,9 +389,9 @@ class _Window:
     ) -> Run:
         """`run` restricted to results that are samples, within `only` and outside `but`.
 
-        Of a `pinned` run a benchmark that was not measured stays: it tells what once was there.
+        A `pinned` run keeps benchmarks that it did not measure, to show what existed.
         """
-        kept = {}
+        results = {}
         machine = _text(run.machine)
         for name, result in run.results.items():
             if name in but or (only is not None and name not in only):
@@ -419,10 +404,10 @@ class _Window:
                 continue
             if result.outcome == "measured":
                 self._later[place] += not level
-                kept[name] = replace(result, pinned=level)
+                results[name] = replace(result, pinned=level)
             elif pinned:
-                kept[name] = result
-        return replace(run, results=kept)
+                results[name] = result
+        return replace(run, results=results)
 
     def _is_level(self, name: str, run: Run, *, pinned: bool) -> bool:
         """Whether the run sets the benchmark's level: accepted, else pinned."""
@@ -434,12 +419,8 @@ class _Window:
         if self.head is None:
             return False
         machine = _text(self.head.machine)
-        places = [
-            _place(machine, self.head.results[name])
-            for name in benchmarks
-            if name in self.head.results
-        ]
-        return all(self._later[place] >= WINDOW for place in places)
+        results = (self.head.results[name] for name in benchmarks if name in self.head.results)
+        return all(self._later[_place(machine, result)] >= WINDOW for result in results)
 
     def _is_after_anchor(self, name: str, run: Run, *, pinned: bool) -> bool:
         anchor = self.anchors.get(name)
@@ -461,7 +442,7 @@ def the_benchmark(text: str, names: Iterable[str], scope: str) -> str:
     """Resolve `text` to one of `names`, by equality or substring; `scope` describes them.
 
     Raises:
-        UsageProblem: it is a part of none, or of several; the message names them.
+        UsageProblem: none or several match; the message names them.
     """
     candidates = sorted(names)
     if text in candidates:

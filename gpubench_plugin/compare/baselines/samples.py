@@ -1,6 +1,6 @@
-"""Which runs can be samples: what speaks against one, and the later runs of a branch.
+"""Samples of a history: objections to a run, and the later runs of a branch.
 
-Later runs come from the registry, or else from their folders.
+Later runs come from the registry, or else from run directories.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpubench_plugin.flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
 from gpubench_plugin.results import StoredRun, runs_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
     from gpubench_plugin.records import Run
@@ -23,17 +23,35 @@ if TYPE_CHECKING:
 
 
 MAX_SEARCHED: Final = 1000
-"""Folders that are read, at most, where there is no registry."""
+"""Run directories read without a registry, at most: bounds the time of a gate; not measured."""
 
 _OF_ANY_MACHINE: Final = 10 * WINDOW
-"""Runs per benchmark that the registry is asked for where no head tells its fingerprint."""
+"""Registered runs per benchmark without a head's fingerprint, for windows of ten machines; not
+measured."""
+
+
+def read_runs(directories: Iterable[RunDirectory], notes: list[str]) -> Iterator[Run]:
+    """The runs in `directories`; unreadable ones are skipped with a note."""
+    for directory in directories:
+        try:
+            yield StoredRun(directory).run()
+        except GpubenchError as error:
+            notes.append(f"skipped: {error}")
+
+
+def latest_registered(
+    registry: Registry, *, limit: int, branch: str | None = None
+) -> Iterator[Run]:
+    """The latest runs in the registry, newest first; raises RegistryError."""
+    for overview in registry.runs(branch=branch, limit=limit):
+        if (run := registry.run(overview.run_id)) is not None:
+            yield run
 
 
 class LaterRuns:
     """Complete, clean runs of a branch without regressions, oldest first.
 
-    `excluded_ids` are ids of runs that are not wanted. `notes` says where the runs came from where
-    that is not the registry, and which folder could not be read.
+    `notes` says why the registry was not used, and which directory could not be read.
     """
 
     def __init__(
@@ -50,7 +68,7 @@ class LaterRuns:
         self._registry: Registry | None = connection.registry
         self._branch = branch
         self._head = head
-        self._skipped = frozenset(excluded_ids)
+        self._excluded_ids = frozenset(excluded_ids)
         self._runs_by_id: dict[str, Run | None] = {}
         if connection.note:
             self._use_folders(connection.note)
@@ -63,7 +81,7 @@ class LaterRuns:
             except RegistryError as error:
                 self._use_folders(str(error))
             else:
-                yield from (run for run in candidates if run.run_id not in self._skipped)
+                yield from (run for run in candidates if run.run_id not in self._excluded_ids)
                 return
         yield from self._in_folders(run_id)
 
@@ -75,7 +93,7 @@ class LaterRuns:
             benchmarks,
             branch=self._branch,
             since=run_id,
-            limit=len(self._skipped) + (WINDOW if fingerprints else _OF_ANY_MACHINE),
+            limit=len(self._excluded_ids) + (WINDOW if fingerprints else _OF_ANY_MACHINE),
             fingerprints=fingerprints,
         )
 
@@ -87,7 +105,7 @@ class LaterRuns:
                 "searches all"
             )
         for directory in candidates[:MAX_SEARCHED]:
-            if directory.run_id in self._skipped:
+            if directory.run_id in self._excluded_ids:
                 continue
             if directory.run_id not in self._runs_by_id:
                 self._runs_by_id[directory.run_id] = self._qualifying_run(directory)
@@ -143,12 +161,12 @@ def pin_objections(run: Run) -> list[str]:
 
 
 def remarks(run: Run) -> list[str]:
-    """What does not speak against pinning `run`, but is worth knowing then."""
+    """Notes on pinning `run` that are no objections."""
     return _mostly(run, CONTENDED)
 
 
 def _mostly(run: Run, *flags: str) -> list[str]:
-    """That more than half of the measured benchmarks raised one of `flags`."""
+    """A note if more than half of the measured benchmarks raised one of `flags`."""
     measured = [result for result in run.results.values() if result.outcome == "measured"]
     flagged = sum(not set(flags).isdisjoint(result.flags) for result in measured)
     if 2 * flagged <= len(measured):

@@ -1,8 +1,8 @@
 """Baseline store: one file per name, shared between machines through the registry.
 
-The files ``<results>/baselines/<name>.json`` are the truth. The registry holds a copy of each, so
-that other machines share it; a file and a copy are merged, change by change. Nothing changes a
-baseline but an explicit act, and the file keeps when and why each one happened.
+The files ``<results>/baselines/<name>.json`` are authoritative. The registry holds a copy of each
+for other machines; file and copy are merged, change by change. Baselines change only explicitly,
+and the file keeps when and why.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def from_copy(name: str, text: str) -> Baseline:
 def merge_files(connection: Connection, results_dir: Path, report: Report) -> None:
     """Merge the baseline files below `results_dir` into the registry's copies.
 
-    What goes wrong with one of them is in `report`; the others are merged all the same.
+    `report` gets the problems of single files; the others are merged all the same.
     """
     files = BaselineFiles(results_dir / "baselines")
     report.notes += files.stray_file_warnings()
@@ -97,7 +97,7 @@ def _merge_file(connection: Connection, files: BaselineFiles, name: str) -> None
     """Merge one baseline file into the registry's copy, if any.
 
     Raises:
-        UsageProblem, ResultsError: no baseline can be called so, or one of both cannot be read.
+        UsageProblem, ResultsError: the name is invalid, or a document cannot be read.
     """
     from gpubench_plugin.results.registry import documents
 
@@ -110,32 +110,29 @@ def _merge_file(connection: Connection, files: BaselineFiles, name: str) -> None
 
 
 def merged_copy(baseline: Baseline, copy: str | None) -> tuple[str, str]:
-    """Text of the registry's copy after merging `baseline`, and its last change.
+    """Text of the registry's copy after merging `baseline`, and the time of its last change.
 
-    It is the same text where `baseline` has no change that the copy has not.
+    The text is unchanged if `baseline` adds no change.
 
     Raises:
-        ResultsError: the copy cannot be read, or is newer than this version knows.
+        ResultsError: the copy cannot be read, or has a newer format.
     """
     if copy is None:
         return to_text(baseline), baseline.changed
     stored_copy = from_copy(baseline.name, copy)
-    merged_baseline = merge(baseline, stored_copy).baseline
-    return (
-        copy if merged_baseline == stored_copy else to_text(merged_baseline)
-    ), merged_baseline.changed
+    merged = merge(baseline, stored_copy).baseline
+    return (copy if merged == stored_copy else to_text(merged)), merged.changed
 
 
 KIND: Final = "baseline"
-"""What baselines are called among the registry's documents."""
+"""Kind of the registry's documents that are baselines."""
 
 
 class Baselines:
     """Baselines of a results directory and their copies in `registry`, if any.
 
-    A registry that does not answer costs nothing but the sharing: `notes` then says so, in a line
-    for the user. `unanswered` is why it does not answer, empty where it does or none is expected;
-    then nobody knows whether a name that has no file here has a baseline.
+    Without an expected registry baselines are not shared: `unanswered` is its error, else empty,
+    `notes` tells the user, and names without a local file may or may not be baselines.
     """
 
     def __init__(
@@ -156,14 +153,15 @@ class Baselines:
     def names(self) -> tuple[str, ...]:
         """Sorted names of existing baselines, including broken files."""
         copies = self._copies()
-        return tuple(name for name in self._all_names(copies) if self._is_listed(name, copies))
+        names = self._all_names(copies)
+        return tuple(n for n in names if _stands(partial(self._merge_and_write, n, copies)))
 
     def the_only(self) -> str:
-        """The name of the only baseline, for a command that was given none.
+        """The name of the only baseline, the default of commands.
 
         Raises:
             UsageProblem: there is none, or there are several.
-            RegistryError: there is none here, and the registry does not answer.
+            RegistryError: there is none here, and the registry cannot be reached.
         """
         names = self.names()
         if len(names) > 1:
@@ -180,18 +178,17 @@ class Baselines:
         """The named baseline; None if unknown, see `unanswered`.
 
         Raises:
-            ResultsError: its file, or its copy in the registry, cannot be read, or is newer than
-                this version knows.
+            ResultsError: its file or the registry's copy cannot be read, or has a newer format.
         """
         baseline = self._merge_and_write(name, self._copies())
         return None if baseline is None or baseline.removed else baseline
 
     def require(self, name: str) -> Baseline:
-        """The named baseline; raises if unknown.
+        """The named baseline.
 
         Raises:
-            UsageProblem: there is none; the message names those there are.
-            RegistryError: there is none here, and the registry does not answer.
+            UsageProblem: it is unknown; the message names the existing ones.
+            RegistryError: it is not here, and the registry cannot be reached.
             ResultsError: as :meth:`get`.
         """
         if (baseline := self.get(name)) is not None:
@@ -199,12 +196,7 @@ class Baselines:
         raise self._missing(name)
 
     def exists(self, name: str) -> bool:
-        """Whether the named baseline exists.
-
-        Raises:
-            RegistryError: none is known, and the registry does not answer.
-            ResultsError: as :meth:`get`.
-        """
+        """Whether the named baseline exists; raises RegistryError and ResultsError as `require`."""
         if self.get(name) is not None:
             return True
         if self.registry_error:
@@ -212,7 +204,7 @@ class Baselines:
         return False
 
     def unknown(self, name: str) -> str:
-        """Error message for an unknown baseline, or for one that could not be looked up."""
+        """Error message for a baseline that is unknown, or cannot be looked up."""
         if self.registry_error:
             return f"cannot tell whether baseline {name!r} exists: {self.registry_error}"
         names = self.names()
@@ -222,21 +214,18 @@ class Baselines:
     def typo_message(self, name: str) -> str:
         """Error message if `name` is probably a typo of another baseline; else empty.
 
-        One that was a baseline once is none. This only looks: nothing is merged.
+        Names of removed baselines are no typos. Nothing is merged.
         """
         copies = self._copies()
         all_names = {*self._files.names(), *copies}
         if self.registry_error or name in all_names:
             return ""
-        suggestion = near_miss(
-            name, (candidate for candidate in all_names if self._exists(candidate, copies))
-        )
+        existing = [n for n in all_names if _stands(partial(self._merge, n, copies))]
+        suggestion = near_miss(name, existing)
         if suggestion is None:
             return ""
-        return (
-            f"no baseline named {name!r} (did you mean {suggestion!r}?); to create it: "
-            f"gpubench baseline set {name} RUN"
-        )
+        hint = f"to create it: gpubench baseline set {name} RUN"
+        return f"no baseline named {name!r} (did you mean {suggestion!r}?); {hint}"
 
     def set(
         self,
@@ -249,15 +238,15 @@ class Baselines:
         reset_accepted: bool = False,
         if_missing: bool = False,
     ) -> Baseline:
-        """Pin `runs` under `name`, replacing earlier pins; accepted levels are kept.
+        """Pin `runs` under `name`, replacing earlier pins.
 
-        With `reset_accepted` those no longer count either. With `if_missing` a baseline that
-        stands is left as it is, and returned.
+        Accepted levels are kept without `reset_accepted`. With `if_missing` an existing baseline is
+        returned unchanged.
 
         Raises:
-            UsageProblem: the name cannot be one.
-            RegistryError: with `if_missing`, nobody knows whether there is one.
-            ResultsError: the file could not be written, or what stands there not be read.
+            UsageProblem: the name is invalid.
+            RegistryError: with `if_missing`, if the registry cannot be reached.
+            ResultsError: the file cannot be written, or an existing one not be read.
         """
         run_ids = tuple(sorted(set(runs)))
 
@@ -329,7 +318,7 @@ class Baselines:
         """Ids of all runs that baselines depend on, with the baselines' names.
 
         Raises:
-            ResultsError: a baseline cannot be read, so nobody knows what it rests on.
+            ResultsError: a baseline cannot be read, so that its runs are unknown.
         """
         names_by_run: dict[str, tuple[str, ...]] = {}
         copies = self._copies()
@@ -344,13 +333,6 @@ class Baselines:
         self._note(self._files.stray_file_warnings())
         return sorted({*self._files.names(), *copies})
 
-    def _is_listed(self, name: str, copies: Mapping[str, str]) -> bool:
-        try:
-            baseline = self._merge_and_write(name, copies)
-        except ResultsError:
-            return True
-        return baseline is not None and not baseline.removed
-
     def _require_existing(self, baseline: Baseline | None, name: str) -> Baseline:
         if baseline is None or baseline.removed:
             raise self._missing(name)
@@ -358,14 +340,6 @@ class Baselines:
 
     def _missing(self, name: str) -> GpubenchError:
         return (RegistryError if self.registry_error else UsageProblem)(self.unknown(name))
-
-    def _exists(self, name: str, copies: Mapping[str, str]) -> bool:
-        """Whether it exists, or is broken."""
-        try:
-            merge = self._merge(name, copies)
-        except ResultsError:
-            return True
-        return merge is not None and not merge.baseline.removed
 
     def _change(
         self,
@@ -376,11 +350,10 @@ class Baselines:
     ) -> Baseline:
         """Apply `change`, called with the baseline and the current time, and write the result.
 
-        Others may change it at the same time; all of it is kept, and :func:`.model.replayed` says
-        what counts.
+        Concurrent changes are all kept; :func:`.model.replay` determines their effect.
 
         Raises:
-            ResultsError: of two acts that contradict each other, this is not the one that counts.
+            ResultsError: this change is superseded by a contradicting one.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -405,30 +378,24 @@ class Baselines:
 
     def _merge_and_write(self, name: str, copies: Mapping[str, str]) -> Baseline | None:
         """Merge file and copy and write back the result, also of a removed baseline."""
-        merged_baseline = self._merged(name, copies)
-        if merged_baseline is not None:
-            self._catch_up(merged_baseline)
-        return merged_baseline
+        baseline = self._merged(name, copies)
+        if baseline is not None:
+            self._catch_up(baseline)
+        return baseline
 
     def _catch_up(self, baseline: Baseline) -> None:
-        """Write changes missing in the file, if it exists.
-
-        Without the registry it would else be judged by what others have long overruled.
-        """
-        if not self._is_behind(baseline):
+        """Write changes missing in the file, if it exists, for when the registry is down."""
+        file = self._files.read(baseline.name)
+        if file is None or {*baseline.changes} <= {*file.changes}:
             return
         path = self._files.path(baseline.name)
         try:
             with locked(self.folder):
                 file = self._files.read(baseline.name)
-                merged_baseline = baseline if file is None else merge(file, baseline).baseline
-                json_files.write_text(path, to_text(merged_baseline))
+                merged = baseline if file is None else merge(file, baseline).baseline
+                json_files.write_text(path, to_text(merged))
         except ResultsError as error:
             self._note([f"{path} does not yet contain others' changes: {error}"])
-
-    def _is_behind(self, baseline: Baseline) -> bool:
-        file = self._files.read(baseline.name)
-        return file is not None and not {*baseline.changes} <= {*file.changes}
 
     def _merged(self, name: str, copies: Mapping[str, str]) -> Baseline | None:
         """Merge file and registry copy, and store the result as the copy."""
@@ -436,18 +403,17 @@ class Baselines:
         if merge is None:
             return None
         self._note(merge.superseded.values())
-        merged_baseline = merge.baseline
-        if name in copies and from_copy(name, copies[name]) == merged_baseline:
-            return merged_baseline
-        return self._merge_into_registry(merged_baseline).baseline
+        if name in copies and from_copy(name, copies[name]) == merge.baseline:
+            return merge.baseline
+        return self._merge_into_registry(merge.baseline).baseline
 
     def _merge(self, name: str, copies: Mapping[str, str]) -> Merge | None:
         """Merge file and registry copy, if at least one exists."""
         file = self._files.read(name)
         copy = from_copy(name, copies[name]) if name in copies else None
         if file is None or copy is None:
-            unmerged = file or copy
-            return None if unmerged is None else Merge(baseline=unmerged, superseded={})
+            baseline = file or copy
+            return None if baseline is None else Merge(baseline=baseline, superseded={})
         if {*file.changes} <= {*copy.changes}:
             return Merge(baseline=copy, superseded=superseded_changes(file, copy))
         return merge(file, copy)
@@ -468,9 +434,8 @@ class Baselines:
         if self._registry is None:
             return unmerged
         try:
-            copy = self._registry.merge_document(
-                KIND, baseline.name, partial(merged_copy, baseline)
-            )
+            merge_copy = partial(merged_copy, baseline)
+            copy = self._registry.merge_document(KIND, baseline.name, merge_copy)
         except RegistryError as error:
             self._drop_registry(
                 f"{self._files.path(baseline.name)} was written, but other machines will not "
@@ -488,6 +453,16 @@ class Baselines:
         self.notes += [line for line in dict.fromkeys(lines) if line not in self.notes]
 
 
+def _stands(read: Callable[[], Baseline | Merge | None]) -> bool:
+    """Whether the baseline that `read` returns exists, or is broken."""
+    try:
+        baseline = read()
+    except ResultsError:
+        return True
+    baseline = baseline.baseline if isinstance(baseline, Merge) else baseline
+    return baseline is not None and not baseline.removed
+
+
 def _after(old: Baseline | None, name: str, **fields: Any) -> Baseline:
     """Replay the history of `name` with one more :class:`.model.Change` of these fields."""
     change = Change(id=secrets.token_hex(6), **fields)
@@ -497,22 +472,22 @@ def _after(old: Baseline | None, name: str, **fields: Any) -> Baseline:
 _SEPARATOR: Final = re.compile(r"([-.])")
 
 _SWAPPED: Final = 4
-"""Letters from which on a word can have two swapped: ``mian``, but not ``tp`` and ``pt``."""
+"""Letters of a word that may have two swapped, at least: ``mian``, but not ``tp`` and ``pt``."""
 
 _ADDED: Final = 5
-"""Letters from which on one of them can be too many: ``mainn``, but not ``ruin`` and ``run``."""
+"""Letters of a word that may have one too many: ``mainn``, but not ``ruin`` and ``run``."""
 
 _REPLACED: Final = 6
-"""Letters from which on a word can have a wrong one: ``silu`` and ``selu`` are both meant."""
+"""Letters of a word that may have a wrong one: ``silu`` and ``selu`` are two words."""
 
 
 def near_miss(name: str, names: Iterable[str]) -> str | None:
     """The existing name that `name` is probably a typo of.
 
-    One slip counts: four of five misspellings are one edit away from what was meant, and the first
-    letter is seldom wrong (Damerau, 1964; Pollock and Zamora, 1984). Short words, first and last
-    letters and numbers are what tells names of one project apart: ``cpu`` and ``gpu``, ``train``
-    and ``trains``, ``a100`` and ``h100``.
+    One slip counts: four of five misspellings are one edit away from the word, and the first letter
+    is seldom wrong (Damerau, 1964; Pollock and Zamora, 1984). Short words, first and last letters
+    and numbers distinguish names: ``cpu`` and ``gpu``, ``train`` and ``trains``, ``a100`` and
+    ``h100``.
     """
     candidates = sorted(names)
     if name in candidates:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.compare.baselines.samples import latest_registered, read_runs
 from gpubench_plugin.compare.comparability import differing_amounts, requested_work
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, step_time_of, value_of
 from gpubench_plugin.environment import fingerprint_of
-from gpubench_plugin.errors import GpubenchError, RegistryError
-from gpubench_plugin.results import StoredRun, runs_in
+from gpubench_plugin.errors import RegistryError
+from gpubench_plugin.results import runs_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,28 +30,28 @@ if TYPE_CHECKING:
 
 
 FEWEST: Final = 8
-"""Values without which no change point is looked for."""
+"""Values needed for a search, two levels and more; about 2 % of flat histories of 8 are flagged."""
 
 _LEVEL: Final = 3
+"""Values of a level, at least, so that one slow run is none."""
+
 _FLOOR: Final = 0.001
+"""Least noise: steps of constant values below 0.1 % are no change; not measured."""
+
 _PENALTY: Final = 7.0
+"""Per change point, times ln(n)·s² for n values of noise s, instead of the usual 2 (Yao 1988) for a
+known noise: about 2 % of flat histories of 8 runs are flagged, under 1 % of those of 60."""
 
 
 def change_points(values: Sequence[float]) -> list[int] | None:
-    """Indices in `values`, oldest first, at which a new level starts.
+    """Indices in `values`, oldest first, at which a new level starts; none of fewer than eight.
 
-    None where `ruptures` is not installed (the extra ``history``): nothing is looked for.
+    None where `ruptures` is not installed (the extra ``history``).
 
-    PELT (Killick, Fearnhead, Eckley 2012; `ruptures`) with the squared error of the logarithms and
-    a penalty per change point of 7·ln(n)·s² for n values of noise s. The usual 2·ln(n)·s² (Yao
-    1988) takes the noise for known; here it is an estimate, and a poor one of a short history. With
-    seven about 2 % of flat histories of 8 runs are flagged and under 1 % of those of 60. A level is
-    three values long at least, so that one slow run is none. Nothing here is random.
-
-    The noise is the median absolute difference of neighbours, which a change of level hardly moves,
-    and never taken for less than 0.1 %. Single values far out are pulled to three noises from the
-    median of their neighbourhood of five. Values that are not positive are left out. Of fewer than
-    eight values there are no change points.
+    PELT (Killick, Fearnhead, Eckley 2012; `ruptures`) with the squared error of the logarithms of
+    the positive values, deterministic. The noise is the median absolute difference of neighbours,
+    which a change of level hardly moves. Outliers are clipped to three noises from the median of
+    their neighbourhood of five.
     """
     usable = [
         position for position, value in enumerate(values) if math.isfinite(value) and value > 0
@@ -88,7 +89,8 @@ def _clip_outliers(scaled: NDArray[float64]) -> NDArray[float64]:
 
 
 _LOOKED_AT: Final = 20
-"""Latest runs in which benchmarks are looked for by a part of their name."""
+"""Latest registered runs whose benchmarks can be named in part; trades time for old names; not
+measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +98,7 @@ class Point:
     """One run's value of a metric: the median over its launches.
 
     `started` is UTC in ISO 8601. `fingerprint` is equal where machine, settings and clock are
-    comparable. `work` holds the amounts of work in a call by name; None where they are unknown, or
-    what a training to a target took.
+    comparable. `work` holds the amounts per call, see :func:`.requested_work`.
     """
 
     run_id: str
@@ -112,11 +113,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class LevelChange:
-    """A level change at `point`, number `index` of its segment.
-
-    `old_level` and `new_level` are the medians of the levels, `change` the fraction by which they
-    differ.
-    """
+    """A level change at `point`, number `index` of its segment, with the medians of both levels."""
 
     index: int
     point: Point
@@ -125,7 +122,7 @@ class LevelChange:
 
     @property
     def change(self) -> float | None:
-        """after/before − 1, or None if undefined."""
+        """Relative change, new/old − 1; None if undefined."""
         return self.new_level / self.old_level - 1 if self.old_level else None
 
 
@@ -133,7 +130,7 @@ class LevelChange:
 class TrendSegment:
     """Comparable points, oldest first: same machine, configuration, clock and work.
 
-    `work` is None where none of the points knows it, `changes` where none were looked for.
+    `work` is None where no point has it, `changes` without `ruptures`.
     """
 
     fingerprint: str
@@ -145,52 +142,37 @@ class TrendSegment:
 def trend_segments(points: Sequence[Point]) -> list[TrendSegment]:
     """Split time-sorted `points` into comparable segments; the latest one comes last.
 
-    A point of unknown work, as earlier versions recorded it, belongs to what was measured last.
+    A point of unknown work, as recorded by earlier versions, belongs to the latest segment.
     """
-    parts: list[_SegmentBuilder] = []
+    segments: list[list[Point]] = []
     for point in points:
-        part = next((builder for builder in reversed(parts) if builder.accepts(point)), None)
-        if part is None:
-            part = _SegmentBuilder(fingerprint=point.fingerprint)
-        else:
-            parts.remove(part)
-        part.add(point)
-        parts.append(part)  # at the end, so that the order is that of the last use
-    return [part.build() for part in parts]
-
-
-@dataclass(eq=False, kw_only=True)
-class _SegmentBuilder:
-    """A segment under construction."""
-
-    fingerprint: str
-    work: Mapping[str, float] | None = None
-    points: list[Point] = field(default_factory=list)
-
-    def accepts(self, point: Point) -> bool:
-        """Whether the point is comparable with those collected."""
-        same_machine = point.fingerprint == self.fingerprint
-        return same_machine and not differing_amounts(self.work, point.work)
-
-    def add(self, point: Point) -> None:
-        self.points.append(point)
-        if self.work is None:
-            self.work = point.work
-
-    def build(self) -> TrendSegment:
-        return TrendSegment(
-            fingerprint=self.fingerprint,
-            work=self.work,
-            points=tuple(self.points),
-            changes=_changes(self.points),
+        segment = next((s for s in reversed(segments) if _is_comparable(s, point)), [])
+        if segment:
+            segments.remove(segment)
+        segment.append(point)
+        segments.append(segment)  # in order of the last use
+    return [
+        TrendSegment(
+            fingerprint=segment[0].fingerprint,
+            work=_work_of(segment),
+            points=tuple(segment),
+            changes=_changes(segment),
         )
+        for segment in segments
+    ]
+
+
+def _is_comparable(segment: Sequence[Point], point: Point) -> bool:
+    is_same_machine = point.fingerprint == segment[0].fingerprint
+    return is_same_machine and not differing_amounts(_work_of(segment), point.work)
+
+
+def _work_of(segment: Sequence[Point]) -> Mapping[str, float] | None:
+    return next((point.work for point in segment if point.work is not None), None)
 
 
 class ResultHistory:
-    """Source of earlier results: the registry, else the run directories.
-
-    `notes` says that it was the folders although a registry was expected.
-    """
+    """Source of earlier results: the registry, else the run directories; `notes` says why."""
 
     def __init__(self, results_dir: Path, registry: Registry | None, note: str):
         self.notes = [f"registry unavailable: {note}"] if note else []
@@ -238,28 +220,17 @@ class ResultHistory:
         if self._registry is not None:
             try:
                 if branch not in self._runs_by_branch:
-                    self._runs_by_branch[branch] = list(self._latest_stored(self._registry, branch))
+                    runs = latest_registered(self._registry, branch=branch, limit=_LOOKED_AT)
+                    self._runs_by_branch[branch] = list(runs)
                 return self._runs_by_branch[branch]
             except RegistryError as error:
                 self._drop_registry(error)
         return list(self._in_folders(branch))
 
-    def _latest_stored(self, registry: Registry, branch: str | None) -> Iterator[Run]:
-        for overview in registry.runs(branch=branch, limit=_LOOKED_AT):
-            if (run := registry.run(overview.run_id)) is not None:
-                yield run
-
     def _in_folders(self, branch: str | None) -> Iterator[Run]:
         if self._runs is None:
-            self._runs = list(self._read())
+            self._runs = list(read_runs(runs_in(self._results_dir), self.notes))
         return (run for run in self._runs if branch in {None, run.branch})
-
-    def _read(self) -> Iterator[Run]:
-        for directory in runs_in(self._results_dir):
-            try:
-                yield StoredRun(directory).run()
-            except GpubenchError as error:
-                self.notes.append(f"skipped: {error}")
 
     def _drop_registry(self, error: RegistryError) -> None:
         self._registry = None
@@ -271,23 +242,22 @@ def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...] | None:
     positions = change_points(values)
     if positions is None:
         return None
-    starts = [0, *positions, len(values)]
-    levels = [median(values[a:b]) for a, b in pairwise(starts)]
+    levels = [median(values[a:b]) for a, b in pairwise([0, *positions, len(values)])]
     return tuple(
         LevelChange(index=index, point=points[index], old_level=old_level, new_level=new_level)
-        for index, old_level, new_level in zip(starts[1:-1], levels, levels[1:], strict=False)
+        for index, (old_level, new_level) in zip(positions, pairwise(levels), strict=True)
     )
 
 
 def _point(run: Run, fingerprint: str, benchmark: str, metric: str) -> Point:
     result = run.results[benchmark]
-    over_launches = value_of(result, metric)
+    value = value_of(result, metric)
     return Point(
         run_id=run.run_id,
         started=run.started,
         commit=run.commit,
         branch=run.branch,
-        value=result.metrics[metric].value if over_launches is None else over_launches,
+        value=result.metrics[metric].value if value is None else value,
         unit=result.metrics[metric].unit,
         fingerprint=fingerprint,
         work=requested_work(result),

@@ -37,7 +37,7 @@ def test_a_record_of_something_else_is_refused(repo: Any, tmp_path: Path) -> Non
     state = new_state(tmp_path, Request(here=repo.path, base="main"))
     state.asked = {"here": "/", "colour": "red"}
     state.write()
-    with pytest.raises(UsageProblem, match=r"what was asked violates the schema at base"):
+    with pytest.raises(UsageProblem, match=r"the stored request violates the schema at base"):
         load_state(state.folder)
 
 

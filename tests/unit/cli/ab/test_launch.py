@@ -158,7 +158,7 @@ def test_a_launch_that_hangs_is_killed_with_its_children(
     tmp_path: Path, side: Side, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its time is bounded, it is asked to end first, and no process of its group is left."""
-    monkeypatch.setattr(launch, "_FAREWELL_S", 0.3)
+    monkeypatch.setattr(launch, "_GRACE_S", 0.3)
     child = tmp_path / "child"
     script = f"trap 'echo asked' TERM; sleep 60 & echo $! > {child}; while :; do wait; done"
     found = launched(tmp_path, side, script, timeout_s=1.0)
