@@ -79,7 +79,7 @@ A, B, C = (run_id(number) for number in range(3))
 
 @pytest.mark.usefixtures("runs")
 def test_regression_is_exit_code_1(compare: Compare) -> None:
-    """What is slower by more than the limit is said, labelled as no statistics, and exits 1."""
+    """A regression beyond the limit is reported as a threshold, and exits with 1."""
     output = compare(A, B)
     assert output.code == ExitCode.REGRESSION
     assert "+10.00%" in output.out
@@ -115,7 +115,7 @@ def test_several_heads_stand_against_the_first(compare: Compare) -> None:
 
 @pytest.mark.usefixtures("runs")
 def test_only_changed(compare: Compare) -> None:
-    """Nothing but what changed is listed; the counts stay."""
+    """Only changed benchmarks are listed; the counts are of all."""
     output = compare(A, B, "--only-changed")
     assert "resnet" not in output.out
     assert "3 within the limit" in output.out
@@ -136,7 +136,7 @@ def test_only_changed(compare: Compare) -> None:
 )
 @pytest.mark.usefixtures("runs")
 def test_limits_decide(compare: Compare, limits: list[str], code: ExitCode) -> None:
-    """Limits for all metrics, for one, and fixed bounds."""
+    """Limits for all metrics, for one, and absolute bounds."""
     output = compare(A, B, *limits)
     assert output.code == code, output.out
 
@@ -144,7 +144,7 @@ def test_limits_decide(compare: Compare, limits: list[str], code: ExitCode) -> N
 def test_a_head_that_loosens_its_limit_is_judged_by_the_bases(
     compare: Compare, tmp_path: Path
 ) -> None:
-    """It is said; what --limit states counts for both sides."""
+    """A note says so; ``--limit`` applies to both sides."""
     write_run(tmp_path / "results", 0, [measurement(MLP, 0.010)])
     loose = measurement(MLP, 0.014, limits={"step_time_min_s": "60%"})
     write_run(tmp_path / "results", 1, [loose])
@@ -160,7 +160,7 @@ def test_a_head_that_loosens_its_limit_is_judged_by_the_bases(
 
 
 def test_paired_launches(compare: Compare, tmp_path: Path) -> None:
-    """Five pairs tell what is slower, and what is unchanged where that is asked for."""
+    """Five pairs suffice for slower, and for unchanged with ``--unchanged-from=5``."""
     noise = (1.0, 1.001, 0.999, 1.002, 0.998)
     for i, factor in enumerate(noise):
         write_run(tmp_path / "results", 2 * i, {MLP: 0.010 * factor, RESNET: 0.02 * factor})
@@ -182,7 +182,7 @@ def test_paired_launches(compare: Compare, tmp_path: Path) -> None:
 def test_launches_that_were_not_taken_in_turns_are_no_pairs(
     compare: Compare, tmp_path: Path
 ) -> None:
-    """A machine that was slower meanwhile is no regression: the reason says why and what to do."""
+    """Launches that do not alternate are inconclusive, with the reason and advice."""
     for i, factor in enumerate((1.0, 1.001, 0.999, 1.002, 0.998)):
         write_run(tmp_path / "results", i, {MLP: 0.010 * factor})
         write_run(tmp_path / "results", 10 + i, {MLP: 0.0103 * factor * (1 + i / 5000)})
@@ -198,7 +198,7 @@ def test_launches_that_were_not_taken_in_turns_are_no_pairs(
 
 @pytest.mark.parametrize("side", ["--base", "--head"])
 def test_one_launch_is_paired_once(compare: Compare, runs: Path, side: str) -> None:
-    """The same run under another name is the same; on both sides it is said."""
+    """A run under another name is the same run; on both sides a note says so."""
     (runs.parent / "link").symlink_to(runs / "default" / A)
     sides = {"--base": [A, B], "--head": [A, C], side: [A, "link"]}
     output = compare("--paired", *(part for name, runs in sides.items() for part in (name, *runs)))
@@ -209,7 +209,7 @@ def test_one_launch_is_paired_once(compare: Compare, runs: Path, side: str) -> N
 
 
 def test_one_file_is_paired_once(compare: Compare, tmp_path: Path) -> None:
-    """One of pytest-benchmark has no run id; its place tells."""
+    """A file of pytest-benchmark has no run id; its path identifies it."""
     entry = {"fullname": "x", "stats": {"median": 1.0, "min": 1.0}}
     (tmp_path / "a.json").write_text(json.dumps({"machine_info": {}, "benchmarks": [entry]}))
     output = compare("--paired", "--base", "a.json", "./a.json", "--head", "a.json", "a.json")
@@ -232,7 +232,7 @@ def test_nothing_in_common_is_exit_code_3(compare: Compare, tmp_path: Path) -> N
 
 
 def test_other_machine_is_incomparable_unless_allowed(compare: Compare, tmp_path: Path) -> None:
-    """The differing keys are named; allowed, it is compared and said so."""
+    """The differing keys are named; ``--allow-incomparable`` compares with a note."""
     write_run(tmp_path / "results", 0)
     write_run(tmp_path / "results", 1, facts={"cpu": {"model": "Another", "usable_cores": 2}})
     output = compare(A, B, "--format=json")
@@ -246,7 +246,7 @@ def test_other_machine_is_incomparable_unless_allowed(compare: Compare, tmp_path
 def test_a_fixed_bound_is_no_comparison_with_another_machine(
     compare: Compare, tmp_path: Path
 ) -> None:
-    """It is judged, and the exit code says that nothing could be compared."""
+    """The bound is judged, and the exit code is that of nothing comparable."""
     write_run(tmp_path / "results", 0)
     write_run(tmp_path / "results", 1, facts={"cpu": {"model": "Another", "usable_cores": 2}})
     output = compare(A, B, "--limit=step_time_s=<=1")
@@ -269,7 +269,7 @@ def test_new_removed_and_failed_benchmarks_are_said(compare: Compare, tmp_path: 
 
 
 def test_what_failed_on_both_sides_is_no_regression(compare: Compare, tmp_path: Path) -> None:
-    """It was broken before."""
+    """A benchmark that failed on the base is no regression."""
     for number in range(2):
         benchmarks = [measurement(), measurement("broken", outcome="failed")]
         write_run(tmp_path / "results", number, benchmarks)
@@ -287,7 +287,7 @@ def test_what_failed_on_both_sides_is_no_regression(compare: Compare, tmp_path: 
 def test_limit_that_was_not_checked_is_exit_code_1(
     compare: Compare, tmp_path: Path, limits: dict[str, str], message: str
 ) -> None:
-    """Of a metric that is not there, or that has no preferred direction: as for the gate."""
+    """A limit of a missing or undirected metric counts as a regression, as for the gate."""
     rounds = {"rounds": (5.0, "count", "none")}
     write_run(tmp_path / "results", 0, [measurement(metrics=rounds)])
     write_run(tmp_path / "results", 1, [measurement(metrics=rounds, limits=limits)])
@@ -297,7 +297,7 @@ def test_limit_that_was_not_checked_is_exit_code_1(
 
 
 def test_interrupted_run_is_compared_as_far_as_it_came(compare: Compare, tmp_path: Path) -> None:
-    """What it measured is compared; that it was stopped before the rest is no regression."""
+    """Its completed benchmarks are compared; missing ones are no regression."""
     unmeasured = measurement(RESNET, outcome="not_measured")
     write_run(tmp_path / "results", 0, {MLP: 0.010, RESNET: 0.020})
     write_run(tmp_path / "results", 1, [measurement(MLP, 0.010), unmeasured], status="interrupted")
@@ -311,7 +311,7 @@ def test_interrupted_run_is_compared_as_far_as_it_came(compare: Compare, tmp_pat
 def test_killed_run_counts_as_a_failure_of_what_it_never_told_of(
     compare: Compare, tmp_path: Path, arguments: list[str]
 ) -> None:
-    """Of what the base has measured; a benchmark may have killed it."""
+    """Benchmarks without a record are errored, since one may have killed the run."""
     unmeasured = measurement(RESNET, outcome="not_measured")
     write_run(tmp_path / "results", 0, {MLP: 0.010, RESNET: 0.020})
     write_run(tmp_path / "results", 1, [measurement(MLP, 0.010), unmeasured], status=None)
@@ -350,7 +350,7 @@ def test_baseline_is_compared_with_by_its_name(compare: Compare, runs: Path) -> 
 
 
 def test_pinned_run_that_is_gone_is_said(compare: Compare, runs: Path) -> None:
-    """Another pinned one stands in for it."""
+    """Another pinned run is used instead."""
     Baselines(runs, None).set("main", [A, C], branch=None)
     shutil.rmtree(runs / "default" / A)
     output = compare("main", B, "--format=json")
@@ -392,7 +392,7 @@ def test_run_of_another_machine_is_found_in_the_registry(
 def test_bad_usage_is_exit_code_2(
     compare: Compare, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
-    """One line says what is wrong and what is near; nothing is printed beside it."""
+    """One line has the error and the nearest match; nothing else is printed."""
     (tmp_path / "nothing.json").touch()
     output = compare(*arguments)
     assert output.code == ExitCode.USAGE
@@ -401,7 +401,7 @@ def test_bad_usage_is_exit_code_2(
 
 
 def test_not_finite_numbers_cost_one_benchmark(compare: Compare, tmp_path: Path) -> None:
-    """In anybody's file NaN makes an error of its benchmark; the rest is compared."""
+    """A benchmark with NaN is errored; the rest is compared."""
     for name, median in (("a", 1.0), ("b", float("nan"))):
         entries = [
             {"fullname": "x", "stats": {"median": median, "min": 1.0}},
@@ -426,7 +426,7 @@ def test_names_cannot_steer_the_terminal(compare: Compare, tmp_path: Path) -> No
 
 
 def test_messages_cannot_steer_the_terminal(compare: Compare, tmp_path: Path) -> None:
-    """What a message quotes of a file is escaped as well."""
+    """Quotes of a file in messages are escaped."""
     entry = {
         "fullname": "x",
         "stats": {"median": 1.0, "min": 1.0},
@@ -440,7 +440,7 @@ def test_messages_cannot_steer_the_terminal(compare: Compare, tmp_path: Path) ->
 
 
 def test_closed_pipe_keeps_the_verdict(runs: Path) -> None:
-    """Whoever reads no further, as ``head`` does, gets the exit code all the same, and no noise."""
+    """A reader that stops early, such as ``head``, gets the exit code and no error."""
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-c", CLI, "compare", A, B, f"--results-dir={runs}"]
@@ -498,7 +498,7 @@ def test_everything_a_session_writes_compares_equal_without_torch(
 
 @pytest.mark.usefixtures("runs")
 def test_a_broken_file_is_exit_code_4(compare: Compare, tmp_path: Path) -> None:
-    """A file that is there and cannot be read is no bad usage."""
+    """An unreadable file is not a usage error."""
     (tmp_path / "nothing.json").touch()
     output = compare(A, "nothing.json")
     assert output.code == ExitCode.INFRASTRUCTURE

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Shell:
-    """Runs ``gpubench runs`` in a folder; gives exit code, output and messages."""
+    """Run ``gpubench runs``; return exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GPUBENCH_REGISTRY", raising=False)
 
@@ -53,7 +53,7 @@ def ids(shell: Shell, *arguments: str) -> list[int]:
 
 
 def test_runs_are_listed_the_latest_first(shell: Shell, results: Path) -> None:
-    """By experiment, branch, tag, status and number; whatever their state."""
+    """Runs are selected by experiment, branch, tag, status and number."""
     write_run(results, 0)
     write_run(results, 1, status="failed", branch="feature")
     write_run(results, 2, [measurement(), measurement(RESNET, outcome="oom")], status=None)
@@ -115,7 +115,7 @@ def test_names_from_files_cannot_steer_the_terminal(shell: Shell, results: Path)
 def test_bad_input_is_said(
     shell: Shell, results: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    """With exit code 2."""
+    """A usage error is one message, with exit code 2."""
     write_run(results, 0)
     code, _, err = shell(*arguments)
     assert code == 2
@@ -123,7 +123,7 @@ def test_bad_input_is_said(
 
 
 def test_a_run_is_shown_in_full(shell: Shell, results: Path) -> None:
-    """What it was, outcomes, verdicts, environment, tags; also of a broken one what there is."""
+    """Status, outcomes, verdicts, environment, tags; of a broken run what is readable."""
     failed = measurement(RESNET, outcome="oom")
     run = write_run(results, 0, [measurement(), failed], status="failed", regressed=[MLP])
     assert shell("tag", run.run_id, "good")[0] == 0
@@ -148,7 +148,7 @@ def test_a_run_is_shown_in_full(shell: Shell, results: Path) -> None:
 
 
 def test_tags_are_in_the_folder_and_in_the_registry(shell: Shell, results: Path) -> None:
-    """A registry that is down is said; the folder has the tags all the same."""
+    """If the registry is down, a warning says so and the tags are in the directory."""
     run = write_run(results, 0)
     with Registry.open("", results) as registry:
         registry.ingest(run)
@@ -181,7 +181,7 @@ def test_artifacts_are_files_with_hashes(shell: Shell, results: Path) -> None:
 def test_a_huge_artifact_is_hashed_only_when_asked(
     shell: Shell, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for minutes without a word: what is not hashed is said, and what takes long."""
+    """Messages name unhashed files, and large files that are being hashed."""
     run = write_run(results, 0)
     with (run.path / "checkpoint").open("wb") as file:
         file.truncate(20 << 30)
@@ -202,7 +202,7 @@ def test_a_huge_artifact_is_hashed_only_when_asked(
 
 
 def test_pruning_takes_traces_first_and_never_summaries(shell: Shell, results: Path) -> None:
-    """It says what goes and how many bytes; a dry run changes nothing."""
+    """The output has the folders and bytes removed; a dry run changes nothing."""
     runs = [write_run(results, number) for number in range(3)]
     for run in runs:
         for name in ("traces", "checkpoints", "ranks"):
@@ -223,7 +223,7 @@ def test_pruning_takes_traces_first_and_never_summaries(shell: Shell, results: P
 
 
 def test_whole_runs_go_but_for_those_that_are_needed(shell: Shell, results: Path) -> None:
-    """Pinned, accepted, samples of a baseline, tagged, and those being written stay."""
+    """Pinned, accepted, tagged and unfinished runs and samples of a baseline are kept."""
     runs = [write_run(results, n, {MLP: 0.01}, branch="old") for n in range(4)]
     runs += [write_run(results, n, {MLP: 0.01}) for n in range(4, 30)]
     with Registry.open("", results) as registry:
@@ -257,7 +257,7 @@ def test_whole_runs_go_but_for_those_that_are_needed(shell: Shell, results: Path
 def test_nothing_whole_goes_where_it_is_not_known_what_is_pinned(
     shell: Shell, results: Path
 ) -> None:
-    """A broken baseline, a database that is down, broken tags or foreign files: the runs stay."""
+    """A broken baseline, a database that is down, broken tags, foreign files: runs are kept."""
     run = write_run(results, 0)
     down = "--registry=postgresql://x@127.0.0.1:9/none"
     code, _, err = shell("prune", "--keep-last=0", "--runs", down)

@@ -30,17 +30,17 @@ def test_what_got_worse_or_nobody_checked_is_no_success(kind: str) -> None:
 
 
 def test_what_broke_is_no_success() -> None:
-    """A benchmark that works on the base alone."""
+    """A benchmark that works only on the base."""
     assert ended(verdict("errored", metric=""), broken=True) == ExitCode.REGRESSION
 
 
 def test_nothing_judged_is_not_fine() -> None:
-    """Where nothing was measured on both sides there is nothing to compare."""
+    """Nothing measured on both sides is nothing comparable."""
     assert ended(verdict("not_measured", metric=""), judged=False) == ExitCode.NOTHING_COMPARABLE
 
 
 def test_where_all_is_incomparable_nothing_was_judged(capsys: pytest.CaptureFixture[str]) -> None:
-    """A fixed bound that was kept beside it compares nothing; with one that was compared it is."""
+    """An absolute bound that was met compares nothing; one comparable benchmark suffices."""
     incomparable = verdict("incomparable", metric="")
     bound = replace(verdict("unchanged"), method="absolute")
     assert ended(incomparable, bound) == ExitCode.NOTHING_COMPARABLE
@@ -53,13 +53,13 @@ def test_where_all_is_incomparable_nothing_was_judged(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("kind", ["unchanged", "improved", "inconclusive", "new", "removed"])
 def test_all_else_is_fine(kind: str) -> None:
-    """What did not get worse, as far as one can see, is said and passes."""
+    """Unchanged and inconclusive verdicts pass."""
     assert ended(verdict(kind)) == ExitCode.OK
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["3%", "=3%", "step_time_s=", "step_time_s=3", "mfu<=1"])
 def test_a_limit_names_its_metric(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """--limit takes <metric>=<limit>: one benchmark's metrics all have limits of their own."""
+    """``--limit`` requires ``<metric>=<limit>``, since each metric has its own limit."""
     assert main(["ab", "--base=main", f"--limit={text}"]) == ExitCode.USAGE
     assert "--limit" in capsys.readouterr().err

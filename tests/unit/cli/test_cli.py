@@ -41,7 +41,7 @@ def test_an_error_is_one_line_with_its_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What a command raises on purpose is said without a traceback."""
+    """Expected errors are printed without a traceback."""
 
     def run(self: Schema, options: object) -> int:
         raise error
@@ -53,7 +53,7 @@ def test_an_error_is_one_line_with_its_exit_code(
 
 @pytest.mark.parametrize("arguments", [[], ["copmare"], ["schema", "sumary"], ["doctor", "--fast"]])
 def test_bad_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """No command, an unknown one, an unknown argument: said, exit code 2."""
+    """No command, an unknown one, an unknown argument: usage, exit code 2."""
     try:
         code = main.main(arguments)
     except SystemExit as end:  # argparse's own
@@ -64,7 +64,7 @@ def test_bad_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("name", catalog.choices("commands"))
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each says what it is for and which arguments it takes."""
+    """Each has a description and help for its arguments."""
     with pytest.raises(SystemExit) as end:
         main.main([name, "--help"])
     assert end.value.code == 0
@@ -88,7 +88,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """The published schema of summary.json comes out as it is in the docs."""
+    """The schema of summary.json equals the published one."""
     assert main.main(["schema"]) == ExitCode.OK
     published = Path(main.__file__).parents[2] / "docs" / "schemas" / "summary.schema.json"
     assert capsys.readouterr().out == published.read_text()
@@ -97,7 +97,7 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="a device of Linux")
 def test_a_full_disk_behind_the_output_is_one_line() -> None:
-    """Exit code 4: no traceback, and nothing that Python adds at its end."""
+    """Exit code 4: no traceback, and no message from the interpreter's exit."""
     script = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
     with FULL.open("w") as full:
         process = subprocess.run(
@@ -112,7 +112,7 @@ def test_a_full_disk_behind_the_output_is_one_line() -> None:
 
 
 def test_a_reader_that_goes_away_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``gpubench … | head`` tells a regression all the same."""
+    """``gpubench … | head`` still exits with the code of a regression."""
 
     class Gone(io.StringIO):
         def flush(self) -> None:
@@ -126,7 +126,7 @@ def test_a_reader_that_goes_away_keeps_the_exit_code(monkeypatch: pytest.MonkeyP
 def test_arguments_of_pytest_before_the_dashes_are_explained(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """``gpubench ab`` says where they belong."""
+    """The error of ``gpubench ab`` says where they belong."""
     with pytest.raises(SystemExit) as end:
         main.main(["ab", "--base=main", "benchmarks", "--k", "resnet"])
     assert end.value.code == ExitCode.USAGE
@@ -140,7 +140,7 @@ MAIN = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_closed_streams_keep_the_exit_code(tmp_path: Path, closed: str) -> None:
-    """``gpubench compare … >&-`` tells a regression all the same, and writes into no other file."""
+    """``gpubench compare … >&-`` keeps the exit code, and writes into no other file."""
     slow = write_run(tmp_path, 2, {MLP: 0.020})
     fast = write_run(tmp_path, 1, {MLP: 0.010})
     compare = f"exec '{sys.executable}' -c '{MAIN}' compare {fast} {slow} --registry=none {closed}"
@@ -153,7 +153,7 @@ def test_closed_streams_keep_the_exit_code(tmp_path: Path, closed: str) -> None:
 def test_a_working_folder_that_is_gone_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The output is not to blame."""
+    """The error names the directory, not the output."""
     folder = tmp_path / "gone"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -168,7 +168,7 @@ def test_a_working_folder_that_is_gone_is_said(
 def test_an_error_nobody_has_foreseen_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 4, not a regression's; the traceback is in this user's file, without secrets."""
+    """Exit code 4, not a regression's; the traceback is in a private file, without secrets."""
     url, token = "postgresql://me:hunter2@host/db", "ghp_" + "a" * 20
 
     def run(self: Schema, options: object) -> int:
@@ -194,7 +194,7 @@ def test_an_error_nobody_has_foreseen_is_one_line(
 def test_a_traceback_that_cannot_be_kept_is_still_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As on a machine whose temporary folder is gone."""
+    """The error is printed even if there is no temporary folder."""
 
     def run(self: Schema, options: object) -> int:
         raise RecursionError

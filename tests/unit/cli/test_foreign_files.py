@@ -32,7 +32,7 @@ SOUND, DAMAGED, LATER = run_id(1), run_id(2), run_id(3)
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """The folder of two sound runs, and of one between them that was killed."""
+    """Results directory of two intact runs, and of a killed one between them."""
     for number in (1, 2, 3):
         status = None if number == 2 else "complete"
         write_run(tmp_path, number, {MLP: 0.010, RESNET: 0.020}, status=status)
@@ -41,7 +41,7 @@ def results(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(results: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The command in this process: exit code, output and messages; what blocks is an error."""
+    """Run the command in this process; return exit code, stdout, stderr; blocking is an error."""
 
     def call(*arguments: str, registry: str = "none") -> tuple[int, str, str]:
         with patience():
@@ -69,7 +69,7 @@ def patience() -> Iterator[None]:
 
 
 def change_event(results: Path, event: str, **fields: Any) -> None:
-    """Give the first such line of the damaged run's journal other fields."""
+    """Change fields of the first such line of the damaged run's journal."""
     path = results / "default" / DAMAGED / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     next(line for line in lines if line["event"] == event).update(fields)
@@ -109,7 +109,7 @@ BROKEN = JOURNALS[:3]
 def test_other_runs_are_read_beside_a_damaged_journal(
     results: Path, run: Run, damage: Callable[[Path], None]
 ) -> None:
-    """Listed, shown, compared, pruned, ingested; the exit code says 4 of the damaged one."""
+    """Listing, showing, comparing, pruning, ingesting; exit code 4 for the damaged one."""
     damage(results)
     broken = damage in BROKEN
     code, out, _ = run("runs", "list")
@@ -131,7 +131,7 @@ def test_other_runs_are_read_beside_a_damaged_journal(
 @pytest.mark.parametrize("name", ["metrics.jsonl", "system.json", "config_resolved.yaml"])
 @pytest.mark.parametrize("kind", ["deep", "pipe", "huge"])
 def test_a_damaged_run_does_not_go_on(results: Path, name: str, kind: str) -> None:
-    """``--resume`` and the API get one error that names the file."""
+    """``--resume`` and the API raise one error that names the file."""
     directory = RunDirectory(path=results / "default" / DAMAGED)
     path = directory.path / name
     put(path, kind)
@@ -143,7 +143,7 @@ def test_a_damaged_run_does_not_go_on(results: Path, name: str, kind: str) -> No
 
 
 def put(path: Path, kind: str) -> None:
-    """Something in the place of a file."""
+    """Put a pipe, folder, link or other object in place of a file."""
     path.unlink(missing_ok=True)
     if kind == "pipe":
         os.mkfifo(path)
@@ -181,7 +181,7 @@ def test_whatever_stands_in_a_run_is_said_of_that_run(
 def test_a_damaged_baseline_is_said_and_the_rest_rebuilt(
     results: Path, run: Run, kind: str
 ) -> None:
-    """A baseline's file is one of many, too."""
+    """So is a baseline's."""
     (results / "baselines").mkdir()
     put(results / "baselines" / "main.json", kind)
     code, out, _ = run("db", "rebuild", registry="")
@@ -208,7 +208,7 @@ DAMAGES = [
 
 @pytest.mark.parametrize("sql", DAMAGES)
 def test_a_damaged_registry_is_said_and_rebuilt(results: Path, run: Run, sql: str) -> None:
-    """No reading command ends otherwise than in order or with a line; afterwards all is well."""
+    """Reading commands succeed or print one line; afterwards the registry is intact."""
     run("db", "ingest", registry="")
     run("baseline", "set", "main", SOUND, "--force", "--reason=x", registry="")
     file = results / "registry.sqlite"
@@ -232,7 +232,7 @@ def test_a_damaged_registry_is_said_and_rebuilt(results: Path, run: Run, sql: st
 
 @pytest.mark.parametrize("at", [0, 100, 4096])
 def test_a_registry_with_flipped_bytes_is_kept_aside(results: Path, run: Run, at: int) -> None:
-    """Nothing of a damaged file is thrown away: the line says where it is."""
+    """A damaged file is never deleted: the message names its new path."""
     run("db", "ingest", registry="")
     file = results / "registry.sqlite"
     data = bytearray(file.read_bytes())
@@ -249,7 +249,7 @@ def test_a_registry_with_flipped_bytes_is_kept_aside(results: Path, run: Run, at
 
 
 def test_a_file_of_somebody_elses_is_no_registry_to_rebuild(results: Path, run: Run) -> None:
-    """A wrong name after ``--registry`` costs nobody a file."""
+    """A wrong path after ``--registry`` destroys no file."""
     letter = results / "letter.txt"
     letter.write_text("Dear registry, " * 100)
     code, _, err = run("db", "rebuild", registry=f"sqlite:///{letter}")

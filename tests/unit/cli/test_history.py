@@ -17,7 +17,7 @@ MINIMA = {"step_time_s": (0.05138, "s", "lower"), "step_time_min_s": (0.04919, "
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder without a registry."""
+    """Results directory without a registry."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GPUBENCH_REGISTRY", raising=False)
 
@@ -34,7 +34,7 @@ def write_runs(*timers: str) -> None:
 def test_history_shows_the_step_time_that_is_judged_under_its_own_name(
     capsys: pytest.CaptureFixture[str], timer: str, metric: str, absent: str
 ) -> None:
-    """The minimum by the host's clock, the median by the device's; the other one when asked for."""
+    """The minimum for a host clock, the median for a device clock; any other with ``--metric``."""
     write_runs(timer, timer)
     assert main(["history", "mlp"]) == 0
     out = capsys.readouterr().out
@@ -47,7 +47,7 @@ def test_history_shows_the_step_time_that_is_judged_under_its_own_name(
 
 
 def test_the_documents_name_the_metric(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is shown of runs by both clocks is what judges the latest."""
+    """Runs of both clocks are shown by the metric that judges the latest."""
     write_runs("cuda_events", "perf_counter")
     assert main(["history", "mlp", "--format=json"]) == 0
     document = json.loads(capsys.readouterr().out)

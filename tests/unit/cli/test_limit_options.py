@@ -21,7 +21,7 @@ def run(timer: str) -> Run:
 
 
 def test_limits_are_of_one_metric_or_of_all() -> None:
-    """The last of two for one metric counts; a bound may contain the sign of equality."""
+    """The last of two limits for a metric counts; a bound may contain ``=``."""
     options = LimitOptions.parse(["5%", "step_time_s=<=0.25", "mfu=4%", "3%", "mfu = 1.5%"])
     assert options.default_limit == "3%"
     assert options.by_metric == {"step_time_s": "<=0.25", "mfu": "1.5%"}
@@ -46,7 +46,7 @@ def test_what_is_no_limit_is_refused(text: str, message: str) -> None:
 
 
 def test_general_limit_is_that_of_every_judged_metric() -> None:
-    """It makes nothing else be judged; the total rate follows the step time by itself."""
+    """No further metric is judged; the throughput follows the step time's limit."""
     options = LimitOptions.parse(["7%"])
     (host,) = options.apply(run("perf_counter"))
     (device,) = options.apply(run("cuda_events"))
@@ -56,7 +56,7 @@ def test_general_limit_is_that_of_every_judged_metric() -> None:
 
 
 def test_unknown_metric_is_refused_with_the_nearest() -> None:
-    """A metric that no benchmark has is a mistake."""
+    """A metric that no benchmark has is a usage error."""
     options = LimitOptions.parse(["step_time=3%"])
     with pytest.raises(UsageProblem, match=r"unknown 'step_time' \(did you mean 'step_time_s'\?\)"):
         options.apply(run("perf_counter"))

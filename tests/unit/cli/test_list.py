@@ -11,7 +11,7 @@ from gpubench_plugin.cli.main import main
 
 
 def rows(capsys, *arguments):
-    """What it prints as JSON."""
+    """Rows that it prints as JSON."""
     assert main(["list", "--format=json", *arguments]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -29,7 +29,7 @@ def test_everything_has_a_line_and_a_place(capsys):
 
 
 def test_a_kind_is_listed_alone(capsys):
-    """Any kind of component can be asked for by its name."""
+    """Any kind of component can be selected by name."""
     assert {row["kind"] for row in rows(capsys, "optimizers", "commands")} == {
         "optimizers",
         "commands",
@@ -37,7 +37,7 @@ def test_a_kind_is_listed_alone(capsys):
 
 
 def test_the_table_has_one_line_for_each(capsys):
-    """Below each kind stands a line for every component, aligned."""
+    """Below each kind is a line for every component, aligned."""
     assert main(["list", "precision"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert (head, [line.split()[0] for line in lines]) == (
@@ -54,6 +54,6 @@ def test_the_table_has_one_line_for_each(capsys):
     ],
 )
 def test_a_mistyped_argument_is_answered_with_the_nearest(capsys, argument, message):
-    """One line on the error output, exit code 2."""
+    """One line on stderr, exit code 2."""
     assert main(["list", argument]) == 2
     assert message in capsys.readouterr().err

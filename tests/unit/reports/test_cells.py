@@ -20,7 +20,7 @@ from gpubench_plugin.reports import cut, fill, printable, shorten, width
     ],
 )
 def test_text_cannot_steer_the_terminal(text: str, expected: str) -> None:
-    """What could steer a terminal becomes visible, and a text becomes one line."""
+    """Control characters are escaped, and a text becomes one line."""
     assert printable(text) == expected
 
 
@@ -45,7 +45,7 @@ def test_cut(text: str, expected: str) -> None:
 
 
 def test_short_names_stay() -> None:
-    """Names that fit are not touched."""
+    """Names that fit are unchanged."""
     assert shorten(["one", "two"], 3, "…") == ["one", "two"]
 
 
@@ -73,18 +73,18 @@ def test_long_names_stay_apart(names: list[str]) -> None:
 
 
 def test_equal_names_stay_equal() -> None:
-    """Names that are equal need not be told apart."""
+    """Equal names stay equal."""
     assert shorten(["a" * 9, "a" * 9], 5, "…") == ["a…aaa", "a…aaa"]
 
 
 @pytest.mark.parametrize("columns", [0, 1, 2])
 def test_no_room_at_all(columns: int) -> None:
-    """With next to no room something short is left, and nothing breaks."""
+    """With hardly any columns a short text remains."""
     assert all(width(name) <= 2 for name in shorten(["abcdef", "ghijkl"], columns, "…"))
 
 
 def test_text_is_no_command_for_githubs_runner() -> None:
-    """At its beginning, or that of a word, with which a wrapped line may begin."""
+    """At the start of the text or of a word, where a wrapped line may start."""
     assert printable("\n ::error::x") == r"\x3a:error::x"
     assert printable("a ::error::x") == r"a \x3a:error::x"
     assert printable("a ##[error]x") == r"a #\x23[error]x"

@@ -14,7 +14,7 @@ def picture(
 
 
 def in_turns(base: list[float], head: list[float]) -> list[Dot]:
-    """A base and a head beside it, and so on."""
+    """Dots of base and head alternately."""
     pairs = zip(base, head, strict=True)
     return [
         dot for b, h in pairs for dot in (Dot(value=b, sign="hollow"), Dot(value=h, sign="filled"))
@@ -22,7 +22,7 @@ def in_turns(base: list[float], head: list[float]) -> list[Dot]:
 
 
 def test_both_modes_of_a_side_are_seen_in_the_order_of_time() -> None:
-    """A head that is slow in every third launch is a row of its own; the axis has the unit."""
+    """Slow launches have a row of their own; the axis has the unit."""
     lines = picture(in_turns([1e-3] * 6, [1e-3, 1e-3, 1.5e-3] * 2))
 
     assert lines[0] == "1.500 ms |           x           x"
@@ -32,7 +32,7 @@ def test_both_modes_of_a_side_are_seen_in_the_order_of_time() -> None:
 
 
 def test_a_wild_value_does_not_flatten_the_others() -> None:
-    """It is an arrow at the edge, and told beneath; so is one far below."""
+    """It is an arrow at the edge with a line below; so is one far below."""
     dots = in_turns([1e-3, 1.02e-3, 1e-3], [1.04e-3, 0.1, 1e-5])
 
     lines = picture(dots)
@@ -46,7 +46,7 @@ def test_a_wild_value_does_not_flatten_the_others() -> None:
 
 
 def test_sides_far_apart_share_a_logarithmic_scale() -> None:
-    """Neither is outside of the picture, and it says so."""
+    """Neither is outside of the plot, and a line names the scale."""
     lines = picture(in_turns([1e-3] * 3, [1e-2, 1.1e-2, 1e-2]))
 
     assert not any(sign in line for line in lines for sign in "^v")
@@ -57,7 +57,7 @@ def test_sides_far_apart_share_a_logarithmic_scale() -> None:
 
 
 def test_noise_is_no_mountain() -> None:
-    """The picture reaches over one per cent at least."""
+    """The scale covers at least one per cent."""
     lines = picture(in_turns([1.0, 1.0001], [1.0002, 1.0]))
 
     assert [line for line in lines if "o" in line and "|" in line] == [lines[4]]
@@ -76,7 +76,7 @@ def test_flags_are_marked_beneath_the_dots_that_raised_them() -> None:
 @pytest.mark.parametrize("total", [40, 80, 200])
 @pytest.mark.parametrize("glyphs", [ASCII, UNICODE], ids=["ascii", "unicode"])
 def test_pictures_fit_the_terminal(total: int, glyphs: Glyphs) -> None:
-    """Many launches go on in a second picture; many rounds share columns, and all are there."""
+    """Many launches continue in a second panel; many rounds share columns, and none is lost."""
     launches = in_turns([1.0, 1.3] * 60, [1.1, 1.2] * 59 + [1.1, 100.0])
     rounds = [Dot(value=1 + number % 7 / 10, sign="hollow") for number in range(500)]
 

@@ -66,7 +66,7 @@ def page(explanation: Explanation, total: int = 80, glyphs: Glyphs = UNICODE) ->
 
 @pytest.mark.parametrize("total", [40, 60, 80, 200])
 def test_the_page_fits_the_terminal_and_steers_none(total: int) -> None:
-    """But for a command and a name, which are there to be copied and stand whole on a line."""
+    """Except a command and a name, which are uncut on a line for copying."""
     for glyphs in (ASCII, UNICODE):
         lines = page(WHOLE, total, glyphs)
         assert f"    {COMMAND}" in lines
@@ -76,7 +76,7 @@ def test_the_page_fits_the_terminal_and_steers_none(total: int) -> None:
 
 
 def test_the_page_says_what_there_is_and_no_more() -> None:
-    """Verdict, limit, picture, flags, looks, what is not judged, environment, and what to do."""
+    """Verdict, limit, plot, flags, looks, unjudged launches, environment, and advice."""
     text = "\n".join(page(WHOLE, 200))
     for part in (
         "step_time_s: slower: 10 % slower",
@@ -95,7 +95,7 @@ def test_the_page_says_what_there_is_and_no_more() -> None:
 
 
 def test_colours_are_there_for_a_terminal_alone() -> None:
-    """A regression is red, and what is plain text has no code in it."""
+    """A regression is red, and plain text has no escape sequence."""
     lines = list(explanation_lines(WHOLE, 80, UNICODE))
 
     assert any(painted(line).startswith("\x1b[31mstep_time_s: slower") for line in lines)
@@ -103,7 +103,7 @@ def test_colours_are_there_for_a_terminal_alone() -> None:
 
 
 def test_json_has_the_same_in_types_of_its_own() -> None:
-    """An end that is not bounded is null."""
+    """An unbounded end is null."""
     document = json.loads(json.dumps(explanation_as_json(WHOLE), allow_nan=False))
 
     assert document["verdicts"][0]["interval"] == [0.05, None]
@@ -113,7 +113,7 @@ def test_json_has_the_same_in_types_of_its_own() -> None:
 
 
 def test_of_a_step_time_all_that_was_judged_is_shown() -> None:
-    """Floor, median and rate have a limit, a row in each look and an entry in JSON of their own."""
+    """Minimum, median and rate each have a limit, a row in each look and an entry in JSON."""
     parts = tuple(
         VerdictPart(
             metric=metric,

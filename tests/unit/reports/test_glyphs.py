@@ -19,5 +19,5 @@ from gpubench_plugin.reports import ASCII, UNICODE, Glyphs, glyphs_for
     ],
 )
 def test_terminal_gets_what_it_can_show(encoding: str | None, expected: Glyphs) -> None:
-    """A terminal gets the signs beyond ASCII only if its encoding has all of them."""
+    """A terminal gets non-ASCII glyphs only if its encoding has all of them."""
     assert glyphs_for(encoding) == expected

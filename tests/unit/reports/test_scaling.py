@@ -13,7 +13,7 @@ from gpubench_plugin.reports import ASCII, plain, scaling_lines, width
 def benchmark(
     ranks: int, rate: float | None, name: str = "train", spread: float = 0.0, **fields: Any
 ) -> Measurement:
-    """Whose calls do 8 samples on all ranks together, or on each with `weak`."""
+    """Measurement with 8 samples per call on all ranks together, or on each if `weak`."""
     amount = 8 * (ranks if fields.pop("weak", False) else 1)
     numbers = {"step_time_s": 0.01842}
     if rate is not None:
@@ -41,7 +41,7 @@ def rendered(*measurements: Measurement, columns: int = 80) -> list[str]:
 
 
 def related(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """As a session has them in the end, whatever their order."""
+    """Lines as at the end of a session, for any order of measurements."""
     families, session = Families(), dict[str, Measurement]()
     for measurement in measurements:
         session |= families.add(measurement)
@@ -49,7 +49,7 @@ def related(measurements: Iterable[Measurement]) -> list[Measurement]:
 
 
 def test_speed_up_and_efficiency_are_against_the_smallest_number_of_ranks() -> None:
-    """In order of the number of ranks, however they came; more than 100 % is flagged."""
+    """Sorted by the number of ranks; more than 100 % is marked."""
     lines = rendered(
         benchmark(8, 720.0, weak=True),
         benchmark(2, 200.0, weak=True),
@@ -70,14 +70,14 @@ def test_speed_up_and_efficiency_are_against_the_smallest_number_of_ranks() -> N
 
 
 def test_speed_up_and_efficiency_have_the_digits_that_their_intervals_allow() -> None:
-    """Both sides' errors add up; what may be 100 % after all is no wonder."""
+    """The errors of both sides add up; an interval that includes 100 % is not marked."""
     lines = rendered(benchmark(1, 100.0, spread=0.03), benchmark(2, 206.0, spread=0.04))
     assert lines[2].split()[-3:] == ["±3.0%", "1.00", "100%"]
     assert lines[3].split()[-4:] == ["2.06", "±5.0%", "103%", "±5.0%"]
 
 
 def test_a_side_in_doubt_has_no_speed_up() -> None:
-    """3470 % was a benchmark on one rank that something else had stopped for most of the time."""
+    """An efficiency of 3470 % came from a benchmark on one rank that was mostly descheduled."""
     spoilt = benchmark(1, 2.9, flags=("contended",))
     lines = rendered(spoilt, benchmark(2, 200.0), benchmark(4, 390.0))
     assert lines[0].split() == ["ranks", "step", "samples/s"]
@@ -91,13 +91,13 @@ def test_a_side_in_doubt_has_no_speed_up() -> None:
 
 
 def test_what_rounds_to_all_of_it_is_not_flagged() -> None:
-    """A flag beside 100 % would be a riddle."""
+    """A mark beside a rounded 100 % would confuse."""
     *_, last_line = rendered(benchmark(1, 100.0), benchmark(2, 200.4))
     assert last_line.endswith("2.00        100%")
 
 
 def test_without_work_only_the_step_is_shown() -> None:
-    """A speed-up needs something that is done; none is made up of the step's time."""
+    """A speed-up requires a work count; none is derived from the step time."""
     assert rendered(benchmark(1, None), benchmark(2, None)) == [
         "  ranks     step",
         "train[amp]",
@@ -107,7 +107,7 @@ def test_without_work_only_the_step_is_shown() -> None:
 
 
 def test_only_what_differs_in_nothing_else_is_compared() -> None:
-    """Other parameters, other benchmarks, and what was not measured make no pair."""
+    """Other parameters, other benchmarks and unmeasured ones form no family."""
     assert (
         rendered(
             benchmark(1, 100.0),
@@ -135,7 +135,7 @@ def test_equal_names_are_told_apart() -> None:
 
 
 def test_no_line_is_wider_than_the_terminal() -> None:
-    """Names and rows are cut; and a terminal of ASCII gets nothing else."""
+    """Names and rows are cut; an ASCII terminal gets ASCII only."""
     long = "x" * 200
     measurements = [
         benchmark(1, 1e5, long),

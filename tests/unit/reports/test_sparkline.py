@@ -6,14 +6,14 @@ from gpubench_plugin.reports import ASCII, UNICODE, sparkline
 
 
 def test_the_least_is_low_and_the_greatest_high() -> None:
-    """With a mark before each new level; in ASCII where the terminal has no more."""
+    """With a mark before each new level; in ASCII for an ASCII terminal."""
     assert sparkline([1.0, 2.0, 3.0], UNICODE) == "▁▅█"
     assert sparkline([1.0, 2.0, 3.0], ASCII, marks=[1]) == "0|47"
     assert sparkline([], UNICODE) == ""
 
 
 def test_noise_is_no_mountain() -> None:
-    """The scale reaches over one per cent at least; equal values are a level line."""
+    """The scale covers at least one per cent; equal values are a flat line."""
     assert sparkline([1.0, 1.0001, 1.0], ASCII) in {"343", "333", "444"}
     assert len(set(sparkline([2.0] * 5, UNICODE))) == 1
     assert len(set(sparkline([0.0] * 5, UNICODE))) == 1

@@ -8,12 +8,12 @@ CLEAR = "\x1b[K"
 
 
 def update(text: str) -> str:
-    """`text` behind the cursor, which is put back."""
+    """Terminal sequence that shows `text` behind the cursor."""
     return f"\x1b7\x1b[?7l {text}\x1b[K\x1b[?7h\x1b8"
 
 
 class Terminal:
-    """What was written, and a clock."""
+    """Fake terminal with a clock."""
 
     def __init__(self) -> None:
         self.written: list[str] = []
@@ -41,7 +41,7 @@ def test_text_replaces_the_line() -> None:
 
 
 def test_nothing_is_written_where_there_is_no_terminal() -> None:
-    """Into a file or a pipe nothing is written at all."""
+    """Nothing is written to a file or a pipe."""
     terminal = Terminal()
     line = terminal.line(enabled=False)
     line.show("one")
@@ -50,7 +50,7 @@ def test_nothing_is_written_where_there_is_no_terminal() -> None:
 
 
 def test_texts_too_soon_are_left_out() -> None:
-    """Texts that follow faster than the eye are left out."""
+    """Texts that follow too quickly are dropped."""
     terminal = Terminal()
     line = terminal.line()
     for tick in range(5):
@@ -67,14 +67,14 @@ def test_long_text_stays_on_its_line() -> None:
 
 
 def test_text_cannot_steer_the_terminal() -> None:
-    """Control characters in a text are shown, not obeyed."""
+    """Control characters in a text are escaped."""
     terminal = Terminal()
     terminal.line().show("a\x1b[2Jb\nc")
     assert terminal.written == [update("a\\x1b[2Jb c")]
 
 
 def test_clear_takes_the_line_away_once() -> None:
-    """Clearing erases a line that is shown, and nothing where none is."""
+    """Clearing erases a visible line only."""
     terminal = Terminal()
     line = terminal.line()
     line.clear()

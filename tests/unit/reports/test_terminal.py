@@ -67,7 +67,7 @@ def test_header_on_a_narrow_terminal() -> None:
 
 
 def test_summary_on_a_wide_terminal() -> None:
-    """At 200 columns every benchmark shows all it has, under the name of its file."""
+    """At 200 columns every column is shown, under the names of the files."""
     outlying = benchmark("test_b[fp32]", flags=("outliers",))
     assert rendered(benchmark("test_a"), outlying) == [
         "benchmark  outcome              step     samples/s  TFLOP/s    MFU     memory  notes",
@@ -79,7 +79,7 @@ def test_summary_on_a_wide_terminal() -> None:
 
 
 def test_a_row_in_doubt_has_a_mark_in_the_place_of_its_interval() -> None:
-    """Nothing about it looks sure: no ±, no bold; what is in doubt stands before the notes."""
+    """A doubtful number has no ± and is not bold; doubts come before notes."""
     doubtful = benchmark("test_b", flags=("outliers", "contended", "drifting"))
     lines = summary_lines([benchmark("test_a"), doubtful], 200)
     assert plain(lines[0]).split()[-2:] == ["doubts", "notes"]
@@ -105,20 +105,20 @@ def test_a_row_in_doubt_has_a_mark_in_the_place_of_its_interval() -> None:
 def test_a_step_has_the_digits_that_its_interval_allows(
     median: float, low: float, high: float, cell: str
 ) -> None:
-    """And never more than four."""
+    """There are at most four digits."""
     numbers = {"step_time_s": median, "step_time_ci_low_s": low, "step_time_ci_high_s": high}
     assert cell in rendered(benchmark(numbers=numbers))[2]
 
 
 def test_a_rate_has_the_digits_that_its_own_interval_allows() -> None:
-    """Not those of the step beside it."""
+    """Its digits do not follow the step's interval."""
     wide = {"samples_per_s": 3104.0, "samples_ci_low_per_s": 1500.0, "samples_ci_high_per_s": 5e3}
     assert rendered(benchmark(numbers={**NUMBERS, **wide}))[2].count("3.1k ±56%") == 1
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_step_without_interval_says_on_how_many_samples_it_rests(rounds: int) -> None:
-    """A number that looks sure because nothing stands beside it is the least sure of all."""
+    """A number without an interval shows its number of rounds."""
     numbers = {"step_time_s": 0.68412, "rounds": rounds}
     (_, _, row, _) = rendered(benchmark(numbers=numbers))
     assert row.endswith(f" 684 ms n={rounds}")
@@ -129,14 +129,14 @@ def test_a_step_without_interval_says_on_how_many_samples_it_rests(rounds: int) 
 
 
 def test_many_rounds_without_interval_are_no_small_sample() -> None:
-    """Rounds that depend on each other may have none, however many there are."""
+    """Dependent rounds may have no interval, however many there are."""
     numbers = {"step_time_s": 0.68412, "rounds": 1045}
     (_, _, row, _) = rendered(benchmark(numbers=numbers, flags=("dependent",)))
     assert "≈ 684 ms  dependent" in row
 
 
 def test_summary_on_a_narrow_terminal() -> None:
-    """At 80 columns outcome and flags find another place, and long names lose their middle."""
+    """At 80 columns outcome and flags move, and long names lose their middle."""
     names = [f"test_resnet{size}_train[channels_last-amp-ws1]" for size in (18, 50)]
     lines = rendered(
         benchmark(names[0], flags=("outliers", "unsteady")),
@@ -173,7 +173,7 @@ def test_what_all_share_is_left_out_of_the_names() -> None:
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 132, 200])
 def test_summary_fits(columns: int) -> None:
-    """No line is wider than the terminal, whatever stands in it."""
+    """No line is wider than the terminal, whatever it contains."""
     measurements = [
         benchmark(f"test_{'very_' * size}long[{'x' * size}-{size}]", f"{'folder/' * size}test.py")
         for size in range(1, 30, 4)
@@ -249,7 +249,7 @@ def test_reasons_stand_below_the_table() -> None:
 
 
 def test_a_slow_rank_is_named() -> None:
-    """From 5 % over the fastest on, and with its host where there are several."""
+    """From 5 % above the fastest, with its host if there are several."""
 
     def ranks(*medians: float, hosts: str = "aaa") -> tuple[RankTimes, ...]:
         times = dict.fromkeys(("min_s", "p5_s", "p95_s", "p99_s", "max_s", "total_s"), 1.0)
@@ -272,19 +272,19 @@ def test_a_slow_rank_is_named() -> None:
 
 
 def test_nothing_measured_is_said() -> None:
-    """Where nothing was measured, the last line says it plainly, and no number is shown."""
+    """If nothing was measured, the last line says so, and no number is shown."""
     lines = rendered(benchmark(outcome="skipped", reason="no GPU"), benchmark(outcome="oom"))
     assert lines[0].split() == ["benchmark", "outcome"]
     assert lines[-1] == "nothing was measured: 1 skipped, 1 oom"
 
 
 def test_empty_session_is_said() -> None:
-    """Without any benchmark that is all there is to say."""
+    """Without benchmarks the summary is one line."""
     assert rendered() == ["nothing was measured"]
 
 
 def test_names_cannot_steer_the_terminal() -> None:
-    """Control characters in names, files and reasons are shown, not obeyed."""
+    """Control characters in names, files and reasons are escaped."""
     odd = benchmark("test_\x1b[2J", "a\rb.py", outcome="failed", reason="\x1b]0;title\x07")
     text = "\n".join(rendered(odd))
     assert not {"\x1b", "\r", "\x07"} & set(text)
@@ -292,7 +292,7 @@ def test_names_cannot_steer_the_terminal() -> None:
 
 
 def test_ascii_terminal() -> None:
-    """Where the terminal has ASCII only, nothing else is written."""
+    """An ASCII terminal gets ASCII only."""
     measurements = [
         benchmark(f"test_{'x' * 99}", numbers={**NUMBERS, "step_time_s": 2e-6}),
         benchmark(outcome="skipped"),
@@ -303,13 +303,13 @@ def test_ascii_terminal() -> None:
 
 
 def test_numbers_that_are_none_are_shown() -> None:
-    """A metric that is not a number is shown as such and does not cost the summary."""
+    """A metric of NaN is printed as nan."""
     assert "nan" in rendered(benchmark(numbers={**NUMBERS, "mfu": float("nan")}))[2]
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_outcomes_have_colours(outcome: str) -> None:
-    """Measured is green, what could not be measured yellow, what went wrong red."""
+    """Measured is green, not measured yellow, failed red."""
     *_, counts = summary_lines([benchmark(outcome=outcome)], 200)
     expected = {
         "measured": "green",

@@ -6,7 +6,7 @@ from gpubench_plugin.reports import ASCII, UNICODE, column, lines, wrapped
 
 
 def test_a_table_is_aligned_and_leaves_empty_columns_out() -> None:
-    """Numbers stand to the right; nothing trails."""
+    """Numbers are right-aligned; no line has trailing space."""
     table = lines(
         [
             column("run", ["a", "bb"]),
@@ -21,7 +21,7 @@ def test_a_table_is_aligned_and_leaves_empty_columns_out() -> None:
 
 
 def test_what_is_copied_and_numbers_are_never_cut() -> None:
-    """Of the others the widest gives way first, then the last one."""
+    """Of the others the widest is cut first, then the last one is dropped."""
     columns = [
         column("run", ["r" * 30]),
         column("n", ["1234567890"], numeric=True),
@@ -47,7 +47,7 @@ def test_cells_are_safe_for_a_terminal() -> None:
 
 
 def test_text_breaks_between_words() -> None:
-    """A longer word has a line of its own."""
+    """A word longer than a line is on its own line."""
     assert wrapped("one two three", 9, indent="  ") == ["  one two", "  three"]
     assert wrapped("a " + "x" * 20 + " b", 8) == ["a", "x" * 20, "b"]
     assert wrapped("\x07", 8) == ["\\x07"]

@@ -95,7 +95,7 @@ def text_of(lines: list[Any]) -> str:
 
 
 def test_headline_counts_each_kind_apart() -> None:
-    """The counts are in words, what matters most first, and no kind is in another's number."""
+    """The counts are in words, most important first, one per kind."""
     assert headline(SUITE.verdicts) == (
         "2 slower · 1 errored · 1 faster · 1 inconclusive · 1 within noise · 1 new"
     )
@@ -105,14 +105,14 @@ def test_headline_counts_each_kind_apart() -> None:
 
 
 def test_headline_says_only_what_is_known() -> None:
-    """Memory is no slower, and a threshold knows of no noise."""
+    """Memory is worse, not slower, and a threshold has no noise."""
     memory = verdict(unit="bytes", metric="peak_memory_bytes")
     within = verdict(kind="unchanged", method="threshold")
     assert headline([memory, within]) == "1 worse · 1 within the limit"
 
 
 def test_worst_comes_first() -> None:
-    """Regressions by effect, what failed, the rest by effect, at last what has none."""
+    """Regressions by effect, failures, the rest by effect, then verdicts without one."""
     names = [v.id.rpartition("_")[2] for v in worst_first(SUITE.verdicts)]
     assert names == ["slower", "slow", "broken", "unsure", "same", "fast", "new"]
 
@@ -145,7 +145,7 @@ def test_table_says_why() -> None:
 
 
 def test_the_number_that_is_meant_is_said_where_the_column_has_no_room() -> None:
-    """Where all rows are of one metric the column gives way, but not the name."""
+    """If all rows are of one metric its column moves into a heading."""
     many = [verdict(f"test_{'long_' * 9}{i}", metric="step_time_min_s") for i in range(3)]
     text = text_of(verdict_lines(comparison(*many), 40))
     titles = next(line for line in text.splitlines() if line.startswith("benchmark"))
@@ -154,7 +154,7 @@ def test_the_number_that_is_meant_is_said_where_the_column_has_no_room() -> None
 
 
 def test_equal_reasons_are_said_once() -> None:
-    """A thousand benchmarks with one reason make one line of it."""
+    """A thousand benchmarks with one reason share one line."""
     many = (verdict(f"test_{i}", "inconclusive", reason="3 runs: 10 needed") for i in range(1000))
     text = text_of(verdict_lines(comparison(*many), 120))
     assert text.count("10 needed") == 1
@@ -162,14 +162,14 @@ def test_equal_reasons_are_said_once() -> None:
 
 
 def test_only_changed_leaves_the_rest_to_the_counts() -> None:
-    """Rows of what is unchanged are left out, the counts are of all."""
+    """Unchanged rows are left out, the counts are of all."""
     text = text_of(verdict_lines(SUITE, 120, only_changed=True))
     assert "test_same" not in text
     assert "1 within noise" in text
 
 
 def test_numbers_have_units_and_signs() -> None:
-    """Seconds, bytes, rates and others are written as people read them."""
+    """Seconds, bytes, rates and others have readable units."""
     assert number(0.0184, "s") == "18.40 ms"
     assert number(2048.0, "bytes") == "2.000 KiB"
     assert number(12340.0, "samples/s") == "12.34k/s"
@@ -180,7 +180,7 @@ def test_numbers_have_units_and_signs() -> None:
 
 @pytest.mark.parametrize("name", choices("formats"))
 def test_every_format_renders_anything(name: str) -> None:
-    """Any name, and any verdict without numbers, is rendered; nothing steers a terminal."""
+    """Any name, and any verdict without numbers, is rendered without control characters."""
     evil = comparison(
         replace(verdict(), id=EVIL, reason=EVIL, metric="a|b"),
         *(lonely(f"test_{kind}", kind) for kind in VERDICT_KINDS),
@@ -197,7 +197,7 @@ def test_every_format_renders_anything(name: str) -> None:
 
 @pytest.mark.parametrize("name", choices("formats"))
 def test_no_line_is_a_command_for_githubs_runner(name: str) -> None:
-    """Neither a name or reason that begins as one, nor one that does so once it is wrapped."""
+    """Neither at the start of a name or reason, nor at the start of a wrapped line."""
     pwned = [
         replace(verdict(), id=f"t.py::{'::error::pwn' * n}", reason=f"{'x' * 7 * n} ::error::pwn")
         for n in range(1, 30)
@@ -217,7 +217,7 @@ def test_color_is_only_where_it_is_wanted() -> None:
 
 
 def test_json_is_the_document_of_the_published_schema() -> None:
-    """The JSON has the fields of the contract and obeys the published schema."""
+    """The JSON has the documented fields and validates against the published schema."""
     text = rendered("json", SUITE, replace(SUITE, head="other"))
     document = json.loads(text, parse_constant=pytest.fail)
     Draft202012Validator(json.loads(PUBLISHED.read_text(encoding="utf-8"))).validate(document)
@@ -239,14 +239,14 @@ def test_json_is_the_document_of_the_published_schema() -> None:
 
 
 def test_published_schema_is_current() -> None:
-    """The schema in ``docs/`` is the one the models make."""
+    """The schema in ``docs/`` equals that of the records."""
     published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(published)
     assert published == stored.json_schema(verdict_document.VerdictDocument)
 
 
 def test_verdicts_are_read_back(tmp_path: Path) -> None:
-    """What was written is read; the regressed benchmarks are known."""
+    """Written verdicts are read back, with the regressed benchmarks."""
     path = tmp_path / "verdicts.json"
     path.write_text(verdict_document.to_text([SUITE]))
     loaded = verdict_document.read(path)
@@ -281,7 +281,7 @@ def test_verdicts_that_are_no_file_are_not_waited_for(tmp_path: Path) -> None:
     ],
 )
 def test_unreadable_verdicts_are_refused(tmp_path: Path, text: str | None, message: str) -> None:
-    """Verdicts that are newer, broken, none at all or not there are refused with the reason."""
+    """Newer, broken and missing verdicts are refused with the reason."""
     path = tmp_path / "verdicts.json"
     if text is not None:
         path.write_text(text)
@@ -291,7 +291,7 @@ def test_unreadable_verdicts_are_refused(tmp_path: Path, text: str | None, messa
 
 @pytest.mark.parametrize("sign", "=+-@")
 def test_csv_is_read_by_a_spreadsheet(sign: str) -> None:
-    """Numbers come back exactly; a name that begins like a formula does not run as one."""
+    """Numbers round-trip exactly; a name that looks like a formula is escaped."""
     formula = replace(verdict(effect=-0.125), id=f'{sign}HYPERLINK("http://x")')
     text = rendered("csv", comparison(formula))
     (row,) = csv.DictReader(io.StringIO(text))
@@ -345,7 +345,7 @@ def test_markdown_shows_names_and_nothing_else() -> None:
 
 
 def test_step_summary_tells_what_changed_first() -> None:
-    """Headline, changes, the rest folded, differences, how to see it again and to accept it."""
+    """Headline, changes, collapsed remainder, differences, commands to reproduce and accept."""
     text = github.step_summary(SUITE, reproduce="pytest x", accept="gpubench accept `id`")
     assert text.startswith("## 2 slower · 1 errored")
     changes, details = text.split("<details>", 1)
@@ -359,7 +359,7 @@ def test_step_summary_tells_what_changed_first() -> None:
 
 @pytest.mark.slow
 def test_step_summary_stays_below_the_limit_of_github() -> None:
-    """Of a page too long the folded rest goes, then the table, never the headline."""
+    """A page too long loses the collapsed remainder, then the table, never the headline."""
     many = [verdict(f"test_{i}", "unchanged", 0.0, reason="x" * 2000) for i in range(600)]
     text = github.step_summary(comparison(*many), reproduce="", accept="")
     assert len(text.encode()) < 1 << 20
