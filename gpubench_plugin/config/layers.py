@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 Key = tuple[str, ...]
-"""The way to a value: ``("training", "batch_size")``; users write it with dots."""
+"""Path to a value: ``("training", "batch_size")``; users write it with dots."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,8 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """Measurement profiles: named defaults of the ``measure`` section.
 
-``quick`` is for each change, where many benchmarks share minutes; ``full`` for every night. What a
-file or the command line states of a key wins, wherever the profile was chosen.
+``quick`` is for each change, where many benchmarks share minutes; ``full`` for nightly runs. A key
+stated in a file or on the command line wins, wherever the profile was selected.
 """
 
 _PROFILE: Final = ("measure", "profile")
@@ -89,27 +89,24 @@ def profile_layers(stated: Merged) -> list[Layer]:
     """Layer of the profile selected in `stated`, below all others; empty without one."""
     name = stated.get(_PROFILE)
     if not isinstance(name, str) or name not in PROFILES:
-        return []  # validation refuses what there is not
+        return []  # validation refuses an unknown profile
     source = f"measure.profile={name} ({stated.source(_PROFILE)})"
-    return [Layer(source=source, values=nested(("measure",), _beside(stated, PROFILES[name])))]
+    return [Layer(source=source, values=nested(("measure",), _compatible(stated, PROFILES[name])))]
 
 
-def _beside(merged: Merged, profile: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of a `profile` that do not contradict `merged` ones.
-
-    Of the least and the most of something the profile's gives way, to the same value.
-    """
+def _compatible(merged: Merged, profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of a `profile`, with its minima and maxima clipped to the `merged` ones."""
     values = dict(profile)
     for min_key, max_key in (("min_time_s", "max_time_s"), ("min_rounds", "max_rounds")):
         minimum, maximum = merged.get(("measure", min_key)), merged.get(("measure", max_key))
-        if _above(values.get(min_key), maximum):
+        if _is_greater(values.get(min_key), maximum):
             values[min_key] = maximum
-        if _above(minimum, values.get(max_key)):
+        if _is_greater(minimum, values.get(max_key)):
             values[max_key] = minimum
     return values
 
 
-def _above(first: object, second: object) -> bool:
+def _is_greater(first: object, second: object) -> bool:
     """Whether both are numbers (not validated yet) and the first is greater."""
     return isinstance(first, int | float) and isinstance(second, int | float) and first > second
 

@@ -141,10 +141,7 @@ MARKS: Final = (
 )
 
 RUN_FILE: Final = "GPUBENCH_RUN_FILE"
-"""The variable that names a file into which the session writes where its run is."""
-
-SHORT_NAMES: Final = tuple(FLAGS)
-"""The names that ``--<name>`` may stand for, without the leading dashes."""
+"""Environment variable naming a file to which the session writes its run directory."""
 
 INI: Final = {
     "precision": ("fp32", "Default of --precision"),
@@ -180,7 +177,7 @@ def option_dest(name: str) -> str:
 
 
 _CHOICE_OF: Final = {"--gate": "=auto"}
-"""What a flag means that may stand alone: argparse would take the next argument for its value."""
+"""Value of a flag given alone: argparse would take the next argument for it."""
 
 
 def expand_short_names(args: list[str], parser: pytest.Parser) -> None:
@@ -220,7 +217,7 @@ def _spaceless(arg: str) -> str:
 
 
 def _is_short(arg: str) -> bool:
-    return arg.startswith("--") and arg[2:].partition("=")[0] in SHORT_NAMES
+    return arg.startswith("--") and arg[2:].partition("=")[0] in FLAGS
 
 
 def _is_dot_key(arg: str) -> bool:

@@ -30,7 +30,7 @@ _PART: Final = ("training", "batch_size")
 _SCALING: Final = ("distributed", "scaling")
 _LOSS_DROP: Final[Key] = ("training", "loss_drop")
 
-_COURSE: Final[tuple[Key, ...]] = (
+_SCHEDULE_KEYS: Final[tuple[Key, ...]] = (
     ("training", "steps"),
     ("training", "epochs"),
     ("training", "batch_size"),
@@ -45,7 +45,7 @@ _COURSE: Final[tuple[Key, ...]] = (
     ("data", "path"),
     ("data", "global_batch_size"),
 )
-"""The keys on which it depends how far the loss falls. Accumulation repeats the one batch."""
+"""Keys that change how far the loss falls; accumulation does not, it repeats the batch."""
 
 
 def apply_scaling(
@@ -56,16 +56,24 @@ def apply_scaling(
     Scaling is weak where a rank's batch is given, and strong where the batch of all ranks is.
 
     Raises:
-        UsageProblem: the global batch cannot be shared evenly, or one of the layers `stated_layers`
-            gives a batch size beside it, or a kind of scaling that it is not.
+        UsageProblem: the global batch cannot be shared evenly, the `stated_layers` give another
+            batch size with or after it, or another kind of scaling.
     """
     global_batch = configuration.data.global_batch_size
     kind: Literal["weak", "strong"] = "weak" if global_batch is None else "strong"
-    _refuse_other_scaling(kind, merged)
+    stated_kind, stated_size = merged.get(_SCALING), merged.get(_PART)
+    if stated_kind not in (None, kind):
+        message = f"{explain.as_yaml(stated_kind)} contradicts {explain.as_yaml(kind)}"
+        message += ", which data.global_batch_size implies"
+        raise explain.key_error(merged, _SCALING, message)
     if global_batch is None:
         return configuration
     share = _share(global_batch, configuration, merged)
-    _refuse_other_batch(share, stated_layers, merged)
+    is_later = _last(_PART, stated_layers) >= _last(_WHOLE, stated_layers)
+    if stated_size not in (None, share) and is_later:
+        message = f"{stated_size} conflicts with data.global_batch_size {merged.get(_WHOLE)}"
+        allowed = f"allowed: {share}, or null for data.global_batch_size"
+        raise explain.key_error(merged, _PART, f"{message} ({merged.source(_WHOLE)}); {allowed}")
     training = configuration.training.model_copy(update={"batch_size": share})
     distributed = configuration.distributed.model_copy(update={"scaling": kind})
     return configuration.model_copy(update={"training": training, "distributed": distributed})
@@ -78,35 +86,15 @@ def _share(global_batch: int, configuration: Configuration[Any], merged: Merged)
     if remainder:
         note = f" with {batches} accumulated batches each" if batches > 1 else ""
         message = f"{global_batch} is not divisible by {ranks} ranks{note}"
-        raise explain.key_error(
-            merged, _WHOLE, f"{message}; allowed: a multiple of {ranks * batches}"
-        )
+        allowed = f"allowed: a multiple of {ranks * batches}"
+        raise explain.key_error(merged, _WHOLE, f"{message}; {allowed}")
     return share
-
-
-def _refuse_other_scaling(kind: str, merged: Merged) -> None:
-    stated_value = merged.get(_SCALING)
-    if stated_value not in (None, kind):
-        implied = f"{explain.as_yaml(kind)}, which data.global_batch_size implies"
-        raise explain.key_error(
-            merged, _SCALING, f"{explain.as_yaml(stated_value)} contradicts {implied}"
-        )
-
-
-def _refuse_other_batch(share: int, stated: Sequence[Layer], merged: Merged) -> None:
-    """Refuse a batch size stated together with or after the global batch size."""
-    stated_value = merged.get(_PART)
-    if stated_value in (None, share) or _last(_PART, stated) < _last(_WHOLE, stated):
-        return
-    message = f"{stated_value} conflicts with data.global_batch_size {merged.get(_WHOLE)}"
-    allowed = f"allowed: {share}, or null for data.global_batch_size"
-    raise explain.key_error(merged, _PART, f"{message} ({merged.source(_WHOLE)}); {allowed}")
 
 
 def _last(key: Key, layers: Sequence[Layer]) -> int:
     """Index of the last layer that sets `key`; -1 if none does."""
-    indices = [n for n, layer in enumerate(layers) if merge([layer]).get(key) is not None]
-    return indices[-1] if indices else -1
+    indices = (n for n, layer in enumerate(layers) if merge([layer]).get(key) is not None)
+    return max(indices, default=-1)
 
 
 CHOSEN_BY = {
@@ -115,7 +103,7 @@ CHOSEN_BY = {
     "precision.name": "--precision",
     "distributed.world_size": "the number of ranks started (torchrun --nproc-per-node)",
 }
-"""The keys that a flag chooses, so that no file may say something else."""
+"""Keys chosen by a flag; another value in a file is refused."""
 
 
 def resolve(
@@ -131,13 +119,13 @@ def resolve(
     """Resolve the configuration of one benchmark.
 
     Args:
-        name: the configuration the benchmark's marker names; None starts from the defaults.
-        preset: which preset of the files applies.
-        overlays: the values of ``--config``: files laid over, directories searched for `name`.
+        name: name of the configuration in the mark; None starts from the defaults.
+        preset: preset of the files that applies.
+        overlays: values of ``--config``: files that override, directories searched for `name`.
         overrides: dot-key overrides, ``training.batch_size=64``.
-        chosen: values of the keys in :data:`CHOSEN_BY`, by dotted key.
+        fixed_values: values of the keys in :data:`CHOSEN_BY`, by dot key.
         rootdir: pytest's; its folder ``configs`` is searched.
-        model_section: the class of section ``model`` for the workload of that name.
+        model_section: returns the class of section ``model`` for a workload's name.
 
     Raises:
         UsageProblem: anything in the layers is not allowed; the message has a line for each.
@@ -156,18 +144,23 @@ def resolve(
     stated_layers = [*profile_layers(untyped), *layers(schema)]
     fixed_values = {"experiment.preset": preset, **fixed_values}
     _refuse_contradiction(merge(stated_layers), fixed_values)
-    merged = merge([*stated_layers, *_flags(fixed_values)])
+    flags = [
+        Layer(source=CHOSEN_BY[key], values=nested(tuple(key.split(".")), value))
+        for key, value in fixed_values.items()
+    ]
+    merged = merge([*stated_layers, *flags])
     configuration = _validated(merged, schema)
     _refuse_two_lengths(configuration, merged)
     _refuse_parallelism(configuration, merged)
     _refuse_rank_error(merged)
-    return apply_scaling(_lapsed(configuration, file_layers, merged), stated_layers, merged)
+    configuration = _without_stale_limit(configuration, file_layers, merged)
+    return apply_scaling(configuration, stated_layers, merged)
 
 
 def needs_memory_gib(name: str, *, overlays: Sequence[Path], rootdir: Path) -> float:
     """Device memory in GiB that preset ``full`` of configuration `name` needs.
 
-    It is 0 where the files name none, and infinite where they do not offer ``full``.
+    It is 0 if the files state none, and infinite if they do not offer ``full``.
 
     Raises:
         UsageProblem: a file is missing or not valid.
@@ -175,10 +168,8 @@ def needs_memory_gib(name: str, *, overlays: Sequence[Path], rootdir: Path) -> f
     files = _files(name, overlays, rootdir)
     if "full" not in _offered(name, files):
         return math.inf
-    memory_needs = [
-        file.needs_memory_gib["full"] for file in files if "full" in file.needs_memory_gib
-    ]
-    return memory_needs[-1] if memory_needs else 0.0
+    stated = [f.needs_memory_gib["full"] for f in files if "full" in f.needs_memory_gib]
+    return stated[-1] if stated else 0.0
 
 
 def _files(
@@ -226,25 +217,17 @@ def _model_section(
         raise explain.key_error(merged, key, str(error)) from error
 
 
-def _flags(fixed_values: Mapping[str, object]) -> list[Layer]:
-    return [
-        Layer(source=CHOSEN_BY[key], values=nested(tuple(key.split(".")), value))
-        for key, value in fixed_values.items()
-    ]
-
-
 def _refuse_contradiction(stated: Merged, fixed_values: Mapping[str, object]) -> None:
     for name, value in fixed_values.items():
         key = tuple(name.split("."))
-        stated_value = stated.get(key)
-        if stated_value is not None and stated_value != value:
-            message = f"{explain.as_yaml(stated_value)} contradicts {explain.as_yaml(value)}"
+        if stated.get(key) not in (None, value):
+            message = f"{explain.as_yaml(stated.get(key))} contradicts {explain.as_yaml(value)}"
             raise explain.key_error(stated, key, f"{message}, which {CHOSEN_BY[name]} chooses")
 
 
 def _validated(merged: Merged, schema: type[Configuration[Any]]) -> Configuration[Any]:
     _refuse_invalid_text(merged)
-    # Through JSON, since strict validation then still takes a list for a tuple.
+    # Through JSON: in strict mode pydantic accepts a JSON array as a tuple, but not a list.
     data = json.dumps({"model": {}, **merged.values})
     try:
         return schema.model_validate_json(data)
@@ -257,87 +240,77 @@ def _refuse_invalid_text(merged: Merged) -> None:
         try:
             json.dumps(merged.get(key), ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise explain.key_error(
-                merged, key, "contains text that is not valid Unicode"
-            ) from None
+            message = "contains text that is not valid Unicode"
+            raise explain.key_error(merged, key, message) from None
 
 
 def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> None:
     training = configuration.training
     if training.steps is not None and training.epochs is not None:
-        steps = ("training", "steps")
-        message = f"{training.epochs} conflicts with training.steps {training.steps}"
+        source = merged.source(("training", "steps"))
+        message = f"{training.epochs} conflicts with training.steps {training.steps} ({source})"
         allowed = "allowed: one of the two, with null for the other"
-        source = merged.source(steps)
-        raise explain.key_error(merged, ("training", "epochs"), f"{message} ({source}); {allowed}")
+        raise explain.key_error(merged, ("training", "epochs"), f"{message}; {allowed}")
 
 
 def _refuse_rank_error(merged: Merged) -> None:
-    """Refuse an error of percentiles that nothing could keep to."""
+    """Refuse a rank error of percentiles without the package that bounds it."""
     key = ("measure", "sketch_rank_error")
     if merged.get(key) is not None and find_spec("datasketches") is None:
-        problem = f"{explain.as_yaml(merged.get(key))} takes datasketches, which is not installed"
-        allowed = "allowed: to leave it out, or pip install 'pytest-gpubench[sketch]'"
-        raise explain.key_error(merged, key, f"{problem}; {allowed}")
+        message = (
+            f"{explain.as_yaml(merged.get(key))} requires datasketches, which is not installed"
+        )
+        advice = "remove it, or pip install 'pytest-gpubench[sketch]'"
+        raise explain.key_error(merged, key, f"{message}; {advice}")
 
 
 def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> None:
     """Refuse an unknown parallelism, and keys of another one.
 
-    By itself it is ddp here: one rank needs none, but a file is for one and for several.
+    ``auto`` accepts the keys of ddp also on one rank, since a file serves one rank and several.
     """
-    parallelism_name = configuration.distributed.parallelism
-    if parallelism_name != "auto" and parallelism_name not in (
-        available := catalog.choices("parallelism")
-    ):
-        message = (
-            f"unknown{nearest(parallelism_name, available)}; allowed: auto, {', '.join(available)}"
-        )
+    selected = configuration.distributed.parallelism
+    available = catalog.choices("parallelism")
+    if selected not in ("auto", *available):
+        message = f"unknown{nearest(selected, available)}; allowed: auto, {', '.join(available)}"
         raise explain.key_error(merged, ("distributed", "parallelism"), message)
-    effective = "ddp" if parallelism_name == "auto" else parallelism_name
     for name, parallelism in PARALLELISM_OF.items():
         key = ("distributed", name)
-        if merged.get(key) is not None and parallelism != effective:
-            value_text = explain.as_yaml(merged.get(key))
-            message = (
-                f"{value_text} applies to distributed.parallelism={parallelism}, not to "
-                f"{parallelism_name}"
-            )
-            raise explain.key_error(merged, key, f"{message}; remove it")
+        if merged.get(key) is not None and parallelism != selected.replace("auto", "ddp"):
+            text = f"{explain.as_yaml(merged.get(key))} applies to distributed.parallelism"
+            message = f"{text}={parallelism}, not to {selected}; remove it"
+            raise explain.key_error(merged, key, message)
 
 
-def _lapsed(
+def _without_stale_limit(
     configuration: Configuration[Any], files: Sequence[Sequence[Layer]], merged: Merged
 ) -> Configuration[Any]:
-    """Drop ``loss_drop`` if the schedule it was tuned for is overridden, with the reason.
+    """Drop ``loss_drop`` if the schedule it was tuned for is overridden, and record the reason.
 
-    A ``training.loss_drop`` in a file is what its batch size, rate and data bring about. Where a
-    later layer changes one of these the limit says nothing any more: it lapses, which goes on
-    record. One that an override states is the user's word for the course that runs, and holds.
-
-    `files` are the layers of each file, in their order; `merged` are those of all.
+    A file's ``training.loss_drop`` depends on the file's batch size, learning rate and data. One
+    that an override states holds whatever the schedule. `files` are the layers of each file.
     """
-    before = _tuned(files, merged)
-    if before is None:
+    tuned = _tuned_layers(files, merged)
+    if tuned is None:
         return configuration
-    changed = [key for key in _COURSE if merged.get(key) != before.get(key)]
-    if not changed:
+    overridden = [key for key in _SCHEDULE_KEYS if merged.get(key) != tuned.get(key)]
+    if not overridden:
         return configuration
-    which = " and ".join(f"{'.'.join(key)} ({merged.source(key)})" for key in changed)
+    text = " and ".join(f"{'.'.join(key)} ({merged.source(key)})" for key in overridden)
     reason = (
-        f"training.loss_drop={before.get(_LOSS_DROP)} from {before.source(_LOSS_DROP)} is "
-        f"ignored: {which} overrides the schedule it was tuned for"
+        f"training.loss_drop={tuned.get(_LOSS_DROP)} from {tuned.source(_LOSS_DROP)} is "
+        f"ignored: {text} overrides the schedule it was tuned for"
     )
     training = configuration.training.without_loss_drop(reason)
     return configuration.model_copy(update={"training": training})
 
 
-def _tuned(files: Sequence[Sequence[Layer]], merged: Merged) -> Merged | None:
+def _tuned_layers(files: Sequence[Sequence[Layer]], merged: Merged) -> Merged | None:
     """Layers up to the end of the file that states the limit; None if none does."""
     source = merged.source(_LOSS_DROP)
     if merged.get(_LOSS_DROP) is None:
         return None
     for number in range(len(files), 0, -1):
         if any(layer.source == source for layer in files[number - 1]):
-            return merge([layer for file in files[:number] for layer in file])
+            return merge(chain.from_iterable(files[:number]))
     return None

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.settings import Settings
 
 _LONGEST_PARAM: Final = 200
+"""Characters kept of a parameter: enough to tell cases apart, and bounded in every record."""
 _PLAIN: Final = "fp32"
 
 
@@ -64,11 +65,11 @@ class CaseFactory:
         """Build the case of `item`.
 
         Raises:
-            UsageProblem: its configuration is wrong or its device is not there.
+            UsageProblem: its configuration is invalid or its device is missing.
         """
         if is_adopted(item, fixture_names(item)):
             return self._adopted_case(item)
-        params = _params(item)
+        params = {name: str(value) for name, value in _params(item).items()}
         mark = BenchmarkMark.of(item)
         name = params.get("torch_device", self._settings.devices[0])
         device = self._device(name, local_rank=0)  # its type, and what fits into its memory
@@ -76,12 +77,14 @@ class CaseFactory:
         uses = uses_precision(item)
         default = self._settings.default_precisions[0] if uses else _PLAIN
         precision = params.get("precision", default)
-        is_offered = supports(item, precision) and (uses or self._measures_without_precision)
+        # Benchmarks without precision run if none is selected, or fp32, which stands for them.
+        selected = self._settings.precisions or (_PLAIN,)
+        is_offered = supports(item, precision) and (uses or _PLAIN in selected)
         configuration = self._configuration(
             item,
             mark.config,
             device=device,
-            # What runs in none, where another one is wanted, contradicts nothing that it says.
+            # A benchmark that is not offered contradicts no precision in its files.
             precision=precision if uses or is_offered else None,
             world_size=world_size,
         )
@@ -100,22 +103,17 @@ class CaseFactory:
             is_offered=is_offered,
         )
 
-    @property
-    def _measures_without_precision(self) -> bool:
-        """Whether precision-independent benchmarks are selected: fp32 stands for them."""
-        return not self._settings.precisions or _PLAIN in self._settings.precisions
-
     def _adopted_case(self, item: pytest.Item) -> Case:
         """Case of a pytest-benchmark test, to which only the gate's keys apply."""
         from gpubench_plugin.config.sections import Configuration, ModelSection
 
         mark, device = BenchmarkMark.of(item), devices.host()
-        stated = self._configuration(item, None, device=device, precision="fp32", world_size=1)
+        stated = self._configuration(item, None, device=device, precision=_PLAIN, world_size=1)
         default = Configuration[ModelSection](model=ModelSection())
         limited = default.measure.model_copy(update={"timeout_s": stated.measure.timeout_s})
         return Case(
             id=item.nodeid,
-            params=_adopted_params(item),
+            params={name: _param_text(value) for name, value in _params(item).items()},
             mark=mark,
             world_size=1,
             device=device,
@@ -187,8 +185,8 @@ class CaseFactory:
         )
 
     def _deduplicated(self, configuration: Configuration[Any]) -> Configuration[Any]:
-        """Deduplicate: return the first equal configuration, since benchmarks share few."""
-        drop_reason = configuration.training.loss_drop_ignored  # no key, and so in no dump
+        """The first equal configuration, since benchmarks share few."""
+        drop_reason = configuration.training.loss_drop_ignored  # not a key, so not in the dump
         content = type(configuration), configuration.model_dump_json(), drop_reason
         return self._configurations.setdefault(content, configuration)
 
@@ -203,21 +201,15 @@ class CaseFactory:
         return "full" if device.memory_gib >= memory_gib else "tiny"
 
 
-def _params(item: pytest.Item) -> dict[str, str]:
+def _params(item: pytest.Item) -> dict[str, Any]:
     callspec = getattr(item, "callspec", None)
-    return {k: str(v) for k, v in callspec.params.items()} if callspec else {}
+    return callspec.params if callspec else {}
 
 
-def _adopted_params(item: pytest.Item) -> dict[str, str]:
-    """Parameters of an arbitrary test; non-plain values are named by type."""
-    callspec = getattr(item, "callspec", None)
-    params = callspec.params if callspec else {}
-    return {
-        name: str(value)[:_LONGEST_PARAM]
-        if isinstance(value, str | int | float | None)
-        else f"<{type(value).__name__}>"
-        for name, value in params.items()
-    }
+def _param_text(value: object) -> str:
+    """A parameter of an arbitrary test; a value that is not plain is named by its type."""
+    is_plain = isinstance(value, str | int | float | None)
+    return str(value)[:_LONGEST_PARAM] if is_plain else f"<{type(value).__name__}>"
 
 
 def _model_section(workload: str) -> type[ModelSection]:

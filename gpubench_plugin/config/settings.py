@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,18 +18,17 @@ if TYPE_CHECKING:
 
 PRESETS: Final = ("auto", "tiny", "full")
 GATES: Final = ("auto", "history", "threshold")
-LENIENCIES: Final = ("pass", "fail")
+POLICIES: Final = ("pass", "fail")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings of a session.
 
-    `precisions` is empty where the benchmark decides: then `default_precisions` apply unless the
-    benchmark carries a ``precision`` mark. `world_sizes` is empty where each benchmark's ``ranks``
-    decide. `results_dir` is absolute. `resume` names an earlier run, or is empty; so does
-    `baseline`. `registry` is the URL of a database, ``none``, or empty for the default one. `gate`
-    is empty where nothing is gated.
+    Empty `precisions` select those of the benchmark's ``precision`` mark, else
+    `default_precisions`; empty `world_sizes` those of its ``ranks``. `results_dir` is absolute.
+    `resume` and `baseline` name a run, or are empty. `registry` is the URL of a database, ``none``,
+    or empty for the default one. `gate` is empty without ``--gate``.
     """
 
     precisions: tuple[str, ...]
@@ -60,7 +59,7 @@ class Settings:
         """Read and validate the settings of a session.
 
         Raises:
-            UsageProblem: a name is unknown, a number is none, or a list is empty.
+            UsageProblem: an option has an invalid value.
         """
         flags = {name: config.getoption(option_dest(name)) for name in FLAGS}
         option_values = {
@@ -72,8 +71,6 @@ class Settings:
             raise UsageProblem("--results-dir=: empty; allowed: a folder")
         if flags["resume"] == "":
             raise UsageProblem("--resume=: empty; allowed: a run's folder, id or id prefix")
-        if option_values["preset"] not in PRESETS:
-            raise invalid_choice("--preset", option_values["preset"], PRESETS)
         return cls(
             precisions=()
             if flags["precision"] is None
@@ -87,7 +84,7 @@ class Settings:
             isolate=bool(flags["isolate"]),
             resume=flags["resume"] or "",
             timeout_s=_positive_seconds("gpubench_timeout_s", option_values["timeout-s"]),
-            preset=option_values["preset"],
+            preset=_choice("--preset", option_values["preset"], PRESETS),
             configs=tuple(invocation_dir / path for path in flags["config"] or ()),
             overrides=tuple(flags["set"] or ()),
             results_dir=(config.rootpath if flags["results-dir"] is None else invocation_dir)
@@ -109,23 +106,25 @@ def _gate_settings(flags: Mapping[str, Any], baseline: str) -> dict[str, Any]:
             "--baseline=: empty; allowed: a baseline's name, last, a run (name or folder), "
             "or a file"
         )
-    if gate is not None and gate not in GATES:
-        raise invalid_choice("--gate", gate, GATES)
     if gate is not None and not baseline:
+        _choice("--gate", gate, GATES)
         raise UsageProblem(
             "--gate: no baseline to compare with; set --baseline=<name, run or file>"
         )
-    judging = {
+    policies = {name: flags[name] or "pass" for name in ("gate-missing", "gate-inconclusive")}
+    return {
         "baseline": baseline,
-        "gate": gate or "",
+        "gate": "" if gate is None else _choice("--gate", gate, GATES),
         "allow_incomparable": bool(flags["allow-incomparable"]),
+        **{n.replace("-", "_"): _choice(f"--{n}", v, POLICIES) for n, v in policies.items()},
     }
-    for name in ("gate-missing", "gate-inconclusive"):
-        policy = flags[name] or "pass"
-        if policy not in LENIENCIES:
-            raise invalid_choice(f"--{name}", policy, LENIENCIES)
-        judging[name.replace("-", "_")] = policy
-    return judging
+
+
+def _choice(key: str, value: str, allowed: Iterable[str]) -> str:
+    """`value`, if it is `allowed`."""
+    if value not in allowed:
+        raise invalid_choice(key, value, allowed)
+    return value
 
 
 def _names(key: str, text: str) -> tuple[str, ...]:
@@ -139,9 +138,8 @@ def _names(key: str, text: str) -> tuple[str, ...]:
 def _world_sizes(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
-    return tuple(
-        _positive_int(f"--world-size={text}", name) for name in _names("--world-size", text)
-    )
+    sizes = _names("--world-size", text)
+    return tuple(_positive_int(f"--world-size={text}", size) for size in sizes)
 
 
 def _positive_int(key: str, text: str) -> int:
@@ -162,8 +160,4 @@ def _positive_seconds(key: str, text: str) -> float:
 
 def _precisions(key: str, text: str) -> tuple[str, ...]:
     allowed = catalog.choices("precision")
-    names = _names(key, text)
-    for name in names:
-        if name not in allowed:
-            raise invalid_choice(key, name, allowed)
-    return names
+    return tuple(_choice(key, name, allowed) for name in _names(key, text))

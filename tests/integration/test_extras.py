@@ -55,7 +55,7 @@ def test_a_rank_error_that_nothing_keeps_to_is_refused(project: InlineProject) -
     run = project.run("--measure.sketch_rank_error=0.01")
     assert run.code == 4
     assert (
-        "--measure.sketch_rank_error=0.01: 0.01 takes datasketches, which is not installed"
+        "--measure.sketch_rank_error=0.01: 0.01 requires datasketches, which is not installed"
         in run.err
     )
     assert "pip install 'pytest-gpubench[sketch]'" in run.err
