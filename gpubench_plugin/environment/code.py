@@ -137,7 +137,7 @@ def _sources(rootdir: Path, node_ids: Iterable[str]) -> Iterator[Path]:
         yield module
         for folder in module.parents:
             if folder in rootdir.parents or not folder.is_relative_to(top_folder):
-                break  # pytest looks for none up there
+                break  # pytest does not look for conftests above
             if (conftest := folder / "conftest.py").is_file():
                 yield conftest
 
@@ -206,7 +206,7 @@ class _Modules:
 
     def __init__(self, rootdir: Path):
         self._rootdir = rootdir
-        self._resolve = cache(self._resolved)
+        self._resolve = cache(self._find)
 
     def imported_by(self, file: Path) -> set[Path]:
         """Project files imported by `file`."""
@@ -220,7 +220,7 @@ class _Modules:
             for path in self._resolve(*_split_name(name, file))[0]
         }
 
-    def _resolved(
+    def _find(
         self, parts: tuple[str, ...], start: tuple[str, ...] | None
     ) -> tuple[frozenset[Path], tuple[str, ...] | None]:
         """Project files on the path to a module, and the search locations of its submodules.

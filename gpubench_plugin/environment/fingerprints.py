@@ -43,7 +43,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tup
 
 
 def change_text(pair: tuple[Any, Any]) -> str:
-    """Both values as text."""
+    """Old and new value of a difference as text."""
     old, new = ("absent" if value is ABSENT else json.dumps(value) for value in pair)
     return f"{old} in the run, {new} now"
 

@@ -234,7 +234,7 @@ def is_link(directory: RunDirectory) -> bool:
 
 
 def remove(removal: PruneTarget, *, forget: Callable[[], None] = lambda: None) -> None:
-    """Remove; for a whole run, call `forget` first to drop it from the registry.
+    """Remove a run or a part of it; `forget` drops a whole run from the registry first.
 
     Raises:
         ResultsError: another process is writing the run, it contains unknown files, or something

@@ -26,11 +26,11 @@ def merge(
     writing: Callable[[], AbstractContextManager[Connection]],
     kind: str,
     name: str,
-    merged: Callable[[str | None], tuple[str, str]],
+    merge_text: Callable[[str | None], tuple[str, str]],
 ) -> str | None:
-    """Replace a document by the result of `merged`; return the old text.
+    """Replace a document by the result of `merge_text`; return the old text.
 
-    `merged` maps the stored text, or None, to the new one and its time (UTC, ISO 8601). It is
+    `merge_text` maps the stored text, or None, to the new one and its time (UTC, ISO 8601). It is
     called again if another writer replaced the text meanwhile.
 
     Raises:
@@ -39,7 +39,7 @@ def merge(
     for _ in range(ATTEMPTS):
         with reading() as connection:
             old_text = text_of(connection, kind, name)
-        text, change_time = merged(old_text)
+        text, change_time = merge_text(old_text)
         if text == old_text:
             return old_text
         with writing() as connection:
@@ -56,7 +56,7 @@ def _swap(
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     insertion = dialect.insert(DOCUMENTS).values(kind=indexed(kind), name=indexed(name), **values)
     # By the text, not by its time: two writers may have the same microsecond.
-    is_stored = _is(kind, name) & (DOCUMENTS.c.text == stored)
+    is_stored = _matches(kind, name) & (DOCUMENTS.c.text == stored)
     replacement = update(DOCUMENTS).where(is_stored).values(values)
     statement = insertion.on_conflict_do_nothing() if stored is None else replacement
     return connection.execute(statement.returning(DOCUMENTS.c.name)).first() is not None
@@ -64,7 +64,7 @@ def _swap(
 
 def text_of(connection: Connection, kind: str, name: str) -> str | None:
     """Text of a document, or None."""
-    return connection.execute(select(DOCUMENTS.c.text).where(_is(kind, name))).scalar()
+    return connection.execute(select(DOCUMENTS.c.text).where(_matches(kind, name))).scalar()
 
 
 def texts(connection: Connection, kind: str) -> dict[str, str]:
@@ -76,10 +76,10 @@ def texts(connection: Connection, kind: str) -> dict[str, str]:
 
 def remove(connection: Connection, kind: str, name: str) -> None:
     """Delete a document, if it exists."""
-    connection.execute(delete(DOCUMENTS).where(_is(kind, name)))
+    connection.execute(delete(DOCUMENTS).where(_matches(kind, name)))
 
 
-def every(connection: Connection) -> list[tuple[str, str, str, str]]:
+def all_documents(connection: Connection) -> list[tuple[str, str, str, str]]:
     """All documents: kind, name, text and time of the last change."""
     columns = (DOCUMENTS.c.kind, DOCUMENTS.c.name, DOCUMENTS.c.text, DOCUMENTS.c.changed)
     rows = (tuple(map(stored_text, row)) for row in connection.execute(select(*columns)))
@@ -87,11 +87,11 @@ def every(connection: Connection) -> list[tuple[str, str, str, str]]:
 
 
 def restore(connection: Connection, documents: list[tuple[str, str, str, str]]) -> None:
-    """Insert the result of :func:`every` into an empty table."""
+    """Insert the result of :func:`all_documents` into an empty table."""
     rows = [dict(zip(DOCUMENTS.c.keys(), document, strict=True)) for document in documents]
     if rows:
         connection.execute(insert(DOCUMENTS), rows)
 
 
-def _is(kind: str, name: str) -> ColumnElement[bool]:
+def _matches(kind: str, name: str) -> ColumnElement[bool]:
     return (DOCUMENTS.c.kind == indexed(kind)) & (DOCUMENTS.c.name == indexed(name))

@@ -171,7 +171,7 @@ def _fill(connection: Connection, results_dir: Path, merge_baselines: Merge) -> 
 def _read_previous(connection: Connection, *, documented: bool = True) -> _PreviousContents:
     return _PreviousContents(
         runs=frozenset(map(stored_text, connection.execute(select(RUNS.c.run_id)).scalars())),
-        documents=documents.every(connection) if documented else [],
+        documents=documents.all_documents(connection) if documented else [],
     )
 
 

@@ -203,10 +203,10 @@ class Registry:
             documents.remove(connection, ingest.TAGS_KIND, run_id)
 
     def merge_document(
-        self, kind: str, name: str, merged: Callable[[str | None], tuple[str, str]]
+        self, kind: str, name: str, merge_text: Callable[[str | None], tuple[str, str]]
     ) -> str | None:
-        """Replace a document by the result of `merged`; see :func:`.documents.merge`."""
-        return documents.merge(self.database.reading, self.database.writing, kind, name, merged)
+        """Replace a document by the result of `merge_text`; see :func:`.documents.merge`."""
+        return documents.merge(self.database.reading, self.database.writing, kind, name, merge_text)
 
     def documents(self, kind: str) -> dict[str, str]:
         """Documents of a kind, by name."""
