@@ -37,7 +37,7 @@ CONFIDENCE: Final = 0.95
 """Default confidence level of intervals."""
 
 
-def described(description: str, **bounds: object) -> Json:
+def doc(description: str, **bounds: object) -> Json:
     """Metadata of a field: description in its schema, and bounds as in ``annotated_types``."""
     return {"description": description, **bounds}
 
@@ -201,7 +201,7 @@ class Work:
     samples: float | None = None
     tokens: float | None = None
     bytes: float | None = None
-    flops: float | None = field(default=None, metadata=described("A multiply-add counts as two"))
+    flops: float | None = field(default=None, metadata=doc("A multiply-add counts as two"))
 
     @property
     def known_amounts(self) -> dict[str, float]:
@@ -239,14 +239,14 @@ class RankTimes:
 
     rank: int = field(metadata={"ge": 0})
     host: str
-    count: int = field(metadata=described("Durations timed", ge=0))
+    count: int = field(metadata=doc("Durations timed", ge=0))
     min_s: float
     p5_s: float | None
-    median_s: float = field(metadata=described("Median of the rounds"))
+    median_s: float = field(metadata=doc("Median of the rounds"))
     p95_s: float | None
     p99_s: float | None
     max_s: float
-    total_s: float = field(metadata=described("Length of all timed blocks"))
+    total_s: float = field(metadata=doc("Length of all timed blocks"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,20 +312,20 @@ class Benchmark:
     own time, all others clocks of the host.
     """
 
-    id: str = field(metadata=described("pytest's node id", min_length=1))
+    id: str = field(metadata=doc("pytest's node id", min_length=1))
     outcome: Outcome
     reason: str = field(
-        default="", metadata=described("Why it was not measured; empty for measured ones")
+        default="", metadata=doc("Why it was not measured; empty for measured ones")
     )
     settings: Mapping[str, Any] = field(
         default_factory=dict,
-        metadata=described("The configuration by dot key, what is no default and changes numbers"),
+        metadata=doc("Configuration by dot key that affects numbers, without defaults"),
     )
     limits: Mapping[str, str] = field(
-        default_factory=dict, metadata=described("Limits used by the gate, by metric")
+        default_factory=dict, metadata=doc("Limits used by the gate, by metric")
     )
-    timer: str = field(default="", metadata=described("The clock"))
-    flags: tuple[str, ...] = field(default=(), metadata=described("Flags that qualify the numbers"))
+    timer: str = field(default="", metadata=doc("Name of the clock"))
+    flags: tuple[str, ...] = field(default=(), metadata=doc("Flags that qualify the numbers"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,21 +335,19 @@ class BenchmarkRecord(Benchmark):
     `work` is None if nothing was measured, or before amounts were recorded.
     """
 
-    name: str = field(metadata=described("The test function's name with its parameters"))
-    params: Mapping[str, str] = field(metadata=described("Parameters by name"))
-    world_size: int = field(metadata=described("World size", gt=0))
-    launches: int = field(default=1, metadata=described("Number of fresh processes per rank", gt=0))
+    name: str = field(metadata=doc("Test function's name with its parameters"))
+    params: Mapping[str, str] = field(metadata=doc("Parameters by name"))
+    world_size: int = field(metadata=doc("World size", gt=0))
+    launches: int = field(default=1, metadata=doc("Number of fresh processes per rank", gt=0))
     configuration: Mapping[str, Any] = field(
-        default_factory=dict, metadata=described("The resolved configuration")
+        default_factory=dict, metadata=doc("Resolved configuration")
     )
-    work: Work | None = field(
-        default=None, metadata=described("Work of one call, summed over ranks")
-    )
+    work: Work | None = field(default=None, metadata=doc("Work of one call, summed over ranks"))
     correctness: Mapping[str, Any] = field(
-        default_factory=dict, metadata=described("Results of the untimed checks")
+        default_factory=dict, metadata=doc("Results of the untimed checks")
     )
     ranks: tuple[RankTimes, ...] = field(
-        default=(), metadata=described("One entry per rank, for several ranks")
+        default=(), metadata=doc("One entry per rank, for several ranks")
     )
 
 
@@ -358,7 +356,7 @@ class Measurement(BenchmarkRecord):
     """Record of one benchmark; only outcome ``measured`` has samples and metrics."""
 
     samples: Samples | None = field(
-        default=None, metadata=described("Every duration, in seconds per call")
+        default=None, metadata=doc("Every duration, in seconds per call")
     )
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     per_launch: tuple[Launch, ...] = ()
@@ -541,23 +539,21 @@ class VerdictPart:
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid", "allow_inf_nan": False}
 
     metric: str = field(
-        default="", metadata=described("Empty if the verdict is about the whole benchmark")
+        default="", metadata=doc("Empty if the verdict is about the whole benchmark")
     )
-    unit: str = field(default="", metadata=described("Unit of base and head"))
-    better: Better = field(default="none", metadata=described("Direction of improvement"))
+    unit: str = field(default="", metadata=doc("Unit of base and head"))
+    better: Better = field(default="none", metadata=doc("Direction of improvement"))
     kind: VerdictKind = field(metadata={"alias": "verdict"})
-    base: float | None = field(default=None, metadata=described("Base value in the unit"))
-    head: float | None = field(default=None, metadata=described("Head value in the unit"))
+    base: float | None = field(default=None, metadata=doc("Base value in the unit"))
+    head: float | None = field(default=None, metadata=doc("Head value in the unit"))
     effect: float | None = field(
-        default=None, metadata=described("Fraction, positive if the head is worse")
+        default=None, metadata=doc("Fraction, positive if the head is worse")
     )
     interval: Interval | None = field(
         default=None,
-        metadata=described(
-            "Confidence interval of the effect as fractions; an unbounded end is null"
-        ),
+        metadata=doc("Confidence interval of the effect as fractions; an unbounded end is null"),
     )
-    limit: str = field(default="", metadata=described("Limit it was judged by"))
+    limit: str = field(default="", metadata=doc("Limit it was judged by"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -568,28 +564,26 @@ class Verdict(VerdictPart):
     the deciding one.
     """
 
-    id: str = field(metadata=described("pytest's node id", min_length=1))
+    id: str = field(metadata=doc("pytest's node id", min_length=1))
     method: Method | None = field(
-        default=None,
-        metadata=described("threshold: not statistical; exact: values without variance"),
+        default=None, metadata=doc("threshold: not statistical; exact: values without variance")
     )
     launches: int = field(
-        default=0, metadata=described("Independent samples: pairs, earlier runs, or 1", ge=0)
+        default=0, metadata=doc("Independent samples: pairs, earlier runs, or 1", ge=0)
     )
     smallest_visible_effect: float | None = field(
         default=None,
-        metadata=described("Smallest true effect that would have been detected, as a fraction"),
+        metadata=doc("Smallest true effect that would have been detected, as a fraction"),
     )
     pairs_needed: int | None = field(
-        default=None, metadata=described("Estimated number of pairs for a decision", ge=0)
+        default=None, metadata=doc("Estimated number of pairs for a decision", ge=0)
     )
     runs_needed: int | None = field(
-        default=None,
-        metadata=described("Number of further earlier runs required for a history", ge=0),
+        default=None, metadata=doc("Number of further earlier runs required for a history", ge=0)
     )
-    reason: str = field(default="", metadata=described("Reason in one line"))
+    reason: str = field(default="", metadata=doc("Reason in one line"))
     parts: tuple[VerdictPart, ...] = field(
-        default=(), metadata=described("For a step time: all metrics it is judged by")
+        default=(), metadata=doc("For a step time: all metrics it is judged by")
     )
 
     @property

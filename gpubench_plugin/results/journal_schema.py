@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpubench_plugin.records import BenchmarkRecord, Better, RunStatus, described
+from gpubench_plugin.records import BenchmarkRecord, Better, RunStatus, doc
 from gpubench_plugin.results.summary import UtcTime
 from gpubench_plugin.results.verdicts import VerdictDocument
 
@@ -28,12 +28,10 @@ class _Line:
     __pydantic_config__: ClassVar = _OPEN
 
     schema_version: Literal[1]
-    time: UtcTime = field(metadata=described("UTC time of writing"))
+    time: UtcTime = field(metadata=doc("UTC time of writing"))
     not_finite: Mapping[str, Literal["nan", "inf", "-inf"]] = field(
         default_factory=dict,
-        metadata=described(
-            "Non-finite numbers of this line, which are stored as null, by JSON pointer"
-        ),
+        metadata=doc("Non-finite numbers of this line, which are stored as null, by JSON pointer"),
     )
 
 
@@ -43,14 +41,14 @@ class RunStarted(_Line):
 
     event: Literal["run_started"]
     run_id: str = field(metadata={"min_length": 1})
-    command: tuple[str, ...] = field(metadata=described("Arguments of pytest, without secrets"))
+    command: tuple[str, ...] = field(metadata=doc("Arguments of pytest, without secrets"))
     params: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict,
-        metadata=described("Parameters of every selected benchmark, by node id"),
+        metadata=doc("Parameters of every selected benchmark, by node id"),
     )
     code: Mapping[str, str] | None = field(
         default=None,
-        metadata=described(
+        metadata=doc(
             "Content hash of every code file, relative to pytest's rootdir; null in runs of "
             "versions that did not record it"
         ),
@@ -64,7 +62,7 @@ class RunResumed(_Line):
     event: Literal["run_resumed"]
     run_id: str = field(metadata={"min_length": 1})
     command: tuple[str, ...]
-    kept: int = field(metadata=described("Number of benchmarks measured before", ge=0))
+    kept: int = field(metadata=doc("Number of benchmarks measured before", ge=0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +90,7 @@ class BenchmarkEvent(_Line, BenchmarkRecord):
     """Complete record of a benchmark with all samples; the last line wins."""
 
     event: Literal["benchmark"]
-    samples: Mapping[str, Any] | None = field(
-        metadata=described("Every duration, in seconds per call")
-    )
+    samples: Mapping[str, Any] | None = field(metadata=doc("Every duration, in seconds per call"))
     metrics: Mapping[str, JournalMetric]
     per_launch: tuple[Mapping[str, Any], ...] = ()
 
@@ -109,7 +105,7 @@ class VerdictsEvent(_Line):
 
 @dataclass(frozen=True, kw_only=True)
 class _BenchmarkEvent(_Line):
-    benchmark: str = field(metadata=described("Node id of the benchmark", min_length=1))
+    benchmark: str = field(metadata=doc("Node id of the benchmark", min_length=1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +123,7 @@ class CodeEvent(_BenchmarkEvent):
 
     event: Literal["code"]
     files: Mapping[str, str] = field(
-        metadata=described("Content hashes by file, relative to pytest's rootdir")
+        metadata=doc("Content hashes by file, relative to pytest's rootdir")
     )
 
 
@@ -138,7 +134,7 @@ class FlopsEvent(_BenchmarkEvent):
     event: Literal["flops"]
     per_call: float
     uncounted_ops: tuple[str, ...] | Mapping[str, Any] = field(
-        metadata=described("Operations without a formula")
+        metadata=doc("Operations without a formula")
     )
 
 

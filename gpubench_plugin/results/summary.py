@@ -25,7 +25,7 @@ from gpubench_plugin.records import (
     Measurement,
     RunRecord,
     RunStatus,
-    described,
+    doc,
 )
 
 if TYPE_CHECKING:
@@ -64,12 +64,12 @@ class SummaryBenchmark(BenchmarkRecord):
         },
     }
 
-    metrics: Mapping[str, SummaryMetric] = field(metadata=described("Metrics by name"))
+    metrics: Mapping[str, SummaryMetric] = field(metadata=doc("Metrics by name"))
     per_launch: tuple[Mapping[str, float], ...] = field(
-        default=(), metadata=described("Metrics of each launch, for several launches")
+        default=(), metadata=doc("Metrics of each launch, for several launches")
     )
     slowest_rank: int | None = field(
-        default=None, metadata=described("The rank with the longest median round", ge=0)
+        default=None, metadata=doc("The rank with the longest median round", ge=0)
     )
 
     def __post_init__(self) -> None:
@@ -87,13 +87,13 @@ class Summary:
     run_id: str = field(metadata={"min_length": 1})
     experiment: str
     status: RunStatus
-    started: UtcTime = field(metadata=described("ISO 8601 in UTC"))
+    started: UtcTime = field(metadata=doc("ISO 8601 in UTC"))
     resumed: tuple[UtcTime, ...] = field(
-        default=(), metadata=described("UTC times at which the run was resumed")
+        default=(), metadata=doc("UTC times at which the run was resumed")
     )
-    finished: UtcTime = field(metadata=described("ISO 8601 in UTC"))
-    command: tuple[str, ...] = field(metadata=described("Arguments of pytest, without secrets"))
-    environment: Mapping[str, Any] = field(metadata=described("Facts of system.json"))
+    finished: UtcTime = field(metadata=doc("ISO 8601 in UTC"))
+    command: tuple[str, ...] = field(metadata=doc("Arguments of pytest, without secrets"))
+    environment: Mapping[str, Any] = field(metadata=doc("Facts of system.json"))
     benchmarks: tuple[SummaryBenchmark, ...]
 
 

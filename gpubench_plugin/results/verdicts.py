@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal
 
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.records import Comparison, Difference, Json, Verdict, described, is_regression
+from gpubench_plugin.records import Comparison, Difference, Json, Verdict, doc, is_regression
 
 FORMAT: Final = stored.Format(kind="gpubench verdict file", newest=1)
 """The version grows with every change; older files stay readable, newer ones are refused."""
@@ -30,8 +30,8 @@ _KEYS: Final = (
 class BenchmarkVerdict(Verdict):
     """A verdict with the labels of its comparison; unknown numbers are null."""
 
-    base_label: str = field(default="", metadata=described("Label of the base"))
-    head_label: str = field(default="", metadata=described("Label of the head"))
+    base_label: str = field(default="", metadata=doc("Label of the base"))
+    head_label: str = field(default="", metadata=doc("Label of the head"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.errors import BrokenFile, UsageProblem
-from gpubench_plugin.records import LAST, Json, Run, described
+from gpubench_plugin.records import LAST, Json, Run, doc
 from gpubench_plugin.results import RunDirectory, path_component
 
 Action = Literal["set", "accept", "remove"]
@@ -29,8 +29,8 @@ class Acceptance:
 
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
 
-    benchmark: str = field(metadata=described("pytest's node id", min_length=1))
-    run: str = field(metadata=described("Run id", min_length=1))
+    benchmark: str = field(metadata=doc("pytest's node id", min_length=1))
+    run: str = field(metadata=doc("Run id", min_length=1))
     time: str = field(metadata={"pattern": stored.UTC_TIME})
     reason: str = field(metadata={"min_length": 1})
 
@@ -47,22 +47,17 @@ class Change:
 
     time: str = field(metadata={"pattern": stored.UTC_TIME})
     id: str = field(
-        default="",
-        metadata=described("Distinguishes changes made at the same time; not in version 1"),
+        default="", metadata=doc("Distinguishes changes made at the same time; not in version 1")
     )
     action: Action
-    runs: tuple[str, ...] = field(metadata=described("Run ids"))
+    runs: tuple[str, ...] = field(metadata=doc("Run ids"))
     branch: str | None
-    benchmark: str = field(
-        default="", metadata=described("Benchmark accepted; empty for other actions")
-    )
+    benchmark: str = field(default="", metadata=doc("Benchmark accepted; empty for other actions"))
     reason: str = ""
-    forced: tuple[str, ...] = field(
-        default=(), metadata=described("Objections that were overridden")
-    )
+    forced: tuple[str, ...] = field(default=(), metadata=doc("Objections that were overridden"))
     reset_accepted: bool = field(
         default=False,
-        metadata=described("Of a set: earlier accepted levels end; so of every one in version 1"),
+        metadata=doc("Of a set: earlier accepted levels end; so of every one in version 1"),
     )
 
     def __post_init__(self) -> None:
@@ -95,15 +90,13 @@ class Baseline:
     """
 
     name: str = field(metadata={"min_length": 1})
-    runs: tuple[str, ...] = field(metadata=described("Ids of the pinned runs, oldest first"))
-    branch: str | None = field(
-        metadata=described("Branch whose later runs are samples; null for none")
-    )
+    runs: tuple[str, ...] = field(metadata=doc("Ids of the pinned runs, oldest first"))
+    branch: str | None = field(metadata=doc("Branch whose later runs are samples; null for none"))
     acceptances: Annotated[Mapping[str, Acceptance], _Listed] = field(default_factory=dict)
-    changed: str = field(metadata=described("Time of the last change", pattern=stored.UTC_TIME))
-    removed: bool = field(default=False, metadata=described("The baseline was removed"))
+    changed: str = field(metadata=doc("Time of the last change", pattern=stored.UTC_TIME))
+    removed: bool = field(default=False, metadata=doc("The baseline was removed"))
     changes: tuple[Change, ...] = field(
-        default=(), metadata=described("All changes, oldest first; they determine the other fields")
+        default=(), metadata=doc("All changes, oldest first; they determine the other fields")
     )
 
     @property

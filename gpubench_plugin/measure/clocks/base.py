@@ -65,17 +65,17 @@ class Clock(ABC):
     accelerator: ClassVar[bool] = True
     """Whether the device needs the long warm-up."""
     group_threshold_s: float = 0.0
-    """Calls shorter than this are timed several at a time…"""
+    """Shorter calls are timed in groups…"""
     group_s: ClassVar[float] = 0.0
-    """…so many that a group lasts about this long…"""
+    """…of about this length…"""
     group_calls: ClassVar[int] = 1_000_000
-    """…but never more than this."""
+    """…and at most so many calls."""
     block_s: ClassVar[float] = 0.0
-    """The shortest block worth the cost of beginning and ending one."""
+    """Shortest block worth the cost of its start and end."""
     block_calls: ClassVar[int] = 1
-    """The fewest calls in a block, where time allows."""
+    """Minimum of calls per block, if time allows."""
     queued_calls: ClassVar[int] = 1_000_000
-    """The most calls in a block."""
+    """Maximum of calls per block."""
 
     def __init__(self, now: HostClock = perf_counter_ns) -> None:
         self.now = now
@@ -125,7 +125,7 @@ class Clock(ABC):
 
 
 def repeat_call(step: Step, times: int) -> Step:
-    """The step, or a callable that runs it `times` times and returns the last result."""
+    """Step, or a callable that runs it `times` times and returns the last result."""
     if times == 1:
         return step
 
