@@ -169,7 +169,7 @@ def _is_mapping(annotation: Any) -> bool:
     return isinstance(origin, type) and issubclass(origin, Mapping)
 
 
-_LONGEST_VALUE = 80
+_LONGEST_VALUE = 80  # about one terminal line
 _OWN_WORDS = {"value_error", "assertion_error"}  # raised by a validator of a workload's section
 
 

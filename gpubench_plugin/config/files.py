@@ -76,11 +76,7 @@ def _not_a_mapping(label: str, key: str, value: object, contents: str) -> UsageP
 
 
 def search_path(requested: Sequence[Path], rootdir: Path) -> tuple[Path, ...]:
-    """Search path of configuration folders, in order.
-
-    They are the directories `requested` as ``--config``, ``<rootdir>/configs``, and the
-    configurations this project ships.
-    """
+    """Folders to search: those `requested` by ``--config``, ``<rootdir>/configs``, the bundled."""
     return (*(path for path in requested if path.is_dir()), rootdir / "configs", bundled_configs())
 
 
@@ -95,7 +91,7 @@ def find(name: str, folders: Sequence[Path]) -> Path:
     """The first file ``<name>.yaml`` in the folders `folders`.
 
     Raises:
-        UsageProblem: none has it; the message names the directories and what they hold.
+        UsageProblem: none has it; the message names the folders and their configurations.
     """
     files_by_folder = [{path.stem: path for path in folder.glob("*.yaml")} for folder in folders]
     for files in files_by_folder:
@@ -115,7 +111,7 @@ def overlay(path: Path) -> Path:
     """The file given as ``--config``.
 
     Raises:
-        UsageProblem: there is no such file; the message names the one like it beside it.
+        UsageProblem: there is no such file; the message names a similar one beside it.
     """
     if path.is_file():
         return path

@@ -33,8 +33,8 @@ class Override:
     def layer(self, schema: Schema) -> Layer:
         """The override as a layer, with the value typed by `schema`.
 
-        A key of text takes the text as it is. Any other takes it as YAML, ``[1, 2]`` or ``null``;
-        what is no YAML stays text, for validation to refuse in the words of the key.
+        A text key takes the text as it is, any other key YAML such as ``[1, 2]`` or ``null``. What
+        is not YAML stays text, which validation refuses.
         """
         return Layer(source=self.source, values=nested(self.key, self._value(schema)))
 
@@ -54,7 +54,7 @@ def parse(text: str) -> Override:
     """Parse ``key=value`` with a dot key.
 
     Raises:
-        UsageProblem: there is no ``=``, or what stands before it is no key in dots.
+        UsageProblem: there is no ``=``, or no dot key before it.
     """
     name, separator, value = text.partition("=")
     if not separator or not _KEY.fullmatch(name.strip()):

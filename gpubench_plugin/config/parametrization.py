@@ -1,7 +1,7 @@
 """Parametrization of benchmarks: precision × world size × device.
 
-Always parametrized, also by default, so that a benchmark keeps its node id however it is run. The
-precision is a parameter of those that use it alone: else an id would name one that nothing has.
+Benchmarks are always parametrized, so that their node ids do not depend on the options. Only those
+that use a precision have it as a parameter.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 FIXTURE = "gpubench"
 PRECISION = "precision"
 FOREIGN_FIXTURE = "benchmark"
-"""The fixture of pytest-benchmark, and the name of the plugin that it belongs to."""
+"""Name of pytest-benchmark's fixture, and of its plugin."""
 PRECISION_LEFT: Final = "ids contain a precision only if the benchmark uses one"
-"""Why an id is another one now."""
+"""Reason for a changed node id."""
 
 
 def is_benchmark(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
@@ -59,8 +59,7 @@ def is_adopted(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
 def parametrize(metafunc: pytest.Metafunc, settings: Settings, world_size: int | None) -> None:
     """Parametrize a benchmark, leaving alone names that it parametrizes itself.
 
-    `world_size` is the number of ranks where somebody else, torchrun say, has started them: then
-    there is no other world size.
+    `world_size` is the only one if the ranks were started already, for example by torchrun.
     """
     definition = metafunc.definition
     if is_adopted(definition, metafunc.fixturenames):
@@ -73,7 +72,7 @@ def parametrize(metafunc: pytest.Metafunc, settings: Settings, world_size: int |
 
     add(PRECISION, _precisions(definition, settings))
     if definition.get_closest_marker(FIXTURE) and "world_size" not in metafunc.fixturenames:
-        metafunc.fixturenames.append("world_size")  # a marked test runs on ranks in any case
+        metafunc.fixturenames.append("world_size")  # a marked test always runs on ranks
     sizes = (
         (world_size,) if world_size else settings.world_sizes or _default_world_sizes(definition)
     )
@@ -100,7 +99,7 @@ def _default_world_sizes(item: pytest.Item) -> tuple[int, ...]:
     try:
         return BenchmarkMark.of(item).world_sizes
     except UsageProblem:
-        return (1,)  # a bad mark is refused after collection, if the benchmark is selected at all
+        return (1,)  # a bad mark is refused after collection, if the benchmark is selected
 
 
 def _supported_precisions(item: pytest.Item) -> tuple[str, ...]:
@@ -117,9 +116,8 @@ def _own_names(marks: Iterable[pytest.Mark]) -> Iterable[str]:
 def former_ids(old_ids: Iterable[str], new_ids: Iterable[str]) -> Mapping[str, str]:
     """Old id for each id in `new_ids` that differs only by a named precision.
 
-    Earlier versions named a precision in every id, also of benchmarks that use none. The first of
-    several; none where both have the id, or the old one is among `new_ids` as well: then
-    it is another benchmark.
+    Earlier versions named a precision in every id, also of benchmarks that use none. Of several old
+    ids the first counts; one that is also among `new_ids` belongs to another benchmark.
     """
     old_unique, new_unique = dict.fromkeys(old_ids), dict.fromkeys(new_ids)
     added = new_unique.keys() - old_unique.keys()

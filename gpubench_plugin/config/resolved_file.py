@@ -1,12 +1,11 @@
 """``config_resolved.yaml``: resolved configurations by node id.
 
-Thousands of benchmarks have few configurations between them. Each stands there in full, to be read
-where it is needed, but is turned into text, and back, once.
+Thousands of benchmarks share few configurations. The file has each in full for every benchmark,
+but each is serialized and parsed once.
 
-The file may come from anywhere. libyaml's loader, many times faster than Python's, calls itself for
-every level of nesting, in C, where too many end the process; and aliases (``*name``) make a huge
-value of a small file for everything that walks through it. So what nests too deeply is never given
-to the loader, and what was loaded is counted before anything else sees it.
+The file may come from anywhere. libyaml's loader, many times faster than Python's, recurses in C
+for every level of nesting, which overflows the stack, and aliases (``*name``) expand a small file
+to a huge value. So deep nesting is refused before loading, and the values are counted after it.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 
 
 # libyaml, where PyYAML was built with it, takes a tenth of the time.
-_BASE: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
-class _Dumper(_BASE):  # type: ignore[misc] # of whichever class there is
+class _Dumper(_BaseDumper):  # type: ignore[misc] # one of two classes, known at run time
     """Quotes text that YAML 1.1 or YAML 1.2 would read as another type."""
 
 
@@ -42,7 +41,7 @@ for _resolvers in CoreSchema.yaml_implicit_resolvers.values():
 _ENTRY: Final = re.compile(
     r"(?P<key>\? [^\n]*\n(?:  [^\n]*\n)*:|[^\s?#-][^\n]*:)\n(?P<value>(?:  [^\n]*\n|\n)+)"
 )
-"""A key, which may stand after a question mark if it is long, and the indented lines below it."""
+"""A key, after a question mark if it is long, and the indented lines below it."""
 
 
 def to_yaml(configurations: Mapping[str, Configuration[Any]]) -> str:
@@ -59,16 +58,14 @@ def to_yaml(configurations: Mapping[str, Configuration[Any]]) -> str:
 
 
 def from_yaml(text: str, load: Callable[[str], Any]) -> Any:
-    """Parse such a file with `load`; equal configurations become one object.
-
-    Written by hand or damaged, it is loaded as a whole.
+    """Parse such a file with `load`, equal configurations once; any other text as a whole.
 
     Raises:
-        Exception: what `load` raises of the whole.
+        Exception: an error of `load` on the whole text.
     """
     try:
         return dict(_entries(text, load)) or load(text)
-    except Exception:  # whatever is wrong is said of the whole
+    except Exception:  # any error is reported for the whole text
         return load(text)
 
 
@@ -107,28 +104,28 @@ def _text(values: Mapping[str, Any]) -> str:
 
 
 LIMIT_BYTES: Final = 256 << 20
-"""5,000 benchmarks had 15 MB with each configuration written out."""
+"""5,000 benchmarks with their configurations took 15 MB."""
 
 MAX_VALUES: Final = 10_000_000
 """Keys and values, each alias counted as what it stands for: 5,000 benchmarks with a configuration
 of 100 keys have 500,000."""
 
 MAX_DEPTH: Final = 100
-"""Mappings and lists in each other."""
+"""Levels of mappings and lists: a file of gpubench has four."""
 
 _INDENTED: Final = re.compile(rf"^[ \-?:]{{{2 * MAX_DEPTH}}}", re.MULTILINE)
 """A line that is indented, or opens collections, as deep as :data:`MAX_DEPTH` levels are."""
 
 _OPENED: Final = re.compile(r"(?:^|[\s\[\]{},:\"'])[\[{](?!\s*[\]}])", re.MULTILINE)
-"""Where a collection in brackets may begin that is not empty: what of node ids stands in brackets,
-``test_a[fp32-ws1]``, follows a word."""
+"""Start of a non-empty bracketed collection; brackets of a node id, ``test_a[fp32]``, follow a
+word."""
 
 _PLAIN: Final = (str, int, float, type(None))
 
-_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Loader(_Base):  # type: ignore[misc] # which of the two is known when it runs
+class _Loader(_BaseLoader):  # type: ignore[misc] # one of two classes, known at run time
     """Loader of plain values without merge keys (``<<``), which multiply aliases."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
@@ -157,12 +154,7 @@ def read(path: Path) -> dict[str, Any]:
         raise BrokenFile(f"{path} is malformed: {message:.300}") from None
     except RecursionError:
         raise _nested(path) from None
-    except (
-        ArithmeticError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:  # of the text, of numbers
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # in text or numbers
         raise BrokenFile(f"{path} is malformed: {error!r:.300}") from None
     except MemoryError:
         raise BrokenFile(f"{path} is too large for memory") from None
@@ -170,10 +162,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _refuse_nested(text: str, path: Path) -> None:
-    """Refuse deep nesting: scan the text first, and parse events if in doubt.
-
-    libyaml's parser, which gives events, calls itself for nothing.
-    """
+    """Refuse deep nesting: scan the text, and if in doubt parse events, without recursion."""
     if not _INDENTED.search(text) and len(_OPENED.findall(text)) <= MAX_DEPTH:
         return
     depth = 0

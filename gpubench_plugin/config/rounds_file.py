@@ -1,12 +1,11 @@
-"""Fixed numbers of rounds, so that two measurements take the same number.
+"""Fixed numbers of rounds: a minimum falls with more of them, so compared runs need as many.
 
-A minimum falls with more samples: what is compared must rest on the same number of them. The file
-that ``measure.rounds_file`` names holds them by node id::
+The file named by ``measure.rounds_file`` has them by node id::
 
     {"schema_version": 1, "benchmarks": {"test_a.py::test_step[fp32-ws1]":
         {"rounds": 40, "durations_per_round": 4, "calls_per_duration": 1}}}
 
-A benchmark that it does not name is measured by its rule. Imports no torch.
+Other benchmarks are measured by their stopping rule.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class FixedRounds:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsFile:
-    """The rounds by node id, as a file has them."""
+    """File of rounds by node id."""
 
     schema_version: int
     benchmarks: Mapping[str, FixedRounds]
@@ -62,7 +61,7 @@ def read(path: Path, label: str) -> dict[str, FixedRounds]:
     """Read the rounds by node id; messages start with `label`.
 
     Raises:
-        UsageProblem: it cannot be read or is no such file; the message names the key.
+        UsageProblem: it cannot be read or is malformed.
     """
     try:
         data = FORMAT.load(path)

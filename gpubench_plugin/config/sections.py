@@ -408,7 +408,7 @@ PARALLELISM_OF: Final = {
     "pipeline_schedule": "pipeline",
     "pipeline_microbatches": "pipeline",
 }
-"""The keys of the section ``distributed`` that one parallelism alone reads."""
+"""Keys of section ``distributed`` that only one parallelism reads."""
 
 
 class MeasureSection(Section):

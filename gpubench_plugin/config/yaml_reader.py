@@ -21,8 +21,11 @@ from gpubench_plugin.errors import GpubenchError, UsageProblem
 MAX_BYTES = 256 * 1024
 MAX_VALUES = 10_000
 MAX_DEPTH = 50
+"""Limits far beyond any configuration (a few KB, a hundred keys, four levels), so that a wrong file
+is refused at once; not measured."""
+
 _MAX_DIGITS = 308
-"""A whole number of more digits is beyond every float, and no key takes one."""
+"""An integer of more digits exceeds the largest float, 1.8e308, and no key takes one."""
 
 _TOO_DEEP = f"nested more than {MAX_DEPTH} deep, or an anchor (&) that contains itself"
 _TAG = "tag:yaml.org,2002:"

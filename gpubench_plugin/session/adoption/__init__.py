@@ -1,7 +1,7 @@
 """Adoption of pytest-benchmark tests as benchmarks (``--adopt``).
 
-pytest-benchmark measures them, as it always did, in the process in which an ordinary test runs.
-Afterwards what it measured is recorded like a measurement of ours.
+pytest-benchmark measures them as usual, in the process of an ordinary test; its results are
+recorded like measurements of our own.
 """
 
 from typing import TYPE_CHECKING

@@ -40,7 +40,7 @@ def observation_of(
 ) -> Observation:
     """Convert pytest-benchmark's measurement to a one-rank observation.
 
-    What came before the timed rounds (calibration, warm-up) pytest-benchmark does not tell.
+    pytest-benchmark does not report what precedes the timed rounds (calibration, warm-up).
     """
     durations = own_measurement.durations_s
     samples = Samples(
@@ -65,29 +65,24 @@ def observation_of(
 
 
 def flags_of(rounds_s: Sequence[float], section: MeasureSection) -> tuple[str, ...]:
-    """Flags raised by the rounds, which pytest-benchmark stops by its own rules.
-
-    Rounds too few for an interval are not said to have missed one.
-    """
-    dependence = Autocorrelation(rounds_s)
-    interval = dependence.interval(section.confidence)
+    """Flags raised by the rounds; too few for an interval raise no flag for its width."""
+    autocorrelation = Autocorrelation(rounds_s)
+    interval = autocorrelation.interval(section.confidence)
     flags = {
         DRIFTING: is_trending(rounds_s, section.steady_tolerance),
         NOT_CONVERGED: interval is not None and interval.half_width > section.ci_half_width,
-        DEPENDENT: dependence.is_strong,
+        DEPENDENT: autocorrelation.is_strong,
         OUTLIERS: has_outliers(rounds_s),
     }
     return tuple(flag for flag, is_raised in flags.items() if is_raised)
 
 
 _MOST_ROUNDS: Final = 10_000
+"""At 20 bytes each, 200 KB of a journal line."""
 
 
 def limited_samples(samples: Samples) -> Samples:
-    """Samples to record, subsampled to ten thousand for the journal.
-
-    They have the same extremes and the same distribution; the metrics are those of all.
-    """
+    """Samples to record: subsampled, with the same extremes, distribution and metrics."""
     subsampled = tuple(subsample(samples.durations_s, _MOST_ROUNDS))
     if len(subsampled) == len(samples.durations_s):
         return samples
@@ -99,16 +94,13 @@ _ROUNDS: Final = ("rounds", "iterations", "warmup_rounds")
 
 
 class BenchmarkOptions:
-    """Options of a test's `benchmark` fixture before it measures.
-
-    Numbers of pytest-benchmark compare where they were measured with equal options.
-    """
+    """Options of a test's `benchmark` fixture; numbers with different options do not compare."""
 
     def __init__(self, benchmark: BenchmarkFixture, item: pytest.Item) -> None:
         self._benchmark = benchmark
         self._item = item
         self._rounds: dict[str, int] | None = None
-        # Nothing that pytest-benchmark keeps tells how `pedantic` was called.
+        # pytest-benchmark does not store the arguments of `pedantic`.
         setattr(benchmark, "pedantic", self._recording(benchmark.pedantic))  # noqa: B010 # a method
 
     def add_to(self, measurement: Measurement) -> Measurement:
@@ -138,21 +130,21 @@ class BenchmarkOptions:
         signature = inspect.signature(pedantic)
 
         @wraps(pedantic)
-        def noting(*args: Any, **kwargs: Any) -> Any:
+        def recording(*args: Any, **kwargs: Any) -> Any:
             result = pedantic(*args, **kwargs)
-            bound_arguments = signature.bind(*args, **kwargs)
-            bound_arguments.apply_defaults()
-            self._rounds = {name: int(bound_arguments.arguments[name]) for name in _ROUNDS}
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            self._rounds = {name: int(bound.arguments[name]) for name in _ROUNDS}
             return result
 
-        return noting
+        return recording
 
 
 class AdoptionPlugin:
     """Observes the ``benchmark`` fixture of adopted tests and records its measurements.
 
-    Nothing a test or its session sees depends on it: what cannot be recorded is said in the run,
-    and the test passes or fails as ever. torch is looked for in `modules`, and not imported.
+    Tests pass or fail as without it; the run says what could not be recorded. torch is used only if
+    it is in `modules`, and not imported.
     """
 
     def __init__(self, modules: Mapping[str, Any] = sys.modules) -> None:
@@ -160,7 +152,7 @@ class AdoptionPlugin:
         self._accelerator: Accelerator | None = None
         self._has_looked_up = False
         self._timers: dict[object, SynchronisedTimer] = {}
-        self._watched: _FixtureWrapper | None = None
+        self._wrapper: _FixtureWrapper | None = None
 
     def pytest_runtestloop(self) -> None:
         """Import modules in advance that a test might hide, for example by a fake file system."""
@@ -177,7 +169,7 @@ class AdoptionPlugin:
         if fixturedef.argname == FOREIGN_FIXTURE and pytest_benchmark.is_fixture(fixture_value):
             state = state_of(request.node)
             if state is not None and state.case.adopted:
-                self._watch(request.node, fixture_value)
+                self._wrap(request.node, fixture_value)
         return fixture_value
 
     @pytest.hookimpl(wrapper=True)
@@ -195,15 +187,15 @@ class AdoptionPlugin:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Keep failed tests out of the run's results file."""
         report = yield
-        if not report.passed and self._watched is not None:
+        if not report.passed and self._wrapper is not None:
             context_of(item.config).carried.pop(item.nodeid, None)
         if report.when == "teardown":
-            self._watched = None  # lets go of what the test measured with
+            self._wrapper = None  # frees what the test measured with
         return report
 
-    def _watch(self, item: pytest.Item, benchmark: BenchmarkFixture) -> None:
+    def _wrap(self, item: pytest.Item, benchmark: BenchmarkFixture) -> None:
         options = BenchmarkOptions(benchmark, item)
-        self._watched = wrapper = _FixtureWrapper(benchmark, options, self._find, self._timers)
+        self._wrapper = wrapper = _FixtureWrapper(benchmark, options, self._find, self._timers)
         pytest_benchmark.wrap_measuring(benchmark, wrapper.begin, wrapper.check_call)
 
     def _find(self) -> Accelerator | None:
@@ -214,15 +206,15 @@ class AdoptionPlugin:
 
     def _notes(self, item: pytest.Item, case: Case) -> Notes:
         notes = Notes()
-        wrapper = self._watched
+        wrapper = self._wrapper
         if wrapper is None:
             notes.error_reason = f"{FOREIGN_FIXTURE} is not pytest-benchmark's fixture here"
             return notes
-        measured = wrapper.finish(item, case)
-        if isinstance(measured, str):
-            notes.error_reason = measured
+        result = wrapper.finish(item, case)
+        if isinstance(result, str):
+            notes.error_reason = result
         else:
-            notes.measurement = measured
+            notes.measurement = result
             context_of(item.config).carried[item.nodeid] = wrapper.benchmark.stats
         return notes
 
@@ -248,7 +240,7 @@ class _FixtureWrapper:
             self._accelerator.reset_peak()
 
     def begin(self) -> Contention:
-        """Prepare for measuring, when torch may have been imported."""
+        """Prepare for measuring; torch may have been imported since the fixture's creation."""
         self._accelerator = self._find()
         if self._accelerator is not None:
             pytest_benchmark.change_timer(self.benchmark, self._synchronised)

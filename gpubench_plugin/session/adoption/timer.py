@@ -1,18 +1,18 @@
 """The accelerator of this machine, and a timer that synchronizes with it.
 
-The accelerator is described as far as that is possible without starting it. What torch has not been
-asked to start is left alone: a context takes memory and half a second, and a process that has one
-cannot fork any more.
+Nothing here initializes the accelerator: a context takes memory and half a second, and a process
+with one can no longer fork.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 KINDS: Final = ("cuda", "xpu")
-"""Accelerators of which torch says whether it has started them."""
+"""Accelerators with ``torch.<kind>.is_initialized``."""
 
 
 class Accelerator:
@@ -28,7 +28,7 @@ class Accelerator:
         torch = modules.get("torch")
         if torch is None:
             return None
-        with warnings.catch_warnings():  # of a driver too old, say: then there is none
+        with warnings.catch_warnings():  # for example of a driver too old: then there is none
             warnings.simplefilter("ignore")
             for kind in KINDS:
                 if getattr(torch, kind).device_count():
@@ -37,21 +37,18 @@ class Accelerator:
 
     @property
     def is_started(self) -> bool:
-        """Whether this process may have work on it."""
+        """Whether this process has initialized it, and so may have work on it."""
         if self.kind == "mps":
             return bool(self._module.current_allocated_memory())
         return bool(self._module.is_initialized())
 
     def synchronizers(self) -> tuple[Callable[[], object], ...]:
-        """Functions that synchronize all devices in use; call only once started.
-
-        Those are the current one and whichever has memory handed out.
-        """
+        """Functions that synchronize the current device and those with memory; once started."""
         if self.kind == "mps" or self._module.device_count() == 1:
             return (self._module.synchronize,)
         current_index = self._module.current_device()
         return tuple(
-            self._wait(index)
+            partial(self._module.synchronize, index)
             for index in range(self._module.device_count())
             if index == current_index or self._module.memory_allocated(index)
         )
@@ -72,31 +69,24 @@ class Accelerator:
             return None
         return int(self._module.max_memory_allocated()) or None
 
-    def _wait(self, index: int) -> Callable[[], object]:
-        def wait() -> object:
-            return self._module.synchronize(index)
 
-        return wait
-
-
-_USUAL: Final = "perf_counter"
+_DEFAULT_TIMER: Final = "perf_counter"
 
 
 class SynchronisedTimer:
     """Reads `timer` after synchronizing with `accelerator`.
 
-    Handing work to an accelerator takes microseconds, whatever the work: a clock that is read
-    then has timed nothing else. As long as torch has not started the accelerator there is nothing
-    to wait for, and each reading looks whether it has by now.
+    Launching work on an accelerator takes microseconds, whatever the work: without synchronizing,
+    only the launch is timed. Until torch starts the accelerator, each reading checks for that.
     """
 
     def __init__(self, timer: Callable[[], float], accelerator: Accelerator) -> None:
         name = getattr(timer, "__name__", str(timer))
         default_name = f"{accelerator.kind}_synchronised"
-        self.__name__ = default_name if name == _USUAL else f"{default_name}_{name}"
+        self.__name__ = default_name if name == _DEFAULT_TIMER else f"{default_name}_{name}"
         self._timer = timer
         self._accelerator = accelerator
-        self._waits: tuple[Callable[[], object], ...] = (self._look,)
+        self._waits: tuple[Callable[[], object], ...] = (self._check_started,)
 
     def __call__(self) -> float:
         """Synchronized reading in seconds."""
@@ -109,7 +99,7 @@ class SynchronisedTimer:
         if self._accelerator.is_started:
             self._waits = self._accelerator.synchronizers()
 
-    def _look(self) -> None:
+    def _check_started(self) -> None:
         if self._accelerator.is_started:
             self.refresh()
             for wait in self._waits:
