@@ -1,4 +1,4 @@
-"""Tests of which files are the code of a run, and of what is said when they change."""
+"""Tests of the code files of a run, and of the report of their changes."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_commit_and_branch(repository: Path) -> None:
 
 
 def test_changed_file_makes_it_dirty(repository: Path) -> None:
-    """What is not committed is said, and one change told from another; a new file is none."""
+    """Uncommitted changes are recorded and distinguished; new files do not count."""
     (repository / "new").touch()
     before = commit_facts(repository)
     (repository / "file").write_text("two")

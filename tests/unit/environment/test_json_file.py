@@ -56,7 +56,7 @@ def test_what_is_nested_deeper_is_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("digits", ["9" * 400, "-" + "9" * 400, "9" * 5000, "1e999"])
 def test_numbers_beyond_every_float_are_infinite(digits: str) -> None:
-    """So that nobody who calculates with them meets another error than with ``1e999``."""
+    """So that they cause the same errors as ``1e999``."""
     value: Any = json_files.parse(f"[{digits}, 12]".encode(), "it")
     assert math.isinf(value[0])
     assert value[1] == 12

@@ -45,7 +45,7 @@ def test_unknown_cores_are_none(tmp_path: Path) -> None:
     ("text", "expected"), [("150000 100000\n", 1.5), ("max 100000\n", None), ("", None)]
 )
 def test_quota_of_a_container(tmp_path: Path, text: str, expected: float | None) -> None:
-    """A container's share of the processor is told in cores."""
+    """A container's CPU quota is in cores."""
     path = tmp_path / "cpu.max"
     path.write_text(text)
     assert cpu_facts(quota_file=path)["quota_cores"] == expected

@@ -1,4 +1,4 @@
-"""Tests of files of which nobody knows what stands in their place."""
+"""Tests of untrusted files, which may be of any kind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KINDS = ["a named pipe", "a folder", "a device", "a socket"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_regular_file_is_not_read(tmp_path: Path, kind: str) -> None:
-    """It is named with what it is, and nobody waits for it."""
+    """The message names its kind, and nothing blocks."""
     path = tmp_path / "file"
     put(path, kind)
     with pytest.raises(BrokenFile, match=f"file is not a regular file but {kind}"):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Hand:
-    """A clock that goes on when it is told to, and whether another process is stopped."""
+    """A manual clock, and whether another process is stopped."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0

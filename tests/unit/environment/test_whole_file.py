@@ -84,7 +84,7 @@ def test_a_living_writers_file_stays(tmp_path: Path) -> None:
 
 
 def test_a_writer_holds_its_file_until_it_has_its_name(tmp_path: Path) -> None:
-    """So nobody else takes it for one that was left, even where it took hours to write."""
+    """So it is not taken for an abandoned one, even if writing takes hours."""
 
     def found_by_another() -> list[Path]:
         os.utime(next(tmp_path.glob(".*")), (0, 0))

@@ -39,7 +39,7 @@ def contents(directory: RunDirectory) -> dict[str, bytes]:
 
 
 def test_run_is_what_its_files_tell(tmp_path: Path, measured: Callable[..., Measurement]) -> None:
-    """The latest record of each benchmark comes back whole; one that never was is said to be so."""
+    """The latest record of each benchmark is complete; a missing one is ``not_measured``."""
     before = begun(tmp_path)
     records: dict[str, Any] = {
         IDS[0]: measured(id=IDS[0], correctness={"loss": float("inf")}),

@@ -63,7 +63,7 @@ def test_a_folder_that_may_yet_become_a_run_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["notes.md", "metrics.jsonl", "state.json", "ranks/rank-0.log"])
 def test_a_folder_with_anything_else_stays(tmp_path: Path, name: str) -> None:
-    """It is a run, a comparison, or somebody put something into it."""
+    """It is a run, a comparison, or contains foreign files."""
     folder = never_begun(tmp_path)
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("mine")

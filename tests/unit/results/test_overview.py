@@ -20,15 +20,19 @@ def test_a_run_that_ended_is_told_from_its_summary(tmp_path: Path) -> None:
         tmp_path, 3, [measurement(MLP), failed], status="failed", dirty=True, regressed=[MLP]
     )
     change_tags(run, add=["good"])
-    found = StoredRun(run).overview()
-    assert (found.run_id, found.experiment, found.state) == (run_id(3), "default", "failed")
-    assert (found.measured, found.benchmarks) == (1, 2)
-    assert found.outcomes == {"measured": 1, "oom": 1}
-    assert (found.branch, found.commit, found.dirty) == ("main", f"{3:040x}", True)
-    assert found.regressed
-    assert found.tags == ("good",)
-    assert found.command == ("benchmarks", "-k", "mlp")
-    assert found.error == ""
+    overview = StoredRun(run).overview()
+    assert (overview.run_id, overview.experiment, overview.state) == (
+        run_id(3),
+        "default",
+        "failed",
+    )
+    assert (overview.measured, overview.benchmarks) == (1, 2)
+    assert overview.outcomes == {"measured": 1, "oom": 1}
+    assert (overview.branch, overview.commit, overview.dirty) == ("main", f"{3:040x}", True)
+    assert overview.regressed
+    assert overview.tags == ("good",)
+    assert overview.command == ("benchmarks", "-k", "mlp")
+    assert overview.error == ""
 
 
 def test_a_killed_run_is_interrupted_and_a_living_one_running(tmp_path: Path) -> None:
@@ -37,8 +41,8 @@ def test_a_killed_run_is_interrupted_and_a_living_one_running(tmp_path: Path) ->
     run = write_run(tmp_path, 0, [measurement(MLP), skipped], status=None)
     with run.journal.open("ab") as journal:
         journal.write(b'{"torn')
-    found = StoredRun(run).overview()
-    assert (found.state, found.measured, found.benchmarks) == ("interrupted", 1, 2)
+    overview = StoredRun(run).overview()
+    assert (overview.state, overview.measured, overview.benchmarks) == ("interrupted", 1, 2)
     assert not is_being_written(run)
     with Journal(run.journal):
         assert StoredRun(run).overview().state == "running"
@@ -64,10 +68,10 @@ def test_a_run_with_a_broken_file_is_broken_and_says_why(
     """It is listed all the same."""
     run = write_run(tmp_path, 0)
     (run.path / name).write_text(text)
-    found = StoredRun(run).overview()
-    assert found.state == "broken"
-    assert found.error
-    assert found.run_id == run.run_id
+    overview = StoredRun(run).overview()
+    assert overview.state == "broken"
+    assert overview.error
+    assert overview.run_id == run.run_id
 
 
 @pytest.mark.parametrize("journal", [b"", b'{"torn'])
@@ -75,9 +79,9 @@ def test_a_run_killed_before_its_first_line_is_interrupted(tmp_path: Path, journ
     """Nothing had ended in it; when it began is in its name."""
     run = write_run(tmp_path, 0, status=None)
     run.journal.write_bytes(journal)
-    found = StoredRun(run).overview()
-    assert (found.state, found.error, found.benchmarks) == ("interrupted", "", 0)
-    assert (found.started, found.commit) == ("2026-01-01T00:00:00Z", f"{0:040x}")
+    overview = StoredRun(run).overview()
+    assert (overview.state, overview.error, overview.benchmarks) == ("interrupted", "", 0)
+    assert (overview.started, overview.commit) == ("2026-01-01T00:00:00Z", f"{0:040x}")
     with Journal(run.journal):
         assert StoredRun(run).overview().state == "running"
 

@@ -24,8 +24,8 @@ def test_runs_are_chosen_by_number_and_age(tmp_path: Path) -> None:
     runs, now = runs_in(tmp_path), started(6)
 
     def chosen(keep_last: int | None, days: float | None) -> list[str]:
-        found = prune.select_old(runs, keep_last=keep_last, days=days, now=now)
-        return [run.run_id for run in found]
+        old_runs = prune.select_old(runs, keep_last=keep_last, days=days, now=now)
+        return [run.run_id for run in old_runs]
 
     assert chosen(None, None) == []
     assert chosen(1, None) == [run_id(n) for n in (0, 1, 2, 4)]
@@ -104,7 +104,7 @@ def test_the_age_of_a_run_with_a_strange_name_is_its_journals(tmp_path: Path) ->
 
 
 def test_traces_go_and_links_stay(tmp_path: Path) -> None:
-    """What a link points to is somebody else's."""
+    """The target of a link is not pruned."""
     run = write_run(tmp_path, 0)
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -158,7 +158,7 @@ def test_a_linked_run_or_experiment_is_a_link(tmp_path: Path) -> None:
     (results / "default").mkdir(parents=True)
     (results / "default" / run.run_id).symlink_to(run.path)
     (results / "linked").symlink_to(run.path.parent)
-    found = runs_in(results)
-    assert len(found) == 2
-    assert all(prune.is_link(one) for one in found)
+    runs = runs_in(results)
+    assert len(runs) == 2
+    assert all(prune.is_link(run) for run in runs)
     assert not prune.is_link(run)

@@ -47,7 +47,7 @@ MEASUREMENTS, CARRIED = {}, []
 
 @pytest.fixture
 def carrying(request, benchmark):
-    """Stands for our fixture: carries durations that nobody measured."""
+    """Fake of our fixture: stores given durations."""
 
     def carry(durations, step=lambda: None, setup=None, teardown=None, limit=10_000, per_round=1):
         if pytest_benchmark.measuring_disabled(benchmark):
@@ -184,7 +184,7 @@ class Project:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
-    """A project after a session that saved its benchmarks, and what the session said."""
+    """A project after a session that saved its benchmarks, and the session's output."""
     project = Project(tmp_path_factory.mktemp("saved"))
     return project, project.pytest("--benchmark-json=first.json", "--benchmark-autosave")
 

@@ -98,7 +98,7 @@ def without_configuration(run: Run) -> dict[str, Result]:
 
 @pytest.mark.slow
 def test_run_reads_the_same_wherever_it_is_read(session: Path) -> None:
-    """Folder, id, its beginning, summary and journal give one run; the JSON equal benchmarks."""
+    """Folder, id, prefix, summary and journal give one run; JSON files the same benchmarks."""
     (folder,) = session.glob("results/*/*")
     whole = read(folder, session)
     assert whole.results[OURS].outcome == "measured"
@@ -106,10 +106,12 @@ def test_run_reads_the_same_wherever_it_is_read(session: Path) -> None:
     assert whole.results[OURS].timer == "perf_counter_ns"
     assert whole.status == "failed"
     for text in (folder.name, folder.name[:12], folder / "summary.json", folder / "metrics.jsonl"):
-        found = read(text, session)
-        assert found.started < found.finished  # its end is written twice, one after the other
+        from_file = read(text, session)
+        assert (
+            from_file.started < from_file.finished
+        )  # its end is written twice, one after the other
         same = {"label": "", "finished": ""}
-        assert replace(found, **same) == replace(whole, **same)
+        assert replace(from_file, **same) == replace(whole, **same)
     for text in ("saved.json", folder / "benchmark.json"):
         saved = read(text, session)
         assert without_configuration(saved)[OURS] == without_configuration(whole)[OURS]
@@ -214,7 +216,7 @@ def test_benchmark_that_is_there_twice_fails(tmp_path: Path) -> None:
 def test_untrue_number_in_a_summary_costs_only_its_benchmark(
     tmp_path: Path, run_record: Callable[..., RunRecord], measured: Callable[..., Measurement]
 ) -> None:
-    """A NaN that somebody wrote into a summary fails its benchmark, not the file."""
+    """A NaN in a summary fails its benchmark, not the file."""
     path = tmp_path / "summary.json"
     write_summary(path, run_record(benchmarks=(measured(), measured(id="other"))))
     document = json.loads(path.read_text())
@@ -441,9 +443,9 @@ def test_what_a_killed_run_never_told_of_is_flagged(
     directory = write_run(tmp_path, 0, [measurement(), unmeasured], status=status)
     lines = directory.journal.read_text().splitlines(keepends=True)
     directory.journal.write_text("".join(x for x in lines if '"not_measured"' not in x))
-    found = read(directory.path / file, tmp_path).results[RESNET]
-    assert (found.outcome, found.flags) == ("not_measured", flags)
-    assert ("it was killed, or is still running" in found.reason) == bool(flags)
+    result = read(directory.path / file, tmp_path).results[RESNET]
+    assert (result.outcome, result.flags) == ("not_measured", flags)
+    assert ("it was killed, or is still running" in result.reason) == bool(flags)
 
 
 def test_run_whose_summary_is_there_has_ended(tmp_path: Path) -> None:

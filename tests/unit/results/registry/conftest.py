@@ -129,7 +129,7 @@ class Backend:
         return Registry.open(self.url, self.results_dir, **{"timeout_s": 20.0, **options})
 
     def sql(self, *statements: str) -> None:
-        """Run statements as somebody else would."""
+        """Run statements on a separate connection."""
         from sqlalchemy import create_engine
 
         url = self.url or f"sqlite:///{self.results_dir / 'registry.sqlite'}"

@@ -59,7 +59,7 @@ def test_sixteen_processes_write_at_once(backend: Any, make_run: Any) -> None:
 
 
 def test_four_processes_accept_and_tag_at_once(backend: Any, make_run: Any) -> None:
-    """Each acceptance, each tag given and each tag taken is stored, and nothing else is said."""
+    """Each acceptance and each tag change is stored, without messages."""
     run = make_run(1)
     make_run.tag(run, *(f"old{number}" for number in range(4)))
     url = backend.url or f"sqlite:///{backend.results_dir / 'registry.sqlite'}"

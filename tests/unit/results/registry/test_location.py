@@ -32,7 +32,7 @@ def test_relative_file_is_seen_from_here(tmp_path: Path) -> None:
 
 
 def test_none_is_no_registry() -> None:
-    """Whoever asks for one although there is none is told so."""
+    """A location for a disabled registry is refused."""
     with pytest.raises(RegistryError, match="--registry=none"):
         location("none", RESULTS)
 

@@ -16,7 +16,7 @@ from gpubench_plugin.results.registry import check, documents, location, rebuild
 
 @pytest.fixture
 def db(backend: Any, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs ``gpubench db`` on the database; its exit code and what it said."""
+    """Run ``gpubench db`` on the database; return exit code and output."""
 
     def run(action: str, *more: str) -> tuple[int, str]:
         where = [f"--registry={backend.url}", f"--results-dir={backend.results_dir}"]
@@ -106,7 +106,7 @@ def test_tags_given_later_are_no_difference(backend: Any, make_run: Any, db: Any
 
 
 def test_check_notices_missing_parts(backend: Any, make_run: Any, db: Any) -> None:
-    """Rows that somebody deleted are missed."""
+    """Deleted rows are reported."""
     make_run(1)
     db("ingest")
     backend.sql("DELETE FROM benchmarks", "DELETE FROM facts", "UPDATE runs SET benchmarks = 2")
@@ -215,7 +215,7 @@ def test_rebuild_refuses_a_newer_schema(backend: Any, make_run: Any, db: Any) ->
 def test_rebuild_replaces_a_damaged_file(
     backend: Any, make_run: Any, db: Any, content: bytes
 ) -> None:
-    """The runs are the truth; what stood there, which may be somebody's file, is kept and said."""
+    """It is rebuilt from the runs; the unreadable file is kept as a backup and named."""
     run = make_run(1)
     file = backend.results_dir / "registry.sqlite"
     for name in ("registry.sqlite", "registry.sqlite-wal", "registry.sqlite.0123abcd.new"):
@@ -262,7 +262,7 @@ def test_rebuild_of_an_older_schema_keeps_what_is_elsewhere(
 def test_rebuild_waits_for_those_who_have_it_open(
     backend: Any, make_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that somebody reads is not replaced under their hands."""
+    """A file that another process has open is not replaced."""
     from gpubench_plugin.errors import RegistryError
 
     make_run(1)

@@ -12,7 +12,7 @@ RESULT = Result(id="a", outcome="measured", settings={"measure.by": "steps"})
 
 @pytest.mark.parametrize("work", [None, {}, {"samples": 8.0}])
 def test_settings_and_work_are_told_apart(work: dict[str, float] | None) -> None:
-    """That there are no amounts is not the same as that nobody recorded any."""
+    """Empty amounts of work differ from unrecorded ones."""
     result = Result(id="a", outcome="measured", settings=RESULT.settings, work=work)
     settings, others = rows.apart(rows.beside_settings(result))
     assert settings == RESULT.settings

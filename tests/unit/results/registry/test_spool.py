@@ -15,7 +15,7 @@ DOWN = "postgresql+psycopg://127.0.0.1:1/bench"
 
 
 def test_run_is_stored_and_does_not_wait(results_dir: Path, make_run: Any) -> None:
-    """In the common case nothing is said and no marker is left."""
+    """Normally there is no message and no marker is left."""
     run = make_run(1)
     assert spool.store_or_spool("", results_dir, run) is None
     with Registry.open("", results_dir, create=False) as registry:
@@ -43,7 +43,7 @@ def test_marker_waits_for_its_own_database(results_dir: Path, make_run: Any) -> 
 
 
 def test_markers_without_a_run_are_removed(results_dir: Path, make_run: Any) -> None:
-    """A run that was deleted holds nobody up; a file that is no marker neither, and it stays."""
+    """A deleted run and a file that is not a marker are skipped; the latter is kept."""
     folder, key = results_dir / ".spool", location("", results_dir).key
     folder.mkdir()
     for name, text in {"a": "", "b": "[]", "c": '{"run": 3}', "d": '{"run": "x/gone"}'}.items():
@@ -111,7 +111,7 @@ def test_spool_that_cannot_be_written_is_said(results_dir: Path, make_run: Any) 
 def test_anything_else_that_goes_wrong_is_said(
     results_dir: Path, make_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error nobody foresaw costs no session its end either."""
+    """An unexpected error does not disturb the end of a session."""
 
     def fail(*_: object, **__: object) -> None:
         raise ValueError("nobody\nforesaw it")

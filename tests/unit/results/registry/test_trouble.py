@@ -91,7 +91,7 @@ def test_registry_that_is_not_to_be_made(backend: Any) -> None:
 
 @pytest.mark.slow
 def test_locked_database_costs_no_run(backend: Any, make_run: Any) -> None:
-    """Another one's lock that lasts too long is said; the next opportunity stores both runs."""
+    """A lock held for too long is reported; the next session stores both runs."""
     from sqlalchemy import create_engine
 
     backend.open().close()
@@ -286,7 +286,7 @@ def test_bad_url_costs_no_run(results_dir: Path, make_run: Any) -> None:
 
 
 def test_sqlite_reader_sees_one_state(results_dir: Path, make_run: Any) -> None:
-    """Readers go on while somebody writes."""
+    """Readers are not blocked by a writer."""
     with Registry.open("", results_dir) as registry:
         registry.ingest(make_run(1))
         other = sqlite3.connect(results_dir / "registry.sqlite", isolation_level=None)

@@ -120,7 +120,7 @@ def test_acceptances_of_two_machines_are_both_kept(machines: Any) -> None:
 
 
 def test_one_of_two_levels_of_a_benchmark_counts_and_the_other_is_told(machines: Any) -> None:
-    """The later one, whoever writes first; the changes keep both."""
+    """The later one wins, in any order of writing; the change log keeps both."""
     both = machines(2)
     every = both.at_once(accept("test", RUNS[1]), accept("test", RUNS[2]))
     merged = both.merged()
@@ -155,7 +155,7 @@ def test_a_later_reset_ends_an_acceptance_and_that_is_told(machines: Any) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [1, -1], ids=["first", "last"])
 def test_a_removed_baseline_stays_removed(machines: Any, order: int) -> None:
-    """Whichever comes later, an acceptance needs a baseline; that it counts for nothing is told."""
+    """In any order, an acceptance without a baseline has no effect, and a note says so."""
     both = machines(2)
     every = both.at_once(*[accept("test"), remove][::order])
     assert [both.baselines(number).get("main") for number in range(2)] == [None, None]
@@ -167,7 +167,7 @@ def test_a_removed_baseline_stays_removed(machines: Any, order: int) -> None:
 
 
 def test_of_two_pins_the_later_one_counts(machines: Any) -> None:
-    """Who set the other one is told; one that was set after a removal stands."""
+    """The writer of the earlier pin gets a note; a pin after a removal counts."""
     three = machines(3)
     every = three.at_once(remove, pin(RUNS[3]), pin(RUNS[4]))
     assert three.merged().runs == (RUNS[4],)
@@ -176,7 +176,7 @@ def test_of_two_pins_the_later_one_counts(machines: Any) -> None:
 
 
 def test_what_was_done_without_the_database_is_merged_later(machines: Any) -> None:
-    """Two that were cut off from each other find all of it, whoever comes back first; once."""
+    """Two disconnected machines get all changes once, in any order of reconnection."""
     both = machines(2)
     with both.baselines(1)._registry as registry:  # type: ignore[union-attr] # there is one
         text = registry.documents(KIND)["main"]
