@@ -1,7 +1,7 @@
 """Explanation of a ``gpubench ab`` comparison: its launches, and every look replayed.
 
-The looks are recomputed by the same judge from the first pairs, as the comparison took them: over
-the whole suite, since how many series are judged counts, and without what was decided before.
+The looks are recomputed by the same judge from the first pairs: over the whole suite, since the
+number of series matters, and without what was decided before.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
     """Explain the benchmark's verdicts in the comparison in `folder`.
 
     Raises:
-        UsageProblem: nothing was measured yet, or no benchmark, or several, are called so.
-        ResultsError: a file of it cannot be read.
+        UsageProblem: nothing was measured yet, or no benchmark or several match.
+        ResultsError: a file cannot be read.
     """
     state, request = load_state(folder)
     document = verdicts.read(folder / VERDICTS) if (folder / VERDICTS).exists() else None
@@ -61,15 +61,13 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
     looks, replay = _looks(launches, request, name)
     recorded = document.for_benchmark(name) if document is not None else ()
     final = recorded or tuple(v for v in replay.comparison().verdicts if v.id == name)
-    relevant_verdicts = (*final, *(verdict for look in looks for verdict in look.verdicts))
-    units = {
-        part.metric: part.unit
-        for v in relevant_verdicts
-        for part in split_verdict(v)
-        if part.metric
-    }
+    units = limits.units_of((*final, *(verdict for look in looks for verdict in look.verdicts)))
     points = tuple(launches.points(name, units))
-    rest = Recommendation(text="measure the missing pairs:", command=resume_command(folder))
+    advice = [Recommendation(text="measure the missing pairs:", command=resume_command(folder))]
+    if final:
+        advice = list(_advice(final, folder, state.judged_pairs, request, points))
+    elif document is not None:
+        advice = []
     return Explanation(
         benchmark=name,
         subject=_subject(folder, request, launches, document, has_looks=bool(looks)),
@@ -82,17 +80,7 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
         unused=tuple(launches.unused()),
         environment_differences=replay.environment_differences,
         notes=(*_changes(recorded, looks), *(document.notes if document else replay.notes)),
-        advice=tuple(
-            _advice(
-                final,
-                folder,
-                points,
-                looked=state.judged_pairs,
-                unchanged_from=request.unchanged_from,
-            )
-            if final
-            else [rest] * (document is None)
-        ),
+        advice=tuple(advice),
     )
 
 
@@ -143,11 +131,9 @@ class _LaunchSet:
             for side in SIDES
         ]
         for launch, run in sorted(judged_launches, key=lambda entry: order[entry[0].folder]):
-            result = run.results.get(name)
+            result, label = run.results.get(name), Path(launch.folder).name
             if result is not None and result.outcome == "measured":
-                yield PlotPoint.of(
-                    result, metrics, label=Path(launch.folder).name, role=launch.side
-                )
+                yield PlotPoint.of(result, metrics, label=label, role=launch.side)
 
     def unused(self) -> Iterator[str]:
         """Unused launches with the reason."""
@@ -176,9 +162,8 @@ def _looks(launches: _LaunchSet, request: Request, name: str) -> tuple[list[Look
         runs_so_far = (launches.runs[side][: look.pairs] for side in SIDES)
         findings.judge(*runs_so_far, unchanged_from=look.unchanged_from)
         current = [v for v in findings.comparison().verdicts if v.id == name]
-        looks.append(
-            LookVerdicts(pairs=look.pairs, verdicts=tuple(v for v in current if v not in previous))
-        )
+        changed = tuple(v for v in current if v not in previous)
+        looks.append(LookVerdicts(pairs=look.pairs, verdicts=changed))
         previous = current
     return looks, findings
 
@@ -231,25 +216,24 @@ def _changes(recorded: Sequence[Verdict], looks: Sequence[LookVerdicts]) -> Iter
 
 
 _MOSTLY: Final = 0.5
+"""Share of launches with a flag from which on its cure is worth advising; not measured."""
 
 
 def _advice(
     final: Sequence[Verdict],
     folder: Path,
-    points: Sequence[PlotPoint],
-    *,
     looked: int,
-    unchanged_from: int,
+    request: Request,
+    points: Sequence[PlotPoint],
 ) -> Iterator[Recommendation]:
     """Advice to reach a decision for undecided metrics."""
     undecided = [verdict for verdict in final if verdict.kind == "inconclusive"]
     if not undecided:
         return
-    total = next_pairs(undecided, looked=looked, unchanged_from=unchanged_from)
+    total = next_pairs(undecided, looked=looked, unchanged_from=request.unchanged_from)
     if total is not None:
-        yield Recommendation(
-            text=f"about {total} pairs in total:", command=resume_command(folder, total)
-        )
+        command = resume_command(folder, total)
+        yield Recommendation(text=f"about {total} pairs in total:", command=command)
     if looked and None in (verdict.pairs_needed for verdict in undecided):
         yield Recommendation(
             text=(

@@ -19,13 +19,19 @@ def origins(
     base: Mapping[str, str],
     head: Mapping[str, str],
 ) -> dict[str, str]:
-    """By metric whose limit it is that one of the `verdicts` was judged by, see :func:`origin`."""
+    """Origin of the limit of each judged metric, see :func:`origin`."""
     return {
-        one.metric: origin(one.metric, one.limit, cli_limits=given, base=base, head=head)
+        part.metric: origin(part.metric, part.limit, cli_limits=given, base=base, head=head)
         for verdict in verdicts
-        for one in split_verdict(verdict)
-        if one.metric and one.limit
+        for part in split_verdict(verdict)
+        if part.metric and part.limit
     }
+
+
+def units_of(verdicts: Iterable[Verdict]) -> dict[str, str]:
+    """Units of the judged metrics."""
+    parts = (part for verdict in verdicts for part in split_verdict(verdict))
+    return {part.metric: part.unit for part in parts if part.metric}
 
 
 def origin(
@@ -36,10 +42,10 @@ def origin(
     base: Mapping[str, str],
     head: Mapping[str, str],
 ) -> str:
-    """Describe who stated the `limit` of `metric`, and what the other side states.
+    """Describe where the `limit` of `metric` was stated, and what the other side states.
 
-    `cli_limits` are limits by metric of the command line, `base` and `head` those that the results
-    of the sides state: of the mark, the configuration or pytest's command line.
+    `cli_limits` are from ``--limit``, by metric; `base` and `head` from the sides' results: their
+    marks, configuration or pytest command line.
     """
     if _stated(cli_limits, metric, limit) == limit:
         return "from --limit"
@@ -49,19 +55,16 @@ def origin(
     stating_sides = [name for name, text in stated_limits.items() if text == limit]
     if len(stating_sides) == len(sides):
         return "stated by the benchmark, on both sides"
-    other_limits = [name for name in sides if name not in stating_sides and stated_limits]
-    return "; ".join(
-        [
-            f"stated on the {stating_sides[0]}" if stating_sides else "the default",
-            *(f"the {name} states {stated_limits.get(name, 'none')}" for name in other_limits),
-        ]
-    )
+    clauses = [f"stated on the {stating_sides[0]}" if stating_sides else "the default"]
+    others = [name for name in sides if name not in stating_sides and stated_limits]
+    clauses += [f"the {name} states {stated_limits.get(name, 'none')}" for name in others]
+    return "; ".join(clauses)
 
 
 def _stated(side: Mapping[str, str], metric: str, limit: str) -> str | None:
-    """The side's own limit of the metric; limits on one step time also apply to the other.
+    """The side's limit of the metric; that of one step time applies to the other, too.
 
-    So it does for the rate, where it is the wider one.
+    Also to the rate, if it is the wider one.
     """
     if metric in side:
         return side[metric].strip()

@@ -39,7 +39,7 @@ CURES: Final[Mapping[str, str]] = {
     SUSPENDED: "measure it again",
     INSTRUMENTED: "measure without a debugger, tracer or debug mode",
 }
-"""What helps against each doubt."""
+"""Cure of each doubtful flag."""
 
 
 def explain_measurement(
@@ -49,9 +49,9 @@ def explain_measurement(
     *,
     glyphs: Glyphs,
 ) -> Explanation:
-    """Explain what the number of a `measurement`, in the run `run_id`, is based on.
+    """Explain what the number of a `measurement` is based on.
 
-    A `document` is that of the run's verdicts, which say why it was compared with nothing.
+    The run's verdicts in `document` say why it was not compared.
     """
     has_launches = len(measurement.per_launch) > 1
     measured = measurement.outcome == "measured"

@@ -34,12 +34,12 @@ def explain_run(
     resolver: Resolver,
     glyphs: Glyphs,
 ) -> Explanation:
-    """Why `benchmark` has its verdicts in `run`; the `resolver` finds what that was judged by."""
+    """Explain the verdicts of `benchmark` in `run`; the `resolver` loads its reference."""
     final = document.for_benchmark(benchmark)
-    earlier = _load_reference(document.base_label, run, benchmark, resolver)
-    samples, incomparable = _samples(earlier.runs, run, benchmark)
+    reference = _load_reference(document.base_label, run, benchmark, resolver)
+    samples, incomparable = _samples(reference.runs, run, benchmark)
     head = run.results.get(benchmark)
-    units = {part.metric: part.unit for v in final for part in split_verdict(v) if part.metric}
+    units = limits.units_of(final)
     return Explanation(
         benchmark=benchmark,
         subject=f"run {run.run_id}, judged against {document.base_label or 'earlier runs'}",
@@ -50,7 +50,7 @@ def explain_run(
         limits=_limits(final, samples, head),
         facts=(*_counts(samples, incomparable), *_levels(final, glyphs)),
         environment_differences=document.differences,
-        notes=(*document.notes, *(note for note in earlier.notes if note not in document.notes)),
+        notes=(*document.notes, *(note for note in reference.notes if note not in document.notes)),
         advice=tuple(_advice(final, samples, run, benchmark, document.base_label)),
     )
 
@@ -69,19 +69,16 @@ _Sample = tuple["Run", "Result"]
 
 def _samples(earlier_runs: Sequence[Run], run: Run, benchmark: str) -> tuple[list[_Sample], int]:
     """Comparable runs that measured it, oldest first, and the number of incomparable ones."""
-    pairs = (
-        (sample_run, sample_run.results[benchmark])
-        for sample_run in earlier_runs
-        if benchmark in sample_run.results
-    )
     measured = [
-        (sample_run, result) for sample_run, result in pairs if result.outcome == "measured"
+        (sample_run, result)
+        for sample_run in earlier_runs
+        if (result := sample_run.results.get(benchmark)) and result.outcome == "measured"
     ]
     head = run.results.get(benchmark)
     if head is None:
         return measured, 0
-    likeness = Comparability(exempt=(), allow=False)
-    comparable = [sample for sample in measured if not likeness.differences(*sample, run, head)]
+    differences = Comparability(exempt=(), allow=False).differences
+    comparable = [sample for sample in measured if not differences(*sample, run, head)]
     comparable.sort(key=lambda sample: sample[0].run_id)
     return comparable, len(measured) - len(comparable)
 
@@ -109,16 +106,16 @@ def _limits(
 
 def _level(samples: Sequence[_Sample]) -> tuple[Run, Result] | tuple[None, None]:
     """The run that sets the level and limits, with its result."""
-    limiting = limit_source_of([result for _, result in samples])
-    of_it = (sample for sample in samples if any(sample[1] is run for run in limiting))
-    return next(of_it, (None, None))
+    sources = limit_source_of([result for _, result in samples])
+    matches = (sample for sample in samples if any(sample[1] is source for source in sources))
+    return next(matches, (None, None))
 
 
 def _counts(samples: Sequence[_Sample], incomparable: int) -> Iterator[str]:
     if samples:
-        pinned_count = _pinned_count(samples)
-        of_them = f", {pinned_count} of them pinned" if pinned_count else ""
-        yield f"{counted(len(samples), 'earlier run')}{of_them}"
+        pinned = _pinned_count(samples)
+        pinned_text = f", {pinned} of them pinned" if pinned else ""
+        yield f"{counted(len(samples), 'earlier run')}{pinned_text}"
     if incomparable:
         yield f"{counted(incomparable, 'earlier run')} not comparable with this run"
 
@@ -132,15 +129,12 @@ def _levels(final: Sequence[Verdict], glyphs: Glyphs) -> Iterator[str]:
     for verdict in (part for final_verdict in final for part in split_verdict(final_verdict)):
         if verdict.base is None or verdict.head is None:
             continue
-        ends = _prediction(verdict)
-        level, head, *interval = (
-            number(value, verdict.unit, glyphs)
-            for value in (verdict.base, verdict.head, *(ends or ()))
-        )
+        values = (verdict.base, verdict.head, *(_prediction(verdict) or ()))
+        level, head, *interval = (number(value, verdict.unit, glyphs) for value in values)
         text = f"{verdict.metric}: level {level}, this run {head}"
         if interval:
-            low, high = interval
-            text += f"; another run of the same code would be between {low} and {high} (99 %)"
+            between = " and ".join(interval)
+            text += f"; another run of the same code would be between {between} (99 %)"
         yield text
 
 
@@ -159,10 +153,7 @@ def _prediction(verdict: Verdict) -> tuple[float, float] | None:
 def _advice(
     final: Sequence[Verdict], samples: Sequence[_Sample], run: Run, benchmark: str, label: str
 ) -> Iterator[Recommendation]:
-    """Advice for undecided metrics and regressions.
-
-    Of a fixed bound no base tells anything.
-    """
+    """Advice for undecided metrics and regressions, except of absolute bounds."""
     kinds = {verdict.kind for verdict in final if verdict.method != "absolute"}
     if not kinds & {"inconclusive", "regressed"}:
         return
