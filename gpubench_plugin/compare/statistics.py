@@ -121,15 +121,16 @@ def paired_estimates(differences: Floats, spread: Spread | None = None) -> Estim
     Their `spread` is their own standard deviation by default.
     """
     pairs = differences.shape[-1]
-    own = spread_about_mean(differences)
-    used_spread = own if spread is None else spread
+    own_spread = spread_about_mean(differences)
+    used_spread = own_spread if spread is None else spread
     return Estimates(
         mean=differences.mean(axis=-1),
         error=used_spread.deviation / np.sqrt(pairs),
         dof=np.asarray(used_spread.dof),
         floor=np.asarray(used_spread.floor) / np.sqrt(pairs),
         own_pairs=OwnPairs(
-            error=own.deviation / np.sqrt(pairs), pairs=np.full(own.deviation.shape, pairs)
+            error=own_spread.deviation / np.sqrt(pairs),
+            pairs=np.full(own_spread.deviation.shape, pairs),
         ),
         ranks=signed_ranks(differences),
     )

@@ -59,7 +59,7 @@ def write_comparison(results: Path, number: int, cwd: Path) -> Path:
     folder = results / "ab" / run_id(number, "ab")
     folder.mkdir(parents=True)
     request = Request(here=cwd, base="main").to_json()
-    State(folder=folder, asked=request, identity={}, seed=0).write()
+    State(folder=folder, request=request, identity={}, seed=0).write()
     return folder
 
 

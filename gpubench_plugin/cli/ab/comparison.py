@@ -76,7 +76,7 @@ def new_state(results_dir: Path, request: Request) -> State:
         raise ResultsError(f"cannot create {folder}: {error.strerror}") from error
     state = State(
         folder=folder,
-        asked=request.to_json(),
+        request=request.to_json(),
         identity=identity,
         seed=secrets.randbits(32),
         files=files,
@@ -93,7 +93,7 @@ def load_state(folder: Path) -> tuple[State, Request]:
         ResultsError: it cannot be read, or is malformed.
     """
     state = State.read(folder.resolve())
-    return state, Request.from_json(state.asked, f"{state.folder}: the stored request")
+    return state, Request.from_json(state.request, f"{state.folder}: the stored request")
 
 
 def compare(state: State, request: Request, progress: Progress) -> ComparisonResult:
@@ -240,8 +240,8 @@ def _launcher(request: Request, space: Workspace, repository: Path | None) -> Py
 
 
 def _notes(trial: ComparisonRunner, state: State) -> list[str]:
-    failed = sum(bool(launch.problem) for launch in state.done)
-    notes = [f"{len(state.done) - failed} launches, interleaved from seed {state.seed}"]
+    failed = sum(bool(launch.problem) for launch in state.launches)
+    notes = [f"{len(state.launches) - failed} launches, interleaved from seed {state.seed}"]
     if failed:
         notes.append(f"failed launches, whose pairs were repeated: {failed}")
     notes += trial.disturbance_notes()

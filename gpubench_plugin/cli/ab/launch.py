@@ -86,15 +86,15 @@ class PytestLauncher:
         self._repository = repository
         self._environ = environ
 
-    def command(self, order: LaunchSpec) -> list[str]:
+    def command(self, spec: LaunchSpec) -> list[str]:
         """Command line of a launch, using only option names that no other plugin can own."""
-        own_options = [f"--gpubench-results-dir={order.folder / 'results'}"]
-        if "registry" in order.offers.flags:
+        own_options = [f"--gpubench-results-dir={spec.folder / 'results'}"]
+        if "registry" in spec.offers.flags:
             own_options.append("--gpubench-registry=none")
-        if order.rounds is not None:
-            own_options.append(f"--gpubench-set=measure.rounds_file={order.rounds}")
-        own_options += self._own_caches(order.side)
-        return [order.side.python, "-m", "pytest", *self._arguments, "-p", PROBE, *own_options]
+        if spec.rounds is not None:
+            own_options.append(f"--gpubench-set=measure.rounds_file={spec.rounds}")
+        own_options += self._own_caches(spec.side)
+        return [spec.side.python, "-m", "pytest", *self._arguments, "-p", PROBE, *own_options]
 
     def _own_caches(self, side: Side) -> list[str]:
         """Options that move the caches of pytest and pytest-benchmark out of the tree."""
@@ -133,31 +133,31 @@ class PytestLauncher:
             for path in paths
         ]
 
-    def launch(self, order: LaunchSpec) -> LaunchOutcome:
+    def launch(self, spec: LaunchSpec) -> LaunchOutcome:
         """Run a launch until it ends or times out; no process of it is left, even after Ctrl-C."""
-        report = order.folder / "report"
+        report = spec.folder / "report"
         report.mkdir(parents=True)
-        environment = {**self.environment(order.side), "GPUBENCH_AB_REPORT": str(report)}
-        if order.leave_out is not None:
-            environment["GPUBENCH_AB_LEAVE_OUT"] = str(order.leave_out)
-        output, start = order.folder / "output.txt", monotonic()
+        environment = {**self.environment(spec.side), "GPUBENCH_AB_REPORT": str(report)}
+        if spec.leave_out is not None:
+            environment["GPUBENCH_AB_LEAVE_OUT"] = str(spec.leave_out)
+        output, start = spec.folder / "output.txt", monotonic()
         with output.open("wb") as file:
             process: subprocess.Popen[bytes] | None = None
             try:
                 with signals_deferred():
                     process = subprocess.Popen(
-                        self.command(order),
-                        cwd=order.side.folder,
+                        self.command(spec),
+                        cwd=spec.side.folder,
                         env=environment,
                         stdin=subprocess.DEVNULL,
                         stdout=file,
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
                     )
-                in_time = _wait(process, order.timeout_s)
+                in_time = _wait(process, spec.timeout_s)
             finally:
                 code = 0 if process is None else _terminate(process)
-        return _outcome(order, code, monotonic() - start, in_time=in_time)
+        return _outcome(spec, code, monotonic() - start, in_time=in_time)
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
@@ -201,12 +201,12 @@ def _terminate(process: subprocess.Popen[bytes]) -> int:
     return code
 
 
-def _outcome(order: LaunchSpec, code: int, seconds: float, *, in_time: bool) -> LaunchOutcome:
-    runs = sorted((order.folder / "results").glob("*/*/metrics.jsonl"))
+def _outcome(spec: LaunchSpec, code: int, seconds: float, *, in_time: bool) -> LaunchOutcome:
+    runs = sorted((spec.folder / "results").glob("*/*/metrics.jsonl"))
     run = runs[-1].parent if runs else None
     error = ""
     if not in_time:
-        error = f"timed out after {order.timeout_s:.0f} s and was killed (--launch-timeout)"
+        error = f"timed out after {spec.timeout_s:.0f} s and was killed (--launch-timeout)"
     elif code < 0:
         error = f"was killed by {_signal_name(-code)}"
     elif run is not None and not (run / "summary.json").exists():
@@ -219,7 +219,7 @@ def _outcome(order: LaunchSpec, code: int, seconds: float, *, in_time: bool) -> 
         run=run,
         error=error,
         usage_error=in_time and run is None and code == 4,
-        last_lines=tail(order.folder / "output.txt"),
+        last_lines=tail(spec.folder / "output.txt"),
     )
 
 

@@ -92,24 +92,24 @@ _TIMEOUT_S: Final = 120.0
 """Long enough for a first import from a cold network disk; not measured."""
 _QUERY_SCRIPT: Final = """
 import importlib.util, json, platform
-def found(name):
+def is_installed(name):
     try:
         return importlib.util.find_spec(name) is not None
     except ImportError:
         return False
 flags = []
-if found("gpubench_plugin.config"):
+if is_installed("gpubench_plugin.config"):
     from gpubench_plugin.config.options import FLAGS
     flags = list(FLAGS)
-elif found("gpubench_plugin.options"):  # a commit from before November 2026
+elif is_installed("gpubench_plugin.options"):  # a commit from before November 2026
     from gpubench_plugin.options import FLAGS
     flags = list(FLAGS)
 print(json.dumps({
     "python": platform.python_version(),
-    "pytest": found("pytest"),
+    "pytest": is_installed("pytest"),
     "flags": flags,
-    "freezes_rounds": found("gpubench_plugin.config.rounds_file")
-    or found("gpubench_plugin.measure.frozen"),
+    "freezes_rounds": is_installed("gpubench_plugin.config.rounds_file")
+    or is_installed("gpubench_plugin.measure.frozen"),
 }))
 """
 

@@ -69,17 +69,17 @@ class _StateFile:
 class State:
     """State of the comparison in `folder`.
 
-    `asked` is the command line by option, `identity` what must not change: commits, uncommitted
+    `request` is the command line by option, `identity` what must not change: commits, uncommitted
     changes, Pythons, arguments, by dot key. `seed` decides which side starts. The pairs of `looks`
     are final. `files` are the fingerprints of each side's files, by name, of a new comparison; they
     are not stored, and empty of a resumed one.
     """
 
     folder: Path
-    asked: Mapping[str, Any]
+    request: Mapping[str, Any]
     identity: Mapping[str, Any]
     seed: int
-    done: list[LaunchRecord] = field(default_factory=list)
+    launches: list[LaunchRecord] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     files: Mapping[SideName, Mapping[str, bytes]] = field(default_factory=dict, compare=False)
 
@@ -97,10 +97,10 @@ class State:
         recorded = stored.restore(_StateFile, FORMAT.load(file), str(file))
         state = cls(
             folder=folder,
-            asked=recorded.asked,
+            request=recorded.asked,
             identity=recorded.identity,
             seed=recorded.seed,
-            done=[*recorded.launches],
+            launches=[*recorded.launches],
             looks=[*(recorded.looks or ())],
         )
         if recorded.looks is None:
@@ -111,10 +111,10 @@ class State:
         """Write the state atomically; raises ResultsError."""
         file = _StateFile(
             schema_version=FORMAT.newest,
-            asked=self.asked,
+            asked=self.request,
             identity=self.identity,
             seed=self.seed,
-            launches=tuple(self.done),
+            launches=tuple(self.launches),
             looks=tuple(self.looks),
         )
         json_files.write_json(self.folder / STATE, stored.dump(file))
@@ -144,13 +144,13 @@ class State:
 
     def add(self, launch: LaunchRecord) -> None:
         """Record a finished launch."""
-        self.done.append(launch)
+        self.launches.append(launch)
         self.write()
 
     def record_request(self, request: Mapping[str, Any]) -> None:
         """Record the current request."""
-        if request != self.asked:
-            self.asked = request
+        if request != self.request:
+            self.request = request
             self.write()
 
     @property
@@ -170,11 +170,11 @@ class State:
     def supersede(self, pair: int, cause: str) -> None:
         """Mark the latest attempt at the pair as superseded; it stays in the record."""
         latest_attempt = self.attempts(pair)
-        self.done = [
+        self.launches = [
             replace(launch, replaced=cause)
             if (launch.pair, launch.attempt) == (pair, latest_attempt)
             else launch
-            for launch in self.done
+            for launch in self.launches
         ]
         self.write()
 
@@ -194,7 +194,7 @@ class State:
 
     def attempts(self, pair: int) -> int:
         """Number of attempts at that pair."""
-        return max((launch.attempt for launch in self.done if launch.pair == pair), default=0)
+        return max((launch.attempt for launch in self.launches if launch.pair == pair), default=0)
 
     def pair_launches(self, pair: int) -> dict[SideName, LaunchRecord] | None:
         """Both launches of the pair's valid attempt, or None."""
@@ -203,12 +203,12 @@ class State:
 
     def complete(self) -> int:
         """Number of complete judged pairs."""
-        pairs = {launch.pair for launch in self.done} - {WARMUP_PAIR}
+        pairs = {launch.pair for launch in self.launches} - {WARMUP_PAIR}
         return sum(self.pair_launches(pair) is not None for pair in pairs)
 
     def repeats(self) -> int:
         """Number of pairs remeasured because they were disturbed."""
-        return sum(bool(launch.replaced) for launch in self.done) // len(SIDES)
+        return sum(bool(launch.replaced) for launch in self.launches) // len(SIDES)
 
     def warmup_launches(self) -> dict[SideName, LaunchRecord] | None:
         """Both launches of the first complete warm-up pair, or None.
@@ -225,7 +225,7 @@ class State:
         """Both launches of an attempt at the pair if both ended normally, else None."""
         launches = {
             launch.side: launch
-            for launch in self.done
+            for launch in self.launches
             if (launch.pair, launch.attempt) == (pair, attempt) and not launch.problem
         }
         return launches if len(launches) == len(SIDES) else None
@@ -239,11 +239,11 @@ class State:
 
     def durations(self) -> dict[SideName, list[float]]:
         """Durations of each side's successful launches."""
-        launches = [launch for launch in self.done if not launch.problem]
+        launches = [launch for launch in self.launches if not launch.problem]
         return {side: [one.seconds for one in launches if one.side == side] for side in SIDES}
 
     def _legacy_looks(self) -> list[Look]:
         """Looks of an earlier version, which stored none: one after every five pairs."""
-        pairs = max((launch.pair for launch in self.done), default=0)
+        pairs = max((launch.pair for launch in self.launches), default=0)
         ends = range(LOOK, pairs + 1, LOOK)
         return [Look(pairs=end, unchanged_from=LOOK) for end in ends if self.pair_launches(end)]

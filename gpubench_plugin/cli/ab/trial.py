@@ -192,7 +192,7 @@ class ComparisonRunner:
 
     def disturbance_notes(self) -> list[str]:
         """Notes on how many judged launches were disturbed, and remedies."""
-        pairs = sorted({launch.pair for launch in self._state.done} - {WARMUP_PAIR})
+        pairs = sorted({launch.pair for launch in self._state.launches} - {WARMUP_PAIR})
         attempt_runs = [runs for pair in pairs for runs in self._attempt_runs(pair)]
         launches = {side: [runs[at] for runs in attempt_runs] for at, side in enumerate(SIDES)}
         return list(disturbance_notes(launches, self._attempts(max(pairs, default=0))))

@@ -124,7 +124,7 @@ class _LaunchSet:
 
     def points(self, name: str, metrics: Mapping[str, str]) -> Iterator[PlotPoint]:
         """Points of the launches that measured the benchmark, in time order."""
-        order = {launch.folder: number for number, launch in enumerate(self._state.done)}
+        order = {launch.folder: number for number, launch in enumerate(self._state.launches)}
         judged_launches = [
             (launches[side], self.runs[side][number])
             for number, launches in enumerate(self.pairs)
@@ -138,7 +138,7 @@ class _LaunchSet:
     def unused(self) -> Iterator[str]:
         """Unused launches with the reason."""
         judged_folders = {launch.folder for launches in self.pairs for launch in launches.values()}
-        for launch in self._state.done:
+        for launch in self._state.launches:
             if launch.pair == WARMUP_PAIR or launch.folder in judged_folders:
                 continue
             cause = launch.problem or "the other side of its pair is missing"
@@ -194,7 +194,7 @@ def _limits(
         side: part.limits if (part := launches.last(side, name)) else {} for side in SIDES
     }
     return limits.origins(
-        final, given=request.limits, base=own_limits["base"], head=own_limits["head"]
+        final, cli_limits=request.limits, base=own_limits["base"], head=own_limits["head"]
     )
 
 

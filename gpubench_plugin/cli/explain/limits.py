@@ -15,13 +15,13 @@ _RATES: Final = ("_per_s", "_mean_s")
 def origins(
     verdicts: Iterable[Verdict],
     *,
-    given: Mapping[str, str] = {},
+    cli_limits: Mapping[str, str] = {},
     base: Mapping[str, str],
     head: Mapping[str, str],
 ) -> dict[str, str]:
     """Origin of the limit of each judged metric, see :func:`origin`."""
     return {
-        part.metric: origin(part.metric, part.limit, cli_limits=given, base=base, head=head)
+        part.metric: origin(part.metric, part.limit, cli_limits=cli_limits, base=base, head=head)
         for verdict in verdicts
         for part in split_verdict(verdict)
         if part.metric and part.limit

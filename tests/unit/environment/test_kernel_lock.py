@@ -75,7 +75,7 @@ def small_files(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def comparison(folder: Path) -> Iterator[Path]:
-    with State(folder=folder, asked={}, identity={}, seed=1).locked():
+    with State(folder=folder, request={}, identity={}, seed=1).locked():
         yield folder
 
 

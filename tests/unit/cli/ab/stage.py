@@ -92,7 +92,7 @@ class Stage:
 
     def state(self) -> State:
         identity = {name: one.source.identity() for name, one in self.contenders.items()}
-        made = State(folder=self.folder, asked={}, identity=identity, seed=0)
+        made = State(folder=self.folder, request={}, identity=identity, seed=0)
         made.write()
         return made
 

@@ -35,7 +35,7 @@ def test_what_was_asked_is_remembered(repo: Any, tmp_path: Path) -> None:
 def test_a_record_of_something_else_is_refused(repo: Any, tmp_path: Path) -> None:
     """A state whose options are unknown is not guessed at."""
     state = new_state(tmp_path, Request(here=repo.path, base="main"))
-    state.asked = {"here": "/", "colour": "red"}
+    state.request = {"here": "/", "colour": "red"}
     state.write()
     with pytest.raises(UsageProblem, match=r"the stored request violates the schema at base"):
         load_state(state.folder)

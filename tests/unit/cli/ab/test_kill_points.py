@@ -52,12 +52,12 @@ class Comparing(Scenario):
     def again(self, folder: Path) -> None:
         stage = stage_in(folder, self._write_run)
         state = State.read(stage.folder) if (stage.folder / STATE).exists() else stage.state()
-        self.before = len(state.done)
+        self.before = len(state.launches)
         self._run(stage, state, lambda _: None)
 
     def look(self, folder: Path, ended: Sequence[str]) -> None:
         if ended:
-            assert len(State.read(folder / "ab").done) >= len(ended)
+            assert len(State.read(folder / "ab").launches) >= len(ended)
 
     def verify(self, folder: Path, ended: Sequence[str]) -> None:
         verdicts = {verdict.id: verdict.kind for verdict in self.verdicts}
@@ -65,7 +65,7 @@ class Comparing(Scenario):
         kept = self.before // 2 * 2
         warmup_again = 2 if 0 < kept < LAUNCHES else 0
         assert len(self.fake.orders) == LAUNCHES - kept + warmup_again
-        done = State.read(folder / "ab").done
+        done = State.read(folder / "ab").launches
         assert len({launch.folder for launch in done}) == len(done)
 
 

@@ -12,7 +12,7 @@ from gpubench_plugin.errors import UsageProblem
 
 
 def state(folder: Path) -> State:
-    return State(folder=folder, asked={}, identity={"base": {"commit": "a1"}}, seed=5)
+    return State(folder=folder, request={}, identity={"base": {"commit": "a1"}}, seed=5)
 
 
 def done(pair: int, side: str, *, attempt: int = 1, problem: str = "") -> LaunchRecord:
@@ -28,7 +28,7 @@ def test_what_was_added_is_read_again(tmp_path: Path) -> None:
     made.add(done(0, "head"))
     again = State.read(tmp_path)
     assert again == made
-    assert again.pair_launches(0) == {"base": made.done[0], "head": made.done[1]}
+    assert again.pair_launches(0) == {"base": made.launches[0], "head": made.launches[1]}
     assert again.durations() == {"base": [2.0], "head": [2.0]}
 
 
@@ -64,7 +64,7 @@ def test_a_replaced_pair_is_not_complete(tmp_path: Path) -> None:
     made.add(done(1, "head", attempt=2))
     again = State.read(tmp_path).pair_launches(1) or {}
     assert {one.attempt for one in again.values()} == {2}
-    assert [one.replaced for one in made.done] == ["base: contended"] * 2 + [""] * 2
+    assert [one.replaced for one in made.launches] == ["base: contended"] * 2 + [""] * 2
 
 
 def test_the_first_warmup_pair_is_the_one_that_counts(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_state_of_an_earlier_version_has_taken_its_looks(tmp_path: Path) -> No
     made = state(tmp_path)
     for pair in range(8):
         for side in ("base", "head"):
-            made.done.append(done(pair, side))
+            made.launches.append(done(pair, side))
     made.write()
     document = json.loads((tmp_path / "state.json").read_text())
     del document["looks"]
@@ -95,7 +95,7 @@ def test_a_state_of_an_earlier_version_has_taken_its_looks(tmp_path: Path) -> No
 def test_what_is_asked_anew_is_remembered(tmp_path: Path) -> None:
     """So that it need not be given again when the comparison goes on once more."""
     state(tmp_path).record_request({"pairs": 30})
-    assert State.read(tmp_path).asked == {"pairs": 30}
+    assert State.read(tmp_path).request == {"pairs": 30}
 
 
 def test_only_one_process_goes_on_with_it(tmp_path: Path) -> None:

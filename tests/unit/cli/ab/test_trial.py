@@ -114,7 +114,7 @@ def test_a_comparison_that_goes_on_warms_up_again(stage: Stage) -> None:
     again = stage.fake(lambda side, number: {**clear(side, number), "t::late": 1.0})
     findings = stage.trial(again, State.read(stage.folder)).run()
     assert again.sides == "bhbhhbbhhb"
-    done = State.read(stage.folder).done
+    done = State.read(stage.folder).launches
     assert [(one.pair, one.attempt) for one in done[4:6]] == [(0, 2), (0, 2)]
     assert findings.suite == 2
     assert (stage.folder / "rounds.json").read_text() == rounds
@@ -212,7 +212,7 @@ def test_a_pair_that_a_look_has_judged_stays(stage: Stage) -> None:
     assert State.read(stage.folder).repeats() == 1
     later = stage.fake(one_is_noisy, flags={3: ("contended",)})
     stage.trial(later, State.read(stage.folder), pairs=10).run()
-    replaced = {one.pair for one in State.read(stage.folder).done if one.replaced}
+    replaced = {one.pair for one in State.read(stage.folder).launches if one.replaced}
     assert min(replaced) <= 5
     assert len(replaced) == 2
     assert replaced - set(range(1, 6)) == {6}
@@ -339,7 +339,7 @@ def test_a_tree_that_changes_meanwhile_ends_it(stage: Stage) -> None:
 
     with pytest.raises(UsageProblem, match=r"after the comparison started.*: code\.py\. If"):
         stage.trial(stage.fake(edited)).run()
-    assert State.read(stage.folder).done == []
+    assert State.read(stage.folder).launches == []
 
 
 def test_a_change_in_the_last_launch_ends_it_too(stage: Stage) -> None:
@@ -352,7 +352,7 @@ def test_a_change_in_the_last_launch_ends_it_too(stage: Stage) -> None:
 
     with pytest.raises(UsageProblem, match=r": new\.py\. If"):
         stage.trial(stage.fake(edited_late)).run()
-    assert len(State.read(stage.folder).done) == 11
+    assert len(State.read(stage.folder).launches) == 11
 
 
 def test_code_of_the_other_side_ends_it(stage: Stage) -> None:
@@ -413,7 +413,7 @@ def test_a_launch_of_another_commit_ends_it(
     with pytest.raises(UsageProblem, match=rf"the base, main \(6d628c0\), {said}") as told:
         stage.trial(fake).run()
     assert fake.sides == "bhhb"
-    assert len(State.read(stage.folder).done) == 3
+    assert len(State.read(stage.folder).launches) == 3
     assert f"--resume={stage.folder}" in str(told.value)
 
 
@@ -445,7 +445,7 @@ def test_a_launch_has_a_limit_on_its_time(stage: Stage) -> None:
     stage.trial(fake).run()
     assert {order.timeout_s for order in fake.orders[2:]} == {2.0 * 10 + 660}
     asked = stage.fake(clear)
-    again = State(folder=stage.folder / "2", asked={}, identity=stage.state().identity, seed=0)
+    again = State(folder=stage.folder / "2", request={}, identity=stage.state().identity, seed=0)
     again.folder.mkdir()
     stage.trial(asked, again, launch_timeout_s=9.0).run()
     assert {order.timeout_s for order in asked.orders} == {9.0}

@@ -40,7 +40,7 @@ def stage(tmp_path: Path) -> Stage:
 
 def begun(stage: Stage, **asked: object) -> State:
     state = stage.state()
-    state.asked = Request(here=stage.folder, base="main", **asked).to_json()
+    state.request = Request(here=stage.folder, base="main", **asked).to_json()
     state.write()
     return state
 
@@ -92,9 +92,9 @@ def test_a_disturbed_pair_that_was_measured_again_is_not_judged(stage: Stage) ->
     state = begun(stage)
     findings = stage.trial(stage.fake(clear), state).run()
     write_files(stage.folder, findings.comparison())
-    state.done[2:2] = [
+    state.launches[2:2] = [
         replace(launch, attempt=0, folder=f"launches/9{launch.side}", replaced="head: throttled")
-        for launch in state.done[2:4]
+        for launch in state.launches[2:4]
     ]
     state.write()
 
@@ -128,7 +128,7 @@ def test_a_comparison_without_a_look_says_so_and_how_to_go_on(stage: Stage) -> N
     state = begun(stage, pairs=5)
     stage.trial(stage.fake(loud), state, pairs=5).run()
     state.looks.clear()
-    del state.done[6:]
+    del state.launches[6:]
     state.write()
 
     about = explain_comparison(stage.folder, "loud")
@@ -196,7 +196,7 @@ def test_bad_input_is_one_message(stage: Stage) -> None:
     stage.trial(stage.fake(clear), state).run()
     with pytest.raises(UsageProblem, match=r"contains 'slwo' .did you mean 't::slow'"):
         explain_comparison(stage.folder, "slwo")
-    launch: LaunchRecord = state.done[-1]
+    launch: LaunchRecord = state.launches[-1]
     run = stage.folder / launch.folder / launch.run
     (run / "summary.json").write_text("{")
     with pytest.raises(ResultsError, match=r"summary\.json"):
