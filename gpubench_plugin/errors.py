@@ -105,6 +105,7 @@ def nearest(value: str, allowed: Iterable[str]) -> str:
     """Suggestion `` (did you mean 'x'?)`` of the closest choice, or an empty string."""
     import difflib
 
+    # Below the default cutoff of 0.6, since short names differ much by one letter. Not measured.
     matches = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.5)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
 

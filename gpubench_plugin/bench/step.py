@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _LAZY_FUNCTIONS: Final = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
 _MAX_REPR: Final = 60
+"""Characters of a value in a message: enough to recognize it in one line."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,6 +62,7 @@ class CudaKernelClock(Clock):
 
     group_s: ClassVar[float] = 5e-5
     group_calls: ClassVar[int] = _BURST
+    # Long beside the start of a block, and bounded between two decisions. Not measured.
     block_s: ClassVar[float] = 0.05
     queued_calls: ClassVar[int] = 10_000
 
@@ -74,6 +75,7 @@ class CudaKernelClock(Clock):
     ) -> None:
         super().__init__(now)
         self.timer = f"cuda_kernel_{cache}"
+        # As of CUDA steps; a group would find its data in the cache after the first call.
         self.group_threshold_s = 2e-5 if cache == "hot" else 0.0
         self._device = device
         self._cold = cache == "cold"
