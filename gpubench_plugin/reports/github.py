@@ -69,14 +69,14 @@ def table(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def section(
-    comparison: Comparison, title: str, verdicts: Sequence[Verdict], folded: Iterable[str] = ()
+    comparison: Comparison, title: str, verdicts: Sequence[Verdict], collapsed: Iterable[str] = ()
 ) -> Iterator[str]:
-    """Lines of a comparison: title, sides, notes, table, `folded`, environment differences."""
+    """Lines of a comparison: title, sides, notes, table, `collapsed`, environment differences."""
     yield from (title, "", f"{code(comparison.head)} against {code(comparison.base)}", "")
     for note in comparison.notes:
         yield from (f"> {escaped(note)}", "")
     yield from [*table(verdicts), ""] if verdicts else []
-    yield from folded
+    yield from collapsed
     if differences := comparison.environment_differences:
         entries = [f"- {code(difference_text(difference))}" for difference in differences]
         yield from _details(counted(len(differences), "environment difference"), entries)
@@ -156,12 +156,13 @@ def _page(
 ) -> Iterator[str]:
     verdicts = worst_first(comparison.verdicts)
     unchanged = [verdict for verdict in verdicts if verdict.kind == "unchanged"]
-    folded: list[str] = []
+    collapsed: list[str] = []
     if unchanged and include_unchanged:
-        folded = _details(headline(unchanged), table(unchanged))
+        collapsed = _details(headline(unchanged), table(unchanged))
     elif unchanged:
-        folded = [f"{escaped(headline(unchanged))}: too many to list here", ""]
-    yield from section(comparison, f"## {escaped(headline(verdicts))}", changed(verdicts), folded)
+        collapsed = [f"{escaped(headline(unchanged))}: too many to list here", ""]
+    title = f"## {escaped(headline(verdicts))}"
+    yield from section(comparison, title, changed(verdicts), collapsed)
     if reproduce:
         yield from ("To reproduce:", "", *_block(reproduce))
     if accept:

@@ -58,8 +58,8 @@ class StatusLine:
         if current - self._shown_at < self._interval_s:
             return
         self._shown_at = current
-        shown = cut(printable(text), self._width() - 1, self._glyphs.ellipsis)
-        self._write(f"{_BEFORE} {shown}{_AFTER}")
+        line = cut(printable(text), self._width() - 1, self._glyphs.ellipsis)
+        self._write(f"{_BEFORE} {line}{_AFTER}")
 
     def clear(self) -> None:
         """Erase the text before other output."""

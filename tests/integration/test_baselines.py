@@ -146,7 +146,7 @@ def test_an_act_that_another_one_overrules_is_no_success(
 
 
 @pytest.mark.parametrize(
-    ("about", "said"),
+    ("fields", "message"),
     [
         ({"status": None}, "it is interrupted, not complete"),
         ({"status": "failed"}, "it is failed, not complete"),
@@ -160,19 +160,19 @@ def test_an_act_that_another_one_overrules_is_no_success(
     ],
 )
 def test_an_unfit_run_is_pinned_by_force_and_with_a_reason_only(
-    shell: Shell, about: dict[str, Any], said: str
+    shell: Shell, fields: dict[str, Any], message: str
 ) -> None:
     """A regressed run never becomes a baseline by itself; what was overruled is kept."""
-    run = write_run(shell.results, 0, **about)
+    run = write_run(shell.results, 0, **fields)
     assert shell("baseline", "set", "main", run.run_id) == 2
-    assert f"{run.run_id}: {said}" in shell.err
+    assert f"{run.run_id}: {message}" in shell.err
     assert shell("baseline", "set", "main", run.run_id, "--force") == 2
     assert "requires --reason" in shell.err
     assert shell("baseline", "list") == 0
     assert "no baseline in" in shell.out
     assert shell("baseline", "set", "main", run.run_id, "--force", "--reason=we know") == 0
     assert shell("baseline", "show", "main") == 0
-    assert said.rsplit(maxsplit=1)[-1] in shell.out
+    assert message.rsplit(maxsplit=1)[-1] in shell.out
     assert "overridden" in shell.out
 
 
@@ -180,14 +180,14 @@ def test_a_contended_run_is_pinned_and_said(shell: Shell) -> None:
     """Where most of it is: on a busy machine there may be no other."""
     run = write_run(shell.results, 0, [measurement(flags=("contended",))])
     assert shell("baseline", "set", "main", run.run_id) == 0
-    said = "1 of its 1 measured benchmarks are contended; pinned anyway"
-    assert f"{run.run_id}: {said}" in shell.out
+    message = "1 of its 1 measured benchmarks are contended; pinned anyway"
+    assert f"{run.run_id}: {message}" in shell.out
 
 
 def test_bad_input_is_said_in_one_message(shell: Shell) -> None:
     """With exit code 2, and nothing is written."""
     write_run(shell.results, 0)
-    for arguments, said in (
+    for arguments, message in (
         (("set", "a/b", run_id(0)), "is not a valid folder name"),
         (("set", run_id(0), run_id(0)), "looks like a run id or a file"),
         (
@@ -200,12 +200,12 @@ def test_bad_input_is_said_in_one_message(shell: Shell) -> None:
         (("rm", "main\x1b[31m"), "is not a valid folder name"),
     ):
         code = shell("baseline", *arguments)
-        if said is None:
+        if message is None:
             assert code == 0
             assert shell("baseline", "rm", "main") == 0
             continue
         assert code == 2, arguments
-        assert said in shell.err
+        assert message in shell.err
         assert shell.err.count("\n") == 1
         assert "\x1b" not in shell.err
 
@@ -214,7 +214,7 @@ def test_accept_moves_the_anchor_of_one_benchmark(shell: Shell) -> None:
     """Named by a part of its id; the only baseline need not be named."""
     write_run(shell.results, 0, BOTH)
     write_run(shell.results, 1, BOTH, regressed=[MLP])
-    other = write_run(shell.results, 2, BOTH, branch="feature", dirty=True)
+    feature_run = write_run(shell.results, 2, BOTH, branch="feature", dirty=True)
     assert shell("accept", run_id(1), "mlp", "--reason=r") == 2
     assert "no baseline exists yet" in shell.err
     assert shell("baseline", "set", "main", run_id(0)) == 0
@@ -231,7 +231,7 @@ def test_accept_moves_the_anchor_of_one_benchmark(shell: Shell) -> None:
     assert shell("accept", run_id(1), "train", "--reason=r") == 2
     assert MLP in shell.err
     assert RESNET in shell.err
-    assert shell("accept", other.run_id, "mlp", "--reason=r") == 0
+    assert shell("accept", feature_run.run_id, "mlp", "--reason=r") == 0
     assert "better accept the first run on 'main'" in shell.err
     assert "uncommitted changes" in shell.err
     assert shell("baseline", "set", "v1", run_id(0)) == 0
@@ -298,8 +298,8 @@ def test_history_shows_where_the_level_changed(shell: Shell, registry: bool) -> 
     assert max(map(len, shell.out.splitlines())) <= 80
     assert run_id(43) not in shell.out
 
-    found = shell.json("history", MLP)
-    first, second = found["series"]
+    document = shell.json("history", MLP)
+    first, second = document["series"]
     (point,) = first["change_points"]
     assert (point["index"], point["run_id"]) == (25, run_id(25))
     assert point["change"] == pytest.approx(0.05, abs=0.01)
@@ -326,7 +326,7 @@ def test_history_without_a_main_branch_takes_any(shell: Shell) -> None:
 def test_history_of_what_is_not_there_names_the_nearest(shell: Shell) -> None:
     """So for benchmarks and for metrics."""
     write_run(shell.results, 0, BOTH)
-    for arguments, said in (
+    for arguments, message in (
         (("train",), "contain 'train'"),
         (("mlp_trian",), "did you mean"),
         (("mlp", "--branch=gone"), "; there are none"),
@@ -336,7 +336,7 @@ def test_history_of_what_is_not_there_names_the_nearest(shell: Shell) -> None:
         (("mlp", "--limit"), "is -n N or --last=N"),
     ):
         assert shell("history", *arguments) == 2
-        assert said in shell.err
+        assert message in shell.err
 
 
 def test_a_missing_baseline_is_pinned_once(shell: Shell) -> None:

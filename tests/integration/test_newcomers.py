@@ -220,8 +220,8 @@ def installed(distribution: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 def environment(distribution: Path) -> dict[str, str]:
     """That of a process for which the newcomers are installed."""
-    others = os.environ.get("PYTHONPATH", "")
-    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(distribution), others)))}
+    inherited = os.environ.get("PYTHONPATH", "")
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(distribution), inherited)))}
 
 
 @dataclass(frozen=True)
@@ -273,11 +273,11 @@ def measured(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Ru
 @pytest.mark.usefixtures("installed")
 def test_newcomers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     """``gpubench list`` has a line for each with its meaning and place, of formats when asked."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for kinds in ((), ("formats",)):
         assert main(["list", "--format=json", *kinds]) == 0
-        found += json.loads(capsys.readouterr().out)
-    assert {tuple(row.values()) for row in found if row["name"].startswith("toy")} == LISTED
+        rows += json.loads(capsys.readouterr().out)
+    assert {tuple(row.values()) for row in rows if row["name"].startswith("toy")} == LISTED
 
 
 @pytest.mark.parametrize("kind", CONTRACTS)
@@ -293,18 +293,18 @@ def test_contract_tests_cover_newcomers(kind: str, contracts: Contracts) -> None
 
 def test_newcomers_are_measured_together(measured: Run) -> None:
     """The workload trains as precision and parallelism say, and the metric is in the record."""
-    (found,) = measured.summary["benchmarks"]
-    assert (found["name"], found["outcome"]) == ("test_sum[toy-precision-ws2]", "measured")
-    configuration = found["configuration"]
+    (record,) = measured.summary["benchmarks"]
+    assert (record["name"], record["outcome"]) == ("test_sum[toy-precision-ws2]", "measured")
+    configuration = record["configuration"]
     assert configuration["model"]["name"] == "toy-workload"
     assert configuration["distributed"]["parallelism"] == "toy-parallelism"
     (calls,) = (
         sum(line["samples"]["block_calls"]) for line in measured.journal if "samples" in line
     )
     assert calls > 0
-    assert found["metrics"]["toy_calls"] == {"value": calls, "unit": "count", "better": "higher"}
-    assert found["correctness"]["differs_from_one_process"] is None
-    assert found["correctness"]["reference"]["loss_error"] > 0  # bf16 rounds
+    assert record["metrics"]["toy_calls"] == {"value": calls, "unit": "count", "better": "higher"}
+    assert record["correctness"]["differs_from_one_process"] is None
+    assert record["correctness"]["reference"]["loss_error"] > 0  # bf16 rounds
 
 
 @pytest.mark.usefixtures("installed")
