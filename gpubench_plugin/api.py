@@ -117,7 +117,8 @@ def _flags(flags: Mapping[str, Flag]) -> list[str]:
     for keyword, value in flags.items():
         name = keyword.replace("_", "-")
         if name not in FLAGS:
-            raise invalid_choice("run: flag", keyword, [flag.replace("-", "_") for flag in FLAGS])
+            names = [flag.replace("-", "_") for flag in FLAGS]
+            raise invalid_choice("run", keyword, names, noun="argument ")
         if value is None or value is False:
             continue
         if value is True:

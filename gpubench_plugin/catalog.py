@@ -21,7 +21,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
-from gpubench_plugin.errors import UsageProblem, invalid_choice
+from gpubench_plugin.errors import UsageProblem, nearest
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -87,7 +87,9 @@ def load(kind: str, name: str) -> Any:
     point = _entry_points(kind).get(name)
     if name not in built_in:
         if point is None:
-            raise invalid_choice(kind, name, choices(kind))
+            noun, known = kind.removesuffix("s"), choices(kind)
+            hint = nearest(name, known)
+            raise UsageProblem(f"unknown {noun} {name!r}{hint}; allowed: {', '.join(known)}")
         return _from_entry_point(point, kind)
     if point is not None:
         # Results are compared by name, which must mean the same on every machine.

@@ -110,8 +110,12 @@ def nearest(value: str, allowed: Iterable[str]) -> str:
     return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
-def invalid_choice(name: str, value: str, allowed: Iterable[str]) -> UsageProblem:
-    """UsageProblem for a `value` of `name` that is not among `allowed`."""
+def invalid_choice(
+    name: str, value: str, allowed: Iterable[str], *, noun: str = ""
+) -> UsageProblem:
+    """UsageProblem for a `value` of `name`, called a `noun`, that is not among `allowed`."""
     choices = list(allowed)
     suggestion = nearest(value, choices)
-    return UsageProblem(f"{name}: unknown {value!r}{suggestion}; allowed: {', '.join(choices)}")
+    return UsageProblem(
+        f"{name}: unknown {noun}{value!r}{suggestion}; allowed: {', '.join(choices)}"
+    )

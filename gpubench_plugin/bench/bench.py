@@ -87,7 +87,7 @@ class Bench:
             UsageProblem: nothing has been measured yet.
         """
         if not self._has_result:
-            raise UsageProblem(f"{self._case.id}: gpubench.result without a measurement")
+            raise UsageProblem(f"{self._case.id}: gpubench.result was read before a measurement")
         return self._result
 
     def release(self) -> None:

@@ -41,7 +41,7 @@ class ConfigurationFile:
         memory_needs = {}
         for name, preset in presets.items():
             if name not in PRESETS:
-                raise invalid_choice(f"{label}: presets", name, PRESETS)
+                raise invalid_choice(label, name, PRESETS, noun="preset ")
             if not isinstance(preset, dict):
                 raise _not_a_mapping(label, f"presets.{name}", preset, "sections")
             if _NEEDS in preset:

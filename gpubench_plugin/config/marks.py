@@ -51,7 +51,7 @@ class BenchmarkMark:
         allowed = [f.name for f in fields(cls)]
         for name in keywords:
             if name not in allowed:
-                raise invalid_choice(f"{label}: argument", name, allowed)
+                raise invalid_choice(label, name, allowed, noun="argument ")
         result = cls(**{k: v for k, v in keywords.items() if v is not None})
         result._check(label)
         return result

@@ -59,5 +59,5 @@ def parse(text: str) -> Override:
     name, separator, value = text.partition("=")
     if not separator or not _KEY.fullmatch(name.strip()):
         example = "for example training.batch_size=64"
-        raise UsageProblem(f"override {text!r}: expected section.key=value, {example}")
+        raise UsageProblem(f"--set={text}: not allowed; allowed: section.key=value, {example}")
     return Override(key=tuple(name.strip().split(".")), text=value)

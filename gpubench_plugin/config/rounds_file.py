@@ -68,7 +68,7 @@ def read(path: Path, label: str) -> dict[str, FixedRounds]:
         allowed = [part.name for part in fields(RoundsFile)]
         for key in data:
             if key not in allowed:
-                raise invalid_choice(f"{path}: key", key, allowed)
+                raise invalid_choice(str(path), key, allowed, noun="key ")
         return dict(stored.restore(RoundsFile, data, str(path), strict=True).benchmarks)
     except GpubenchError as error:
         raise UsageProblem(f"{label}: {error}") from None

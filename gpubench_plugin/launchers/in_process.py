@@ -112,7 +112,8 @@ class RunsBenchmarks:
             if report.when == "teardown":
                 state.notes = Notes()  # frees the samples, which are on the report
             if call.excinfo is not None and isinstance(call.excinfo.value, UsageProblem):
-                report.longrepr = f"{item.nodeid}: {call.excinfo.value}"  # without a traceback
+                # Without our traceback; pytest prints the id itself.
+                report.longrepr = str(call.excinfo.value).removeprefix(f"{item.nodeid}: ")
             exclude_failed(item, report)
             if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
                 self._errors.append(call.excinfo.value)

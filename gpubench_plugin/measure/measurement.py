@@ -76,7 +76,8 @@ def build_measurement(
     for metric in (custom.metric() for custom in custom_metrics):
         if metric.name in metrics:
             raise UsageProblem(
-                f"{item.nodeid}: gpubench.record({metric.name!r}): the name is taken"
+                f"{item.nodeid}: gpubench.record({metric.name!r}): the name is taken; "
+                "choose another"
             )
         metrics[metric.name] = metric
     for plugin_metrics in hook.pytest_gpubench_metrics(item=item, observation=observation):

@@ -190,8 +190,7 @@ def _not_writable(results: Path, run: Path, error: OSError) -> UsageProblem:
     else:
         reason = error.strerror or str(error)
     return UsageProblem(
-        f"--results-dir: cannot write to {results}: {reason}; choose another directory with "
-        "--results-dir"
+        f"--results-dir: cannot write to {results}: {reason}; choose another folder"
     )
 
 

@@ -113,7 +113,9 @@ def test_flags_become_arguments_by_their_long_names(arguments):
 
 def test_a_mistyped_flag_is_answered_with_the_nearest():
     """Nothing is started; the message names what there is."""
-    with pytest.raises(UsageProblem, match=r"unknown 'precison' \(did you mean 'precision'"):
+    with pytest.raises(
+        UsageProblem, match=r"unknown argument 'precison' \(did you mean 'precision'"
+    ):
         gpubench_plugin.run(precison="amp")
 
 

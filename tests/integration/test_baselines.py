@@ -65,12 +65,12 @@ def test_a_baseline_is_set_listed_shown_and_removed(shell: Shell) -> None:
         f"  {run_id(0)}",
         f"  {run_id(1)}",
         "later runs on branch main count as samples, too",
-        "a gate cannot judge by 2 runs yet: pin 8 more",
+        "a gate cannot judge from 2 runs yet: pin 8 more",
         "or wait for 9 later runs on main",
     ]
     assert shell("baseline", "set", "v1", first, "--no-branch") == 0
     assert "no other runs count as samples" in shell.out
-    assert "a gate cannot judge by 1 run yet: pin 9 more\n" in shell.out
+    assert "a gate cannot judge from 1 run yet: pin 9 more\n" in shell.out
     assert "later runs on" not in shell.out
     assert shell("baseline", "list") == 0
     assert shell.out.splitlines()[1].split()[:4] == ["main", "2", "main", "0"]
@@ -92,7 +92,7 @@ def test_pins_of_one_sitting_are_said_to_know_nothing_of_days(shell: Shell) -> N
     assert "the runs started within 9.0 hours and do not show the noise between days" in shell.out
     assert shell("baseline", "set", "main", *runs[1:]) == 0
     assert "know nothing" not in shell.out
-    assert "a gate cannot judge by" not in shell.out
+    assert "a gate cannot judge from" not in shell.out
 
 
 def test_setting_a_baseline_anew_says_what_it_replaces(shell: Shell) -> None:

@@ -53,7 +53,7 @@ def test_every_component_loads_and_is_of_its_kind(kind: str) -> None:
 
 def test_unknown_name_is_refused_with_the_nearest() -> None:
     """The message lists what there is."""
-    with pytest.raises(UsageProblem, match=r"unknown 'bf61' \(did you mean 'bf16'\?\)"):
+    with pytest.raises(UsageProblem, match=r"unknown precision 'bf61' \(did you mean 'bf16'\?\)"):
         catalog.load("precision", "bf61")
 
 

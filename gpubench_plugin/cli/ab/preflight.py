@@ -144,7 +144,9 @@ def features(side: Side, environment: Mapping[str, str]) -> Capabilities:
             check=True,
         )
         facts = json.loads(completed.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+    except ValueError as error:
+        raise UsageProblem(f"{option}: {side.python} does not respond like Python") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageProblem(f"{option}: {side.python} does not respond: {error}") from error
     except subprocess.CalledProcessError as error:
         raise UsageProblem(f"{option}: {side.python} failed: {last_error_line(error)}") from error

@@ -146,8 +146,8 @@ def resolve_source(
         return _folder(name, text, folder, interpreter, Repository.containing(folder))
     if repository is None:
         raise UsageProblem(
-            f"{option}: {text!r} is no folder, and {cwd} is not in a git repository that "
-            "could have such a commit, branch or tag"
+            f"{option}: {text!r} is not a folder, and {cwd} is not in a git repository, where it "
+            "could be a commit, branch or tag"
         )
     if commit is None and looks_like_folder:
         raise UsageProblem(f"{option}: {text!r}: no such folder")

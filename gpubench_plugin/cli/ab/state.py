@@ -92,6 +92,8 @@ class State:
             ResultsError: it cannot be read, is malformed, or has a newer format.
         """
         file = folder / STATE
+        if not os.path.lexists(folder):
+            raise UsageProblem(f"--resume={folder}: no such folder")
         if not os.path.lexists(file):
             raise UsageProblem(f"--resume={folder}: not a `gpubench ab` folder: it has no {STATE}")
         recorded = stored.restore(_StateFile, FORMAT.load(file), str(file))

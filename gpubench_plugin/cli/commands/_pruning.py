@@ -81,9 +81,7 @@ def _protected_runs(baselines: Baselines, resolver: Resolver) -> dict[str, str]:
 
 def _validate(options: argparse.Namespace) -> None:
     if options.keep_last is None and options.older_than is None:
-        raise UsageProblem(
-            "gpubench runs prune: nothing selected; give --keep-last, --older-than or both"
-        )
+        raise UsageProblem("nothing selected; give --keep-last, --older-than or both")
     if (options.keep_last or 0) < 0:
         raise UsageProblem(f"--keep-last: {options.keep_last} is not a non-negative integer")
     if not (options.older_than is None or 0 <= options.older_than <= _MAX_DAYS):

@@ -145,7 +145,7 @@ def _missing_runs_hint(baseline: Baseline) -> Iterator[str]:
     if (pinned_count := len(baseline.runs)) >= FEWEST:
         return
     pinned = counted(pinned_count, "run")
-    yield f"a gate cannot judge by {pinned} yet: pin {FEWEST - pinned_count} more"
+    yield f"a gate cannot judge from {pinned} yet: pin {FEWEST - pinned_count} more"
     if baseline.branch is not None:
         yield f"or wait for {FEWEST - 1} later runs on {printable(baseline.branch)}"
 

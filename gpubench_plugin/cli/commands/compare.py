@@ -171,8 +171,9 @@ def _validate(options: argparse.Namespace) -> None:
             raise UsageProblem("--paired needs --base and --head with their launches")
         if len(options.base) != len(options.head):
             raise UsageProblem(
-                f"--paired: {len(options.base)} base launches but {len(options.head)} head "
-                "launches; give the same number of each, in pair order"
+                f"--paired: {counted(len(options.base), 'base launch')} but "
+                f"{counted(len(options.head), 'head launch')}; "
+                "give the same number of each, in pair order"
             )
     elif options.unchanged_from is not None:
         raise UsageProblem(f"--unchanged-from={options.unchanged_from}: only valid with --paired")

@@ -101,7 +101,7 @@ def _points(history: ResultHistory, options: argparse.Namespace) -> tuple[str, s
 
     benchmark, metric, points = load(options.benchmark)
     if not points:
-        scope = f"branch {branch} (--branch= selects any)" if branch else "all branches"
+        scope = f"the runs on branch {branch} (--branch= selects any)" if branch else "the runs"
         name = the_benchmark(options.benchmark, history.benchmarks(branch), scope)
         benchmark, metric, points = load(name)
     if not points:

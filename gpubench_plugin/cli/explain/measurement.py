@@ -57,7 +57,7 @@ def explain_measurement(
     measured = measurement.outcome == "measured"
     return Explanation(
         benchmark=measurement.id,
-        subject=f"run {run_id}: {_outcome(measurement)}, not compared",
+        subject=f"run {run_id}: {_outcome(measurement)}",
         noun="launch" if has_launches else "round",
         points=tuple(_launch_points(measurement) if has_launches else _round_points(measurement)),
         units={_STEP: "s"} if measured else {},
@@ -71,7 +71,7 @@ def explain_measurement(
 
 def _outcome(measurement: Measurement) -> str:
     reason = f": {measurement.reason}" if measurement.reason else ""
-    return f"{measurement.outcome.replace('_', ' ')}{reason}"
+    return f"{measurement.outcome.replace('_', ' ')}, not compared{reason}"
 
 
 def _launch_points(measurement: Measurement) -> Iterator[PlotPoint]:
@@ -103,7 +103,7 @@ def _median(measurement: Measurement, glyphs: Glyphs) -> str:
     text = f"{_STEP}: median {number(median.value, 's', glyphs)}"
     low, high = map(metrics.get, confidence_bounds_of(_STEP))
     if low is None or high is None:
-        return f"{text}; too few rounds for an interval"
+        return f"{text}; too few independent rounds for an interval"
     return (
         f"{text}, {measurement.confidence:.0%} interval {number(low.value, 's', glyphs)} to "
         f"{number(high.value, 's', glyphs)}: of this process only; other processes vary more"

@@ -74,7 +74,7 @@ def check_values(metrics: Mapping[str, Metric], observation: Observation) -> Non
     """
     for metric in metrics.values():
         if not math.isfinite(metric.value):
-            raise MeasurementError(f"{metric.name} is {metric.value} {metric.unit}")
+            raise MeasurementError(f"{metric.name} is {metric.value}, not a finite number")
         if metric.unit.endswith("/s") and metric.value <= 0:
             raise MeasurementError(
                 f"{metric.name} is {metric.value} {metric.unit}: the work of a call is not positive"

@@ -36,7 +36,7 @@ def rate(name: str, amount: float, unit: str, observation: Observation) -> Itera
 def meanings(**rates: str) -> dict[str, str]:
     """Meanings of `rates` and of the ends of their confidence intervals, by metric name."""
     return rates | {
-        end: f"{side} end of that rate's confidence interval"
+        end: f"{side} end of the confidence interval of {name}"
         for name in rates
         for end, side in zip(confidence_bounds_of(name), ("Lower", "Upper"), strict=True)
     }

@@ -17,8 +17,8 @@ _QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
 
 @metrics(
     step_time_s="Median of the rounds",
-    step_time_ci_low_s="Lower end of that median's confidence interval",
-    step_time_ci_high_s="Upper end of the same interval",
+    step_time_ci_low_s="Lower end of the median's confidence interval",
+    step_time_ci_high_s="Upper end of the median's confidence interval",
     effective_rounds="Effective number of independent rounds",
     step_time_mean_s="Mean of the durations",
     step_time_min_s="Shortest duration",
@@ -88,7 +88,7 @@ def rounds(observation: Observation) -> Iterator[Metric]:
 @metrics(
     "everywhere except adopted tests",
     warmup_s="Time between the first call and the first timed call",
-    warmup_iterations="Number of calls between them",
+    warmup_iterations="Number of warm-up calls after the first call",
 )
 def warmup(observation: Observation) -> Iterator[Metric]:
     """Calls between the first one and the first timed one, if they were observed."""

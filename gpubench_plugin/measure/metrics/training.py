@@ -12,11 +12,11 @@ from gpubench_plugin.records import Metric, Observation
 @metrics(
     "convergence; after training with training.evaluate",
     time_to_target_s="Median training time from start to target",
-    steps_to_target="Optimizer steps of that training",
-    epochs_to_target="The same number in epochs",
+    steps_to_target="Optimizer steps from start to target",
+    epochs_to_target="Epochs from start to target",
     test_loss="Mean held-out loss after training",
     test_accuracy="Held-out accuracy after training",
-    parity_error="Relative difference of that loss from fp32's",
+    parity_error="Relative difference of the held-out loss from fp32's",
 )
 def convergence(observation: Observation) -> Iterator[Metric]:
     """Time to target, if every timed call is a training to it, and held-out evaluation."""
@@ -33,7 +33,7 @@ def convergence(observation: Observation) -> Iterator[Metric]:
 @metrics(
     "training",
     loss_first="Loss at the first step of the untimed check",
-    loss_last="Loss at the last step of the check",
+    loss_last="Loss at the last step of the untimed check",
 )
 def loss(observation: Observation) -> Iterator[Metric]:
     """Loss at the first and last step of the check, on one batch."""
@@ -61,7 +61,7 @@ def data_wait(observation: Observation) -> Iterator[Metric]:
 @metrics(
     "training with measure.check",
     loss_error="Largest relative error of the first losses against fp32",
-    gradient_norm_error="The same for the global gradient norms",
+    gradient_norm_error="Largest relative error of the first global gradient norms against fp32",
 )
 def reference_error(observation: Observation) -> Iterator[Metric]:
     """Largest relative errors of losses and gradient norms of the first steps against fp32."""

@@ -44,7 +44,7 @@ def check(registry: Registry) -> Report:
         report.errors.append(f"{_runs(remote_ids)} stored, but not in {results_dir}")
     if spooled := spool.pending(database.location, results_dir):
         ids = [marker.directory.run_id for marker in spooled]
-        report.errors.append(f"{_runs(ids)} in the spool; 'gpubench db ingest' stores them")
+        report.errors.append(f"{_runs(ids)} in the spool; store with 'gpubench db ingest'")
     return report
 
 
@@ -61,10 +61,10 @@ def _compare(report: Report, states: Mapping[str, str], results_dir: Path) -> No
         elif states[directory.run_id] != state:
             changed_ids.append(directory.run_id)
     if missing_ids:
-        report.errors.append(f"{_runs(missing_ids)} not stored; 'gpubench db ingest' stores them")
+        report.errors.append(f"{_runs(missing_ids)} not stored; store with 'gpubench db ingest'")
     if changed_ids:
         report.errors.append(
-            f"{_runs(changed_ids)} changed since stored; 'gpubench db ingest' stores them"
+            f"{_runs(changed_ids)} changed since stored; update with 'gpubench db ingest'"
         )
     if report.in_progress:
         report.notes.append(f"{report.in_progress} still being written")

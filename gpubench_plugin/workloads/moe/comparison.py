@@ -75,7 +75,7 @@ def compare(
     for name, error in errors.items():
         if not error <= tolerance:  # also where it is not a number
             raise CorrectnessError(
-                f"the layer's {name} differs from one process' by {error:.2e} of its norm; "
+                f"the layer's {name} differs from a single process by {error:.2e} of its norm; "
                 f"allowed: {tolerance:.0e}"
             )
     return {

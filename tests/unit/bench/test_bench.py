@@ -405,7 +405,7 @@ def test_there_is_no_result_of_what_was_refused() -> None:
     measured = bench(Group())
     with pytest.raises(UsageProblem):
         measured(step, samples=-1)
-    with pytest.raises(UsageProblem, match=r"gpubench\.result without a measurement"):
+    with pytest.raises(UsageProblem, match=r"gpubench\.result was read before a measurement"):
         _ = measured.result
 
 
@@ -665,7 +665,7 @@ def test_the_last_result_is_there_until_the_test_ends(disabled: bool) -> None:
         return result
 
     measured = bench(Group(), disabled=disabled)
-    with pytest.raises(UsageProblem, match=r"gpubench\.result without a measurement"):
+    with pytest.raises(UsageProblem, match=r"gpubench\.result was read before a measurement"):
         _ = measured.result
     found = measured(timed)
     assert "Result" not in repr(found)

@@ -58,7 +58,7 @@ def test_the_memory_a_preset_needs_is_no_section(tmp_path: Path) -> None:
         ("presets: 3", "presets: 3 is not allowed; allowed: a mapping of presets by name"),
         (
             "presets: {ful: {}}",
-            "presets: unknown 'ful' (did you mean 'full'?); allowed: tiny, full",
+            "unknown preset 'ful' (did you mean 'full'?); allowed: tiny, full",
         ),
         (
             "presets: {full: [1]}",

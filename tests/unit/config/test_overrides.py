@@ -61,5 +61,5 @@ def test_what_is_no_override_is_refused(text: str) -> None:
     """Without a dotted key and ``=`` the message shows the form and an example."""
     with pytest.raises(UsageProblem) as caught:
         overrides.parse(text)
-    example = "expected section.key=value, for example training.batch_size=64"
-    assert str(caught.value) == f"override {text!r}: {example}"
+    example = "allowed: section.key=value, for example training.batch_size=64"
+    assert str(caught.value) == f"--set={text}: not allowed; {example}"

@@ -159,7 +159,10 @@ GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
         ('{"schema_version": 1}', "violates the schema at benchmarks: missing key"),
         (json.dumps({**GOOD, "schema_version": 2}), "schema_version 2 is newer than 1, the latest"),
         (json.dumps({**GOOD, "schema_version": True}), "invalid schema_version true"),
-        (json.dumps({**GOOD, "benchmark": 1}), "unknown 'benchmark' (did you mean 'benchmarks'?)"),
+        (
+            json.dumps({**GOOD, "benchmark": 1}),
+            "unknown key 'benchmark' (did you mean 'benchmarks'?)",
+        ),
         (
             json.dumps({**GOOD, "benchmarks": [1]}),
             "at benchmarks: Input should be an object, not [1]",

@@ -31,7 +31,7 @@ def test_a_number_rests_on_its_rounds_and_its_warm_up(measured: Callable[..., Me
     assert [point.values["step_time_s"] for point in about.points] == [0.011, 0.012]
     assert about.subject == "run r1: measured, not compared"
     assert about.facts == (
-        "step_time_s: median 11.00 ms; too few rounds for an interval",
+        "step_time_s: median 11.00 ms; too few independent rounds for an interval",
         "4 calls in 1 block, timed by perf_counter_ns: 2 rounds of 2 durations of 1 call",
         "warm-up: first call 500.0 ms, then 5 calls in 50.00 ms",
         f"drifting: {MEANINGS['drifting']}",
@@ -60,7 +60,7 @@ def test_what_was_not_measured_has_its_outcome_and_no_numbers(
 
     about = explain_measurement("r1", skipped, glyphs=ASCII)
 
-    assert about.subject == "run r1: skipped: no GPU, not compared"
+    assert about.subject == "run r1: skipped, not compared: no GPU"
     assert (about.points, about.facts, about.advice) == ((), (), ())
 
 

@@ -74,8 +74,11 @@ def test_true_times_pass(observe: Callable[..., Observation]) -> None:
 @pytest.mark.parametrize(
     ("metric", "message"),
     [
-        (Metric(name="loss_last", value=float("nan"), unit="1"), "loss_last is nan 1"),
-        (Metric(name="x_s", value=float("inf"), unit="s"), "x_s is inf s"),
+        (
+            Metric(name="loss_last", value=float("nan"), unit="1"),
+            "loss_last is nan, not a finite number",
+        ),
+        (Metric(name="x_s", value=float("inf"), unit="s"), "x_s is inf, not a finite number"),
         (
             Metric(name="samples_per_s", value=0.0, unit="samples/s"),
             "samples_per_s is 0.0 samples/s: the work of a call is not positive",
