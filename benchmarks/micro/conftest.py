@@ -1,4 +1,4 @@
-"""What the benchmarks of single operations ask for: sizes, the type of numbers, its tolerance."""
+"""Fixtures of micro benchmarks: sizes, dtype, tolerance."""
 
 import pytest
 
@@ -13,11 +13,11 @@ def sizes(gpubench_config):
 
 @pytest.fixture
 def dtype(precision):
-    """What tensors are stored in: the type in which the precision computes products."""
+    """Storage dtype of tensors, by the precision's compute dtype."""
     from gpubench_plugin.workloads._micro import DTYPES
 
     if precision.compute_dtype not in DTYPES:
-        raise Unsupported(f"no type of tensor for products in {precision.compute_dtype}")
+        raise Unsupported(f"micro benchmarks do not support {precision.compute_dtype}")
     return DTYPES[precision.compute_dtype]
 
 

@@ -8,7 +8,7 @@ import pytest
 @pytest.mark.gpubench_full("amp", "fp16-true")
 @pytest.mark.gpubench(config="micro")
 def test_attention(gpubench, torch_device, sizes, dtype, tolerance, implementation, direction):
-    """Attention without a mask; what torch cannot take here is unsupported, with its reasons."""
+    """Attention without a mask; skipped with torch's reasons where it is not supported."""
     import torch
     from torch.nn.attention import sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
@@ -31,19 +31,20 @@ def test_attention(gpubench, torch_device, sizes, dtype, tolerance, implementati
         return torch.autograd.grad(scaled_dot_product_attention(*inputs), inputs, upstream)
 
     output = run_attention(implementation, attention)
-    few = [tensor.detach()[:1, :1].double().requires_grad_(backward) for tensor in inputs]
-    exact = torch.softmax(few[0] @ few[1].mT / sizes.head_size**0.5, dim=-1) @ few[2]
-    compared = [("output", output[:1, :1], exact)]
+    exact_inputs = [tensor.detach()[:1, :1].double().requires_grad_(backward) for tensor in inputs]
+    scores = exact_inputs[0] @ exact_inputs[1].mT / sizes.head_size**0.5
+    exact = torch.softmax(scores, dim=-1) @ exact_inputs[2]
+    pairs = [("output", output[:1, :1], exact)]
     step = attention_and_gradients if backward else attention
     with sdpa_kernel(BACKENDS[implementation]):
         if backward:
-            computed = (gradient[:1, :1] for gradient in step())
-            expected = torch.autograd.grad(exact, few, upstream[:1, :1].double())
+            actual = (gradient[:1, :1] for gradient in step())
+            expected = torch.autograd.grad(exact, exact_inputs, upstream[:1, :1].double())
             names = ("gradient of query", "gradient of key", "gradient of value")
-            compared += zip(names, computed, expected, strict=True)
+            pairs += zip(names, actual, expected, strict=True)
         errors = [
-            require_close(f"attention by {implementation}, {what}", *pair, tolerance=tolerance)
-            for what, *pair in compared
+            require_close(f"attention by {implementation}, {name}", *pair, tolerance=tolerance)
+            for name, *pair in pairs
         ]
         gpubench.record("relative_error", max(errors))
         gpubench(step, samples=sizes.batch, flops=flops(*shape, backward=backward))

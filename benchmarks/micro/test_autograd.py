@@ -1,4 +1,4 @@
-"""Backward passes of graphs without a part in common: one after the other, and at once."""
+"""Backward passes of independent graphs, sequential and concurrent."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -10,32 +10,31 @@ import pytest
 @pytest.mark.parametrize("order", ["serial", "concurrent"])
 @pytest.mark.gpubench(config="micro")
 def test_backward(gpubench, torch_device, sizes, order, observed):
-    """The backward passes alone; ``observed``: every node reports its beginning and its end.
+    """Backward passes alone; ``observed`` has hooks on every node.
 
-    What the nodes of each kind took of the time of all nodes is recorded as
-    ``<kind>_fraction``, and a trace of each node is what ``--profile`` writes.
+    The share of each kind of node is recorded as ``<kind>_fraction``; ``--profile`` writes a trace.
     """
     from gpubench_plugin.workloads._micro import LinearStacks, NodeTimes, require_equal
 
-    chains = LinearStacks(
+    stacks = LinearStacks(
         graphs=sizes.graphs, layers=sizes.layers, size=sizes.layer_size, device=torch_device
     )
     times = NodeTimes()
 
     def build():
-        losses = chains.forward()
+        losses = stacks.forward()
         if observed == "observed":
             times.hook(losses)
 
     with ThreadPoolExecutor(sizes.graphs) as threads:
-        step = chains.serial if order == "serial" else partial(chains.concurrent, threads)
-        chains.forward()
-        chains.serial()
-        expected = chains.gradients()
+        step = stacks.serial if order == "serial" else partial(stacks.concurrent, threads)
+        stacks.forward()
+        stacks.serial()
+        expected_gradients = stacks.gradients()
         build()
         step()
-        for ours, right in zip(chains.gradients(), expected, strict=True):
-            require_equal(f"{order} backward", ours, right)
+        for actual, expected in zip(stacks.gradients(), expected_gradients, strict=True):
+            require_equal(f"{order} backward", actual, expected)
         for kind in times.kinds:
             gpubench.record(f"{kind}_fraction", partial(times.share, kind), unit="fraction")
         times.reset()

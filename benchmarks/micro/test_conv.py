@@ -1,4 +1,4 @@
-"""A convolution of 3×3 in both memory formats."""
+"""A 3×3 convolution in both memory formats."""
 
 import pytest
 
@@ -8,7 +8,7 @@ import pytest
 @pytest.mark.gpubench_full("bf16", "bf16-true", "amp", "fp16-true")
 @pytest.mark.gpubench(config="micro")
 def test_conv2d(gpubench, torch_device, sizes, dtype, tolerance, memory_format, direction):
-    """As many channels out as in; ``backward`` computes both gradients and no output."""
+    """Equally many input and output channels; ``backward`` computes both gradients only."""
     import torch
     from torch.nn.functional import conv2d
 
@@ -36,14 +36,12 @@ def test_conv2d(gpubench, torch_device, sizes, dtype, tolerance, memory_format, 
     if direction == "forward":
         pairs = {"output": (output, exact)}
     else:
-        computed = gradients(output, inputs, upstream)
+        actual = gradients(output, inputs, upstream)
         expected = gradients(exact, exact_inputs, upstream.double())
-        pairs = dict(
-            zip(("of images", "of weights"), zip(computed, expected, strict=True), strict=True)
-        )
+        names = ("gradient of images", "gradient of weights")
+        pairs = dict(zip(names, zip(actual, expected, strict=True), strict=True))
     errors = [
-        require_close(f"conv2d, {direction}, {what}", *pair, tolerance=tolerance)
-        for what, pair in pairs.items()
+        require_close(f"conv2d, {name}", *pair, tolerance=tolerance) for name, pair in pairs.items()
     ]
     gpubench.record("relative_error", max(errors))
     del exact, exact_inputs, pairs

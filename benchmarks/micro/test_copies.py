@@ -1,4 +1,4 @@
-"""Copies on the device, and between it and the host; and what starting a kernel costs."""
+"""Copies on the device and between device and host, and kernel launches."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from gpubench_plugin import Unsupported
 
 @pytest.mark.gpubench(config="micro")
 def test_copy_device(gpubench, torch_device, sizes):
-    """``micro.copy_bytes`` from one place of the device's memory to another: read and written."""
+    """``micro.copy_bytes`` within device memory, read and written."""
     import torch
 
     from gpubench_plugin.workloads._micro import require_equal
@@ -58,7 +58,7 @@ def test_copy_host(gpubench, torch_device, sizes, direction, memory):
 
 @pytest.mark.gpubench(config="micro")
 def test_launch(gpubench, torch_device):
-    """A kernel on one number, over and over: the time is what starting one takes."""
+    """A kernel on one element, whose time is that of the launch."""
     import torch
 
     from gpubench_plugin.workloads._micro import require_equal

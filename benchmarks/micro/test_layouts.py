@@ -1,4 +1,4 @@
-"""What the place of a matrix in memory costs, and what it costs to look at one."""
+"""Cost of a matrix's memory layout, and of validating a matrix."""
 
 import pytest
 
@@ -49,9 +49,9 @@ def test_layout_matmul(gpubench, torch_device, sizes, tolerance, layout):
 @pytest.mark.parametrize("validation", ["none", "contiguous", "finite"])
 @pytest.mark.gpubench(config="micro")
 def test_validation(gpubench, torch_device, sizes, validation):
-    """An exponential of every element, whose input is looked at before; ``none`` is its cost alone.
+    """Exponential of every element after a validation of the input; ``none`` has no validation.
 
-    To know that all elements are finite takes a pass over them, and on a device a wait for it.
+    ``finite`` takes a pass over the elements, and synchronizes a device.
     """
     import torch
 
@@ -59,21 +59,21 @@ def test_validation(gpubench, torch_device, sizes, validation):
 
     matrix = torch.randn(sizes.rows, sizes.columns, device=torch_device)
     result = torch.empty_like(matrix)
-    valid = {
-        "none": lambda given: True,
-        "contiguous": lambda given: given.is_contiguous(),
-        "finite": lambda given: bool(torch.isfinite(given).all()),
+    is_valid = {
+        "none": lambda tensor: True,
+        "contiguous": lambda tensor: tensor.is_contiguous(),
+        "finite": lambda tensor: bool(torch.isfinite(tensor).all()),
     }[validation]
-    wrong = {
+    invalid = {
         "contiguous": lambda: with_layout(matrix, "padded"),
         "finite": lambda: matrix.index_fill(0, torch.tensor(0, device=torch_device), torch.nan),
     }
-    found = validation == "none" or not valid(wrong[validation]())
-    if not found or not valid(matrix):
-        raise CorrectnessError(f"the validation {validation!r} takes wrong for right")
+    detects_invalid = validation == "none" or not is_valid(invalid[validation]())
+    if not detects_invalid or not is_valid(matrix):
+        raise CorrectnessError(f"the validation {validation!r} accepts an invalid matrix")
 
     def step():
-        if not valid(matrix):
+        if not is_valid(matrix):
             raise CorrectnessError(f"the input is not {validation}")
         torch.exp(matrix, out=result)
 

@@ -1,4 +1,4 @@
-"""Operations on the rows of a matrix that are bound by memory: softmax and norms."""
+"""Memory-bound operations on the rows of a matrix: softmax and norms."""
 
 import pytest
 

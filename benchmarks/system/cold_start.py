@@ -1,19 +1,18 @@
-"""A process that trains a few steps and reports where the time since its start went.
+"""Process that trains a few steps and reports the time of each stage since its start.
 
-It is started by ``test_cold_start.py`` with the reading of the monotonic clock before its start,
-which all processes of a machine share, the device, and a resolved configuration on its standard
-input. It writes one JSON object: seconds by stage, in their order, the loss after every step, and
-the reading of the clock at the end.
+``test_cold_start.py`` passes the monotonic time before its start (one clock for all processes), the
+device, and a resolved configuration on standard input. It writes one JSON object: seconds by stage
+in order, the losses, and the monotonic time at the end.
 """
 
 import time
 
-_BEGAN_NS = time.monotonic_ns()
+_STARTED_NS = time.monotonic_ns()
 
-import json  # noqa: E402 # the interpreter is up: this is the first thing to be timed
+import json  # noqa: E402 # imports are timed
 import sys  # noqa: E402 # the same
 
-STEADY_STEPS = 5
+STEADY_STEPS = 5  # also in test_cold_start.py; enough for a mean, not measured
 
 
 class Stages:
@@ -24,7 +23,7 @@ class Stages:
         self.last_ns = started_ns
 
     def end(self, name, at_ns=None):
-        """The stage called `name` ends now."""
+        """End the stage `name` now."""
         now_ns = time.monotonic_ns() if at_ns is None else at_ns
         self.seconds[name] = (now_ns - self.last_ns) * 1e-9
         self.last_ns = now_ns
@@ -33,7 +32,7 @@ class Stages:
 def main(started_ns, device_name):
     """Train, and report."""
     stages = Stages(started_ns)
-    stages.end("interpreter", _BEGAN_NS)
+    stages.end("interpreter", _STARTED_NS)
     import torch
 
     stages.end("import_torch")
@@ -42,9 +41,9 @@ def main(started_ns, device_name):
     from gpubench_plugin.environment import synchronize
     from gpubench_plugin.training import Optimization, build_model
 
-    said = json.load(sys.stdin)
-    kind = catalog.load("workloads", said["model"]["name"])
-    configuration = Configuration[kind.Section].model_validate_json(json.dumps(said))
+    data = json.load(sys.stdin)
+    kind = catalog.load("workloads", data["model"]["name"])
+    configuration = Configuration[kind.Section].model_validate_json(json.dumps(data))
     precision = catalog.load("precision", configuration.precision.name)()
     stages.end("import_workload")
     device = torch.device(device_name)

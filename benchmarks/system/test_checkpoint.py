@@ -7,8 +7,8 @@ from statistics import median
 
 import pytest
 
-# DCP in the background is for nightly runs: its process imports torch anew, and a session that
-# ends right after its thread is sometimes aborted by gloo. It needs gloo also beside CUDA.
+# Asynchronous DCP is for nightly runs: its process imports torch again, and gloo sometimes aborts a
+# session that ends right after its thread. It requires gloo on CUDA, too.
 background = [pytest.mark.gpubench_full(), pytest.mark.gpubench_set("distributed.backend=gloo")]
 writing = pytest.mark.parametrize(
     "form",
@@ -23,8 +23,8 @@ writing = pytest.mark.parametrize(
 reading = pytest.mark.parametrize("form", ["torch-save", "safetensors", "dcp"])
 
 
-def verified(form, model, folder):
-    """The tensors of `model` and its optimizer in a format, written and read once."""
+def verified_checkpoint(form, model, folder):
+    """Checkpoint of `model` and its optimizer in a format, after a verified write and read."""
     import torch
 
     from gpubench_plugin.training import CheckpointIO
@@ -36,17 +36,17 @@ def verified(form, model, folder):
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for number, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{number}.{name}": tensor for name, tensor in state.items()}
-    made = CheckpointIO(form, tensors, folder)
-    made.verify()
-    return made
+    checkpoint = CheckpointIO(form, tensors, folder)
+    checkpoint.verify()
+    return checkpoint
 
 
 @writing
 @pytest.mark.precision("fp32")
 @pytest.mark.gpubench(config="mlp")
 def test_checkpoint_save(gpubench, model, tmp_path, form):
-    """From the first call to the last byte on disk; beside it how long training has to wait."""
-    checkpoint = verified(form, model, tmp_path)
+    """Until the last byte is synced to disk; ``blocking_s`` is how long training is blocked."""
+    checkpoint = verified_checkpoint(form, model, tmp_path)
     gpubench.record("blocking_s", lambda: median(checkpoint.blocking_s), unit="s", better="lower")
     gpubench(checkpoint.save, bytes=checkpoint.bytes, setup=checkpoint.remove)
     checkpoint.remove()
@@ -56,7 +56,7 @@ def test_checkpoint_save(gpubench, model, tmp_path, form):
 @pytest.mark.precision("fp32")
 @pytest.mark.gpubench(config="mlp")
 def test_checkpoint_load(gpubench, model, tmp_path, form):
-    """From the files, which the system has in memory, to tensors on the CPU."""
-    checkpoint = verified(form, model, tmp_path)
+    """From files in the page cache to tensors on the CPU."""
+    checkpoint = verified_checkpoint(form, model, tmp_path)
     gpubench(checkpoint.load, bytes=checkpoint.bytes)
     checkpoint.remove()

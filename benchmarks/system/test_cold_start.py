@@ -1,4 +1,4 @@
-"""What passes between the start of a process and a steady training step."""
+"""Time from the start of a process to a steady training step."""
 
 import json
 import math
@@ -30,10 +30,9 @@ _STEADY_STEPS = 5
 @pytest.mark.gpubench_full("bf16", "bf16-true", "amp", "fp16-true")
 @pytest.mark.gpubench(config="cold-start")
 def test_cold_start(gpubench, gpubench_config, torch_device, precision, compiled):
-    """A whole process: interpreter, imports, device, model, compilation, steps, and its end.
+    """A process per step: interpreter, imports, device, model, compilation, steps, and exit.
 
-    Each part is recorded in seconds and as a share of the whole. The step is the process, which
-    trains in the precision of this one.
+    Each stage is recorded in seconds and as a fraction of the process.
     """
     process = Process(gpubench_config, torch_device)
     for stage in process.stages:
@@ -46,7 +45,7 @@ def test_cold_start(gpubench, gpubench_config, torch_device, precision, compiled
 
 
 class Process:
-    """A training script as a thing to measure: each call starts one, and keeps its report."""
+    """Training script as a benchmark: each call runs it and keeps its report."""
 
     def __init__(self, configuration, device):
         self._configuration = configuration.model_dump_json()
@@ -61,13 +60,13 @@ class Process:
         self.calls = 0
 
     def step(self):
-        """Start the script, and wait for its end.
+        """Run the script.
 
         Raises:
-            CorrectnessError: it failed, or trained wrong.
+            CorrectnessError: it failed, or a loss is not finite.
         """
         started_ns = time.monotonic_ns()
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-P", str(_SCRIPT), str(started_ns), self._device],
             input=self._configuration,
             capture_output=True,
@@ -76,9 +75,11 @@ class Process:
             check=False,
         )
         ended_ns = time.monotonic_ns()
-        if done.returncode:
-            raise CorrectnessError(f"{_SCRIPT.name} ended with {done.returncode}\n{done.stderr}")
-        report = json.loads(done.stdout.splitlines()[-1])
+        if process.returncode:
+            raise CorrectnessError(
+                f"{_SCRIPT.name} exited with {process.returncode}\n{process.stderr}"
+            )
+        report = json.loads(process.stdout.splitlines()[-1])
         report["stages"]["exit"] = (ended_ns - report["ended_ns"]) * 1e-9
         if not all(math.isfinite(loss) for loss in report["losses"]):
             raise CorrectnessError(f"{_SCRIPT.name}: losses {report['losses']}")
@@ -88,11 +89,11 @@ class Process:
         self.calls += 1
 
     def seconds(self, stage, calls=1):
-        """The median of the timed calls."""
+        """Median over the timed calls."""
         return median(stages[stage] / calls for stages in self._reports)
 
     def share(self, stage):
-        """The median share of the whole process."""
+        """Median fraction of the process."""
         return median(stages[stage] / sum(stages.values()) for stages in self._reports)
 
     def prepare(self, log):
@@ -102,7 +103,7 @@ class Process:
         return Check()
 
     def begin(self):
-        """Keep the reports from here on."""
+        """Drop the untimed reports."""
         self._reports.clear()
 
     def finish(self):
@@ -110,10 +111,10 @@ class Process:
         return {}
 
     def work(self):
-        """No amount of work makes sense of a start."""
+        """No work."""
         from gpubench_plugin.records import Work
 
         return Work()
 
     def flops_step(self):
-        """Nothing to count."""
+        """No FLOPs."""

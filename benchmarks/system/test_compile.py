@@ -1,8 +1,7 @@
-"""A compiled training step by each back end of torch.compile, and what compiling it costs.
+"""Compiled training step by each backend of torch.compile, with its compilation cost.
 
-Forward, loss and backward of one batch. Beside the time of a step stand the time that compiling
-takes with an empty cache on disk (``compile_time_s``) and with a full one, graph breaks,
-recompiles, and how many times as fast the step is as one that is not compiled.
+Forward, loss and backward of one batch, with the compile time from an empty and from a full disk
+cache, graph breaks, recompiles, and the speed-up over eager mode.
 """
 
 from functools import partial
@@ -11,25 +10,19 @@ import pytest
 
 from gpubench_plugin import Unsupported
 
-# inductor on a CPU calls a C++ compiler for a quarter of a minute.
+# Inductor on a CPU runs a C++ compiler for about 15 s.
 _HALVES = ("bf16", "bf16-true", "amp", "fp16-true")
 
 compiled = pytest.mark.gpubench_set("model.compile=default")
 
 
-def by(backend, *marks):
-    """The case of one back end."""
-    chosen = pytest.mark.gpubench_set(f"model.compile_backend={backend}")
-    return pytest.param(backend, marks=[chosen, *marks])
-
-
 backends = pytest.mark.parametrize(
     "backend",
     [
-        by("eager"),
-        by("aot_eager"),
-        by("gpubench-counting"),
-        by("inductor"),
+        *(
+            pytest.param(name, marks=pytest.mark.gpubench_set(f"model.compile_backend={name}"))
+            for name in ("eager", "aot_eager", "gpubench-counting", "inductor")
+        ),
         "named",
     ],
 )
@@ -40,7 +33,7 @@ backends = pytest.mark.parametrize(
 @pytest.mark.gpubench_full(*_HALVES)
 @pytest.mark.gpubench(config="mlp")
 def test_mlp_compile(compare_with_eager, backend):
-    """An MLP; ``named`` is the back end that ``--model.compile_backend`` names."""
+    """An MLP; ``named`` is the backend of ``--model.compile_backend``."""
     compare_with_eager()
 
 
@@ -49,7 +42,7 @@ def test_mlp_compile(compare_with_eager, backend):
 @pytest.mark.gpubench_full
 @pytest.mark.gpubench(config="resnet50")
 def test_resnet50_compile(compare_with_eager, backend):
-    """ResNet-50, with the same back ends."""
+    """ResNet-50, with the same backends."""
     compare_with_eager()
 
 
@@ -58,13 +51,13 @@ def test_resnet50_compile(compare_with_eager, backend):
 @pytest.mark.gpubench_full
 @pytest.mark.gpubench(config="llama")
 def test_llama_compile(compare_with_eager, backend):
-    """Llama, with the same back ends."""
+    """Llama, with the same backends."""
     compare_with_eager()
 
 
 @pytest.fixture
 def compare_with_eager(gpubench, gpubench_config, workload, data, precision, torch_device, backend):
-    """Measures the compiled step of the configured model beside the eager one."""
+    """Measures the compiled step of the configured model against the eager one."""
     from gpubench_plugin.measure import time_ratio
     from gpubench_plugin.measure.clocks import clock_for
     from gpubench_plugin.training import (
@@ -107,7 +100,7 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
     )
     clock = clock_for(torch_device, gpubench_config.measure)
 
-    def measured():
+    def measure():
         record = gpubench.record
         record("compile_cold_s", lambda: study.cost.cold_s, unit="s", better="lower")
         record("compile_warm_s", lambda: study.cost.warm_s, unit="s", better="lower")
@@ -128,4 +121,4 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
         )
         gpubench(study)
 
-    return measured
+    return measure

@@ -1,4 +1,4 @@
-"""Loading batches through torch's DataLoader: how fast, and how long training waits for it."""
+"""Batch loading through torch's DataLoader, alone and during training."""
 
 import multiprocessing
 import struct
@@ -31,10 +31,10 @@ memory = pytest.mark.parametrize(
 @pytest.mark.precision("fp32")
 @pytest.mark.gpubench(config="resnet18")
 def test_data_loading(gpubench, data, gpubench_config, dataset, workers, memory):
-    """A batch of images as the model's inputs on the device, over and over."""
-    first, again = data.fixed_batch(), next(data)
-    if not (first.inputs == again.inputs).all():
-        raise CorrectnessError("the first batch that is loaded is not the one it should be")
+    """One batch of images as the model's inputs on the device."""
+    expected, loaded = data.fixed_batch(), next(data)
+    if not (expected.inputs == loaded.inputs).all():
+        raise CorrectnessError("the first loaded batch is not the data source's first batch")
     data.restart()
     gpubench.record("pinned_memory", float(data.description()["pinned_memory"]))
     gpubench(lambda: next(data), samples=gpubench_config.training.batch_size)
@@ -46,7 +46,7 @@ def test_data_loading(gpubench, data, gpubench_config, dataset, workers, memory)
 @pytest.mark.precision("fp32")
 @pytest.mark.gpubench(config="resnet18")
 def test_data_loading_train(gpubench, trainer, data, dataset, workers, memory):
-    """Training on what is loaded: ``data_wait_fraction`` is what it waits for batches."""
+    """Training on loaded batches; ``data_wait_fraction`` is the share of time waiting for them."""
     gpubench.record("pinned_memory", float(data.description()["pinned_memory"]))
     gpubench(trainer)
 
@@ -55,17 +55,14 @@ def test_data_loading_train(gpubench, trainer, data, dataset, workers, memory):
 def data(
     tmp_path, gpubench_config, workload, torch_device, precision, process_group, dataset, memory
 ):
-    """Images in files of MNIST's format, loaded as the section ``data`` says.
-
-    The workers end with the benchmark.
-    """
+    """Images in files of MNIST's format, loaded as configured in section ``data``."""
     from gpubench_plugin.training.data.images import Images
 
     if memory == "pinned" and torch_device.type != "cuda":
         raise Unsupported("pinned memory is for copies to CUDA; choose --device=cuda")
     _write(tmp_path, *_pictures(dataset, gpubench_config))
     section = gpubench_config.data.model_copy(update={"source": "images", "path": str(tmp_path)})
-    loaded = Images.from_section(
+    source = Images.from_section(
         section,
         workload,
         batch_size=gpubench_config.training.batch_size,
@@ -75,11 +72,11 @@ def data(
         seed=gpubench_config.experiment.seed,
         convert=precision.convert_batch,
     )
-    before = set(multiprocessing.active_children())
-    yield loaded
-    loaded.close()
-    if left := set(multiprocessing.active_children()) - before:
-        raise CorrectnessError(f"{len(left)} workers outlive the benchmark")
+    processes = set(multiprocessing.active_children())
+    yield source
+    source.close()
+    if workers := set(multiprocessing.active_children()) - processes:
+        raise CorrectnessError(f"{len(workers)} workers outlive the benchmark")
 
 
 def _pictures(dataset, configuration):
@@ -92,10 +89,8 @@ def _pictures(dataset, configuration):
         images, labels = read_digits()
         return (images[:, 0] * 255).astype(np.uint8), labels.astype(np.uint8)
     random = np.random.default_rng(configuration.experiment.seed)
-    count, side = (
-        _SYNTHETIC_BATCHES * configuration.training.batch_size,
-        configuration.model.image_size,
-    )
+    count = _SYNTHETIC_BATCHES * configuration.training.batch_size
+    side = configuration.model.image_size
     return (
         random.integers(0, 256, (count, side, side), dtype=np.uint8),
         random.integers(0, 10, count, dtype=np.uint8),
@@ -103,7 +98,7 @@ def _pictures(dataset, configuration):
 
 
 def _write(folder, images, labels):
-    """Two files as MNIST's: a magic number, the dimensions, the bytes."""
+    """Write images and labels in MNIST's format: magic number, dimensions, bytes."""
     shape = struct.pack(">IIII", 0x803, *images.shape)
     (folder / "train-images-idx3-ubyte").write_bytes(shape + images.tobytes())
     count = struct.pack(">II", 0x801, len(labels))

@@ -49,7 +49,7 @@ def test_the_layer_is_measured_and_what_is_wrong_is_refused(project: Project) ->
     }
     assert "moe.rank_sorter: unknown 'by-lod' (did you mean 'by-load'?)" in run.out
     (groups,) = (b for b in run.summary["benchmarks"] if b["name"] == "test_wrong[groups-fp32-ws1]")
-    assert groups["reason"] == "moe.expert_parallel=3: does not divide 1 ranks; allowed: 1"
+    assert groups["reason"] == "moe.expert_parallel=3 does not divide 1 ranks; allowed: 1"
     for precision in ("bf16", "fp32"):
         (record,) = (
             b for b in run.summary["benchmarks"] if b["name"] == layer.format("local", precision)
