@@ -15,7 +15,8 @@ UNCHANGED_FROM: Final = 10
 """Pairs required for "unchanged" by default: up to 26 % slow launches may be missed then."""
 
 UNCHANGED_FROM_CHOICES: Final = (5, 10, 15)
-"""Choices of the user: at 5 pairs up to 45 % slow launches may be missed, at 15 up to 18 %."""
+"""Choices of the user: a head that is 50 % slower in a fifth of its launches is called unchanged in
+about 33, 11 or 4 % of comparisons (simulated, ``docs/reference/gate.md``)."""
 
 MOST_PAIRS: Final = 200
 """Pairs of ``--until-decided``, at most: about 13 times the default cost; not measured."""
