@@ -274,7 +274,7 @@ def _environment(document: Mapping[str, Any]) -> dict[str, Any]:
             "version": machine_info.get("python_version"),
             "implementation": machine_info.get("python_implementation"),
         },
-        # py-cpuinfo before 6 has ``brand``.
+        # Older versions of py-cpuinfo call it ``brand``.
         "cpu": {
             "model": cpu.get("brand_raw") or cpu.get("brand"),
             "logical_cores": cpu.get("count"),
