@@ -64,7 +64,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     GROWING_MEMORY: "memory grew in every quarter of the timed calls: a leak",
     SINCE_START: "the process's memory peak could not be reset: it is that since its start",
     SKETCHED: "too many durations to store; percentiles need a sketch (pytest-gpubench[sketch])",
-    CONDENSED: "a rank had more samples, flags or facts than it may send",
+    CONDENSED: "a rank had more samples, flags or facts than its report can hold",
     UNFINISHED: "the run never finished: it was killed, or is still running",
 }
 """Meaning of each flag in a line; ``docs/reference/flags.md`` has the exact conditions."""

@@ -136,6 +136,7 @@ def _notes_below(
     labels = shorten(names, width // 2, glyphs.ellipsis)
     for name, measurement in zip(labels, measurements, strict=True):
         reason = measurement.reason if measurement.outcome != "measured" else ""
+        reason = reason.replace(f"{measurement.id}: ", "", 1)  # the line begins with its name
         doubts = [] if "doubts" in columns else doubtful_flags(measurement.flags)
         notes = [] if "notes" in columns else other_flags(measurement.flags)
         for note, markup in (

@@ -155,7 +155,7 @@ def test_an_act_that_another_one_overrules_is_no_success(
         ({"benchmarks": [measurement(outcome="oom")]}, "it measured no benchmark"),
         (
             {"benchmarks": [measurement(flags=("throttled",))]},
-            "1 of its 1 measured benchmarks are throttled or unsteady",
+            "most of its measured benchmarks are throttled or unsteady (1 of 1)",
         ),
     ],
 )
@@ -180,7 +180,7 @@ def test_a_contended_run_is_pinned_and_said(shell: Shell) -> None:
     """Where most of it is: on a busy machine there may be no other."""
     run = write_run(shell.results, 0, [measurement(flags=("contended",))])
     assert shell("baseline", "set", "main", run.run_id) == 0
-    message = "1 of its 1 measured benchmarks are contended; pinned anyway"
+    message = "most of its measured benchmarks are contended (1 of 1); pinned anyway"
     assert f"{run.run_id}: {message}" in shell.out
 
 

@@ -172,4 +172,4 @@ def _mostly(run: Run, *flags: str) -> list[str]:
     if 2 * flagged <= len(measured):
         return []
     names = " or ".join(flags)
-    return [f"{flagged} of its {len(measured)} measured benchmarks are {names}"]
+    return [f"most of its measured benchmarks are {names} ({flagged} of {len(measured)})"]

@@ -120,4 +120,4 @@ def test_a_run_most_of_which_is_no_level_is_not_pinned(
     found = Resolver("none", tmp_path, tmp_path).candidate(run_id(0))
     assert (len(found.objections), len(found.notes)) == (objections, remarks)
     for remark in found.notes:
-        assert remark == "2 of its 3 measured benchmarks are contended"
+        assert remark == "most of its measured benchmarks are contended (2 of 3)"
