@@ -168,8 +168,8 @@ def needs_memory_gib(name: str, *, overlays: Sequence[Path], rootdir: Path) -> f
     files = _files(name, overlays, rootdir)
     if "full" not in _offered(name, files):
         return math.inf
-    stated = [f.needs_memory_gib["full"] for f in files if "full" in f.needs_memory_gib]
-    return stated[-1] if stated else 0.0
+    needs_gib = [f.needs_memory_gib["full"] for f in files if "full" in f.needs_memory_gib]
+    return needs_gib[-1] if needs_gib else 0.0
 
 
 def _files(

@@ -104,20 +104,20 @@ class CaseFactory:
         )
 
     def _adopted_case(self, item: pytest.Item) -> Case:
-        """Case of a pytest-benchmark test, to which only the gate's keys apply."""
+        """Case of a pytest-benchmark test, to which only the limits and the timeout apply."""
         from gpubench_plugin.config.sections import Configuration, ModelSection
 
         mark, device = BenchmarkMark.of(item), devices.host()
-        stated = self._configuration(item, None, device=device, precision=_PLAIN, world_size=1)
+        resolved = self._configuration(item, None, device=device, precision=_PLAIN, world_size=1)
         default = Configuration[ModelSection](model=ModelSection())
-        limited = default.measure.model_copy(update={"timeout_s": stated.measure.timeout_s})
+        measure = default.measure.model_copy(update={"timeout_s": resolved.measure.timeout_s})
         return Case(
             id=item.nodeid,
             params={name: _param_text(value) for name, value in _params(item).items()},
             mark=mark,
             world_size=1,
             device=device,
-            configuration=default.model_copy(update={"gate": stated.gate, "measure": limited}),
+            configuration=default.model_copy(update={"gate": resolved.gate, "measure": measure}),
             adopted=True,
         )
 

@@ -83,7 +83,7 @@ ENDINGS = {
     ),
     "download": (
         "failed",
-        ".* data.path is required, since nothing is downloaded; allowed: --data",
+        ".* data.path is required, since nothing is downloaded; allowed: cifar-10",
     ),
     "the_rest": ("measured", ""),
 }

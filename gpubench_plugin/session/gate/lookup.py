@@ -172,7 +172,7 @@ def _run(settings: Settings, cwd: Path) -> Reference:
 def _unreadable_pins_error(reference: Reference, own_id: str) -> str:
     """Error if none of its pinned runs can be read; empty otherwise.
 
-    Later runs set no level: nobody has accepted them, and the oldest may be a slow one.
+    Later runs set no level: they were not accepted, and the oldest may be a slow one.
     """
     pinned = [run_id for run_id in reference.pinned if run_id != own_id]
     has_pinned = any(r.pinned for run in reference.runs for r in run.results.values())
