@@ -78,8 +78,8 @@ def test_what_generates_is_measured_and_the_rest_says_why_not(run: Run) -> None:
         "test_shared[fp32-ws1]": "unsupported",
     }
     reasons = {b["name"]: b["reason"] for b in run.summary["benchmarks"]}
-    assert "bert generates no text" in reasons["test_fill_in[fp32-ws1]"]
-    assert "distributed.parallelism=fsdp2: one rank generates" in reasons["test_shared[fp32-ws1]"]
+    assert "bert: this model does not generate text" in reasons["test_fill_in[fp32-ws1]"]
+    assert "fsdp2: text generation runs on one rank" in reasons["test_shared[fp32-ws1]"]
 
 
 def test_latencies_are_the_median_calls(run: Run) -> None:
