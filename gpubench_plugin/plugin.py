@@ -30,17 +30,6 @@ from gpubench_plugin.bench.fixtures import (  # noqa: F401
     collective,
     gpubench,
 )
-from gpubench_plugin.bench.systems import (  # noqa: F401
-    _gpubench_generation,
-    decode,
-    diffusion,
-    moe_layer,
-    prefill,
-)
-from gpubench_plugin.bench.targets import (  # noqa: F401
-    convergence,
-    exposed_communication,
-)
 from gpubench_plugin.bench.training import (  # noqa: F401
     _gpubench_setting,
     data,
@@ -48,6 +37,17 @@ from gpubench_plugin.bench.training import (  # noqa: F401
     model,
     trainer,
     workload,
+)
+from gpubench_plugin.bench.training_studies import (  # noqa: F401
+    convergence,
+    exposed_communication,
+)
+from gpubench_plugin.bench.workload_fixtures import (  # noqa: F401
+    _gpubench_generation,
+    decode,
+    diffusion,
+    moe_layer,
+    prefill,
 )
 from gpubench_plugin.config.options import MARKS, add_options, expand_short_names, is_requested
 from gpubench_plugin.config.parametrization import (

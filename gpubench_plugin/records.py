@@ -43,7 +43,7 @@ def doc(description: str, **bounds: object) -> Json:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timing:
+class RoundLayout:
     """Number and sizes of durations; fields as in `Samples`."""
 
     durations: int
@@ -154,7 +154,7 @@ class Samples:
     warmup_s: tuple[float, ...]
     warmup_calls: int
     flags: tuple[str, ...] = ()
-    reduced_from: Timing | None = None
+    reduced_from: RoundLayout | None = None
     sketch: Sketch | None = None
 
     @property
@@ -163,9 +163,9 @@ class Samples:
         return sum(self.block_calls)
 
     @property
-    def timing(self) -> Timing:
+    def timing(self) -> RoundLayout:
         """How the durations were timed, including those no longer stored."""
-        return self.reduced_from or Timing(
+        return self.reduced_from or RoundLayout(
             durations=len(self.durations_s),
             calls_per_duration=self.calls_per_duration,
             durations_per_round=self.durations_per_round,
@@ -295,7 +295,7 @@ def confidence_bounds_of(metric: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class LaunchSample:
     """Measurement of one of several launches."""
 
     samples: Samples | None
@@ -359,7 +359,7 @@ class Measurement(BenchmarkRecord):
         default=None, metadata=doc("Every duration, in seconds per call")
     )
     metrics: Mapping[str, Metric] = field(default_factory=dict)
-    per_launch: tuple[Launch, ...] = ()
+    per_launch: tuple[LaunchSample, ...] = ()
 
     @property
     def slowest_rank(self) -> RankTimes | None:
@@ -598,7 +598,7 @@ class Verdict(VerdictPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class FactDifference:
     """Fact by dot key that differs between base and head; None on a side without it."""
 
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
@@ -618,7 +618,7 @@ class Comparison:
     base: str
     head: str
     verdicts: tuple[Verdict, ...] = ()
-    environment_differences: tuple[Difference, ...] = ()
+    environment_differences: tuple[FactDifference, ...] = ()
     notes: tuple[str, ...] = ()
 
     def count(self, kind: VerdictKind) -> int:

@@ -22,8 +22,8 @@ from gpubench_plugin.bench.step import (
 )
 from gpubench_plugin.config import fixture_names
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.flags import PRECISION_UNUSED
 from gpubench_plugin.measure import CustomMetric, build_measurement
+from gpubench_plugin.quality_flags import PRECISION_UNUSED
 from gpubench_plugin.records import Better, Check, Measurement, Observation, Samples, Work
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.bench.parts import Parts
+    from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
     from gpubench_plugin.config import Case
     from gpubench_plugin.distributed import ProcessGroup, Reduction
     from gpubench_plugin.launchers import BenchmarkState, RunContext
@@ -55,7 +55,7 @@ class Bench:
         device: torch.device,
         precision: Precision | None,
         group: ProcessGroup,
-        parts: Parts,
+        parts: BenchmarkParts,
     ):
         assert state.carrier is not None
         self._item = item

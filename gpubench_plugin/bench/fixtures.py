@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.bench import Bench
-    from gpubench_plugin.bench.parts import Parts
+    from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
     from gpubench_plugin.config import Case, Configuration
-    from gpubench_plugin.distributed import Exchange, ProcessGroup
+    from gpubench_plugin.distributed import ProcessGroup, TimedCollective
     from gpubench_plugin.distributed.parallelism import Parallelism
     from gpubench_plugin.launchers import BenchmarkState
     from gpubench_plugin.precision import Precision
@@ -67,18 +67,18 @@ def _state_of(request: pytest.FixtureRequest) -> BenchmarkState:
     return state
 
 
-def parts_of(request: pytest.FixtureRequest) -> Parts:
+def parts_of(request: pytest.FixtureRequest) -> BenchmarkParts:
     """Parts of the benchmark, which are checked before anything is timed."""
-    parts: Parts = request.getfixturevalue("_gpubench_parts")
+    parts: BenchmarkParts = request.getfixturevalue("_gpubench_parts")
     return parts
 
 
 @pytest.fixture
-def _gpubench_parts() -> Iterator[Parts]:
+def _gpubench_parts() -> Iterator[BenchmarkParts]:
     """Parts of the benchmark, which live no longer than the test, since models are among them."""
-    from gpubench_plugin.bench.parts import Parts
+    from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
 
-    parts = Parts()
+    parts = BenchmarkParts()
     yield parts
     parts.stop_tracking()
 
@@ -90,14 +90,14 @@ def collective(
     torch_device: torch.device,
     process_group: ProcessGroup,
     precision: Precision,
-) -> Callable[[str, str], Exchange]:
+) -> Callable[[str, str], TimedCollective]:
     """Factory of collectives to measure: ``gpubench(collective("all-reduce", "1MiB"))``.
 
     It exchanges the precision's compute dtype, and is verified on every rank; one per test.
     """
     from gpubench_plugin.distributed import exchange
 
-    def make_exchange(name: str, size: str) -> Exchange:
+    def make_exchange(name: str, size: str) -> TimedCollective:
         subject = exchange(
             name,
             size,

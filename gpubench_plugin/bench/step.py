@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.bench.returned import (
+from gpubench_plugin.bench.lazy_results import (
     close_coroutines,
     does_nothing,
     is_function,

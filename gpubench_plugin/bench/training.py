@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.checks import checkpointing_of, reference_of, resumption_of, seeds_of
 from gpubench_plugin.bench.fixtures import Setting, case_of, parts_of
+from gpubench_plugin.bench.training_checks import (
+    checkpointing_of,
+    reference_of,
+    resumption_of,
+    seeds_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +80,7 @@ def _gpubench_setting(
 @pytest.fixture
 def model(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> torch.nn.Module:
     """The workload's model: seeded, on the device, in its memory format, wrapped and compiled."""
-    from gpubench_plugin.bench.parts import FirstForward
+    from gpubench_plugin.bench.benchmark_parts import FirstForward
     from gpubench_plugin.training import build_model
 
     setting = _gpubench_setting
@@ -99,7 +104,7 @@ def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator
     Ranks that share a batch get the samples of all. Loader workers end with the benchmark.
     """
     from gpubench_plugin.errors import UsageProblem
-    from gpubench_plugin.training import Recorded
+    from gpubench_plugin.training import RecordFacts
 
     configuration = _gpubench_setting.configuration
     if "inference" in request.fixturenames:
@@ -115,7 +120,7 @@ def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator
         configuration = configuration.model_copy(update={"training": training})
     source = source_of(replace(_gpubench_setting, configuration=configuration))
     if description := source.description():
-        parts_of(request).add_check(Recorded(data=dict(description)))
+        parts_of(request).add_check(RecordFacts(data=dict(description)))
     try:
         yield source
     finally:

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.compare.confirmation import RELAUNCHES, alarms, rejudge, withdraw_alarms
     from gpubench_plugin.compare.doubt import unchanged_in_doubt, with_doubts
-    from gpubench_plugin.compare.limits import SIDES, Side
+    from gpubench_plugin.compare.effective_limits import SIDES, Side
+    from gpubench_plugin.compare.empirical_bayes import estimate_prior, membership, posterior_spread
+    from gpubench_plugin.compare.launch_values import (
+        FEWEST,
+        LaunchValues,
+        effect_text,
+        interval_text,
+        percent,
+        variation_text,
+    )
     from gpubench_plugin.compare.looks import (
         LOOK,
         MOST_PAIRS,
@@ -39,9 +48,7 @@ if TYPE_CHECKING:
         value_of,
     )
     from gpubench_plugin.compare.matching import WINDOW, match, restricted_to
-    from gpubench_plugin.compare.moderation import estimate_prior, membership, posterior_spread
     from gpubench_plugin.compare.pairs import judge_pairs
-    from gpubench_plugin.compare.plain import LABEL, better_bar, worse_bar
     from gpubench_plugin.compare.prediction import (
         level_of,
         noise_about_level,
@@ -52,14 +59,6 @@ if TYPE_CHECKING:
         widened_noise,
     )
     from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, Families, families, kind_of
-    from gpubench_plugin.compare.series import (
-        FEWEST,
-        Series,
-        effect_text,
-        interval_text,
-        percent,
-        variation_text,
-    )
     from gpubench_plugin.compare.statistics import (
         Bools,
         Estimates,
@@ -73,5 +72,6 @@ if TYPE_CHECKING:
         spread_about_mean,
     )
     from gpubench_plugin.compare.step_time import Subject, merge_parts, subject_of
+    from gpubench_plugin.compare.threshold import LABEL, better_bar, worse_bar
 
 __getattr__ = lazy_names(__name__)

@@ -9,9 +9,9 @@ from typing import Any, Final
 from gpubench_plugin.compare.matched_metrics import is_device_timed
 from gpubench_plugin.config import comparable_part
 from gpubench_plugin.environment import ABSENT, differences, is_recent_fact, listed
-from gpubench_plugin.flags import INSTRUMENTED
 from gpubench_plugin.measure import FIRST_METHOD
-from gpubench_plugin.records import Difference, Result, Run, is_same_amount
+from gpubench_plugin.quality_flags import INSTRUMENTED
+from gpubench_plugin.records import FactDifference, Result, Run, is_same_amount
 
 _WALL_CLOCKS: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})
 _SYNCHRONISED: Final = re.compile(r"(cuda|xpu|mps)_synchronised(_|$)")
@@ -43,7 +43,7 @@ _MOST_NAMED: Final = 4
 """Characters of a value and differences in a reason, to fit into a few lines of a table."""
 
 
-def machine_differences(base: Run, head: Run) -> tuple[Difference, ...]:
+def machine_differences(base: Run, head: Run) -> tuple[FactDifference, ...]:
     """Machine facts that differ.
 
     A fact absent on one side differs, unless one of the runs is foreign, or of an earlier version
@@ -53,7 +53,7 @@ def machine_differences(base: Run, head: Run) -> tuple[Difference, ...]:
     return _differences(_machine(base), _machine(head), is_partial=is_partial)
 
 
-def reported_differences(base: Run, head: Run) -> tuple[Difference, ...]:
+def reported_differences(base: Run, head: Run) -> tuple[FactDifference, ...]:
     """All facts that differ between the runs, including merely informative ones."""
     is_partial = base.foreign or head.foreign
     return (
@@ -67,23 +67,25 @@ def _machine(run: Run) -> Mapping[str, Any]:
     return run.machine if run.foreign else {_METHOD: FIRST_METHOD, **run.machine}
 
 
-def settings_differences(base: Result, head: Result, *, is_partial: bool) -> tuple[Difference, ...]:
+def settings_differences(
+    base: Result, head: Result, *, is_partial: bool
+) -> tuple[FactDifference, ...]:
     """Settings and clocks of a benchmark that differ between the sides.
 
     A key missing from one side's settings has its default there, from the whole configuration; a
     default that changed between two versions differs, too. `is_partial`: a missing setting does
     not differ.
     """
-    timers: tuple[Difference, ...] = ()
+    timers: tuple[FactDifference, ...] = ()
     if not _same_clock(base.timer, head.timer, is_partial):
-        timers = (Difference(key="timer", base=base.timer, head=head.timer),)
+        timers = (FactDifference(key="timer", base=base.timer, head=head.timer),)
     if base.settings == head.settings and base.configuration == head.configuration:
         return timers
     settings = _comparable_settings(base, head), _comparable_settings(head, base)
     return timers + _differences(*settings, is_partial=is_partial)
 
 
-def work_differences(base: Result, head: Result) -> tuple[Difference, ...]:
+def work_differences(base: Result, head: Result) -> tuple[FactDifference, ...]:
     """Differences in the amounts of work per call, which make times incomparable.
 
     None where a side recorded no amounts, as earlier versions did, or trained to a target, where
@@ -93,7 +95,7 @@ def work_differences(base: Result, head: Result) -> tuple[Difference, ...]:
         return ()
     base_work, head_work = base.work or {}, head.work or {}
     return tuple(
-        Difference(key=f"work.{name}", base=base_work.get(name), head=head_work.get(name))
+        FactDifference(key=f"work.{name}", base=base_work.get(name), head=head_work.get(name))
         for name in differing_amounts(base.work, head.work)
     )
 
@@ -123,7 +125,7 @@ class Comparability:
     def __init__(self, *, exempt: Sequence[str], allow: bool):
         self._exempt_prefixes = tuple(exempt)
         self._allow = allow
-        self._machines: dict[tuple[int, int], tuple[Difference, ...]] = {}
+        self._machines: dict[tuple[int, int], tuple[FactDifference, ...]] = {}
         self._notes: dict[str, list[str]] = {}
 
     def differences(self, base_run: Run, base: Result, head_run: Run, head: Result) -> str:
@@ -158,7 +160,7 @@ class Comparability:
         )
 
 
-def differences_text(all_differences: Iterable[Difference]) -> str:
+def differences_text(all_differences: Iterable[FactDifference]) -> str:
     """Differing keys with both values, shortened: ``gpu.driver 550 in base, 560 in head``."""
     texts = [
         f"{difference.key} {_short(difference.base)} in base, {_short(difference.head)} in head"
@@ -167,11 +169,11 @@ def differences_text(all_differences: Iterable[Difference]) -> str:
     return listed(texts, _MOST_NAMED, separator="; ")
 
 
-def _instrumentation_differences(base: Result, head: Result) -> Iterator[Difference]:
+def _instrumentation_differences(base: Result, head: Result) -> Iterator[FactDifference]:
     """Instrumentation of one side only, which machine facts recorded earlier do not show."""
     sides = [INSTRUMENTED in r.flags or None for r in (base, head)]
     if sides[0] != sides[1]:
-        yield Difference(key=INSTRUMENTED, base=sides[0], head=sides[1])
+        yield FactDifference(key=INSTRUMENTED, base=sides[0], head=sides[1])
 
 
 def _comparable_settings(r: Result, counterpart: Result) -> dict[str, Any]:
@@ -183,9 +185,9 @@ def _comparable_settings(r: Result, counterpart: Result) -> dict[str, Any]:
 
 def _differences(
     base: Mapping[str, Any], head: Mapping[str, Any], *, is_partial: bool
-) -> tuple[Difference, ...]:
+) -> tuple[FactDifference, ...]:
     return tuple(
-        Difference(
+        FactDifference(
             key=key,
             base=None if base_value is ABSENT else base_value,
             head=None if head_value is ABSENT else head_value,

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict, Unpack
 
 from gpubench_plugin.compare.doubt import unchanged_in_doubt, with_doubts
+from gpubench_plugin.compare.effective_limits import Side
 from gpubench_plugin.compare.history import judge_history
-from gpubench_plugin.compare.limits import Side
+from gpubench_plugin.compare.interleaving import Interleaving
 from gpubench_plugin.compare.looks import UNCHANGED_FROM
 from gpubench_plugin.compare.matching import MatchResult, match
 from gpubench_plugin.compare.pairs import judge_pairs
-from gpubench_plugin.compare.plain import LABEL, judge_threshold
 from gpubench_plugin.compare.step_time import merge_parts
-from gpubench_plugin.compare.turns import Interleaving
+from gpubench_plugin.compare.threshold import LABEL, judge_threshold
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Comparison, Run, Verdict
 

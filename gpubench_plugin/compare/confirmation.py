@@ -12,7 +12,7 @@ from typing import Final, Unpack
 from gpubench_plugin.compare.comparison import MatchOptions, compare_history
 from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.compare.matching import match, restricted_to
-from gpubench_plugin.compare.plain import family_size
+from gpubench_plugin.compare.threshold import family_size
 from gpubench_plugin.environment import counted
 from gpubench_plugin.records import Comparison, Run, Verdict
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from gpubench_plugin.environment import listed
-from gpubench_plugin.flags import DOUBTFUL_FLAGS, doubtful_flags
 from gpubench_plugin.measure import interval_ranks
+from gpubench_plugin.quality_flags import DOUBTFUL_FLAGS, doubtful_flags
 from gpubench_plugin.records import CONFIDENCE, Result, Run, Verdict
 
 _CONFIDENCE: Final = "measure.confidence"

@@ -7,7 +7,8 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare.plain import (
+from gpubench_plugin.compare.launch_values import FEWEST, HistorySamples, LaunchValues, percent
+from gpubench_plugin.compare.threshold import (
     exact_verdict,
     family_size,
     has_no_variance,
@@ -15,17 +16,16 @@ from gpubench_plugin.compare.plain import (
     trivial_verdict,
     unusable,
 )
-from gpubench_plugin.compare.series import FEWEST, HistorySamples, Series, percent
 from gpubench_plugin.environment import counted
 from gpubench_plugin.records import Verdict
 
 if TYPE_CHECKING:
-    from gpubench_plugin.compare.tested import TestResult
+    from gpubench_plugin.compare.t_tests import TTestResult
 
 ADVICE: Final = "`gpubench ab` gives a definite answer"
 
 
-def judge_history(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
+def judge_history(series: Sequence[LaunchValues], *, m: int | None = None) -> list[Verdict]:
     """One verdict per series, in order, on whether the head is drawn from the earlier runs.
 
     Args:
@@ -35,10 +35,10 @@ def judge_history(series: Sequence[Series], *, m: int | None = None) -> list[Ver
     """
     trivial = [_trivial_verdict(item) for item in series]
     tested = [item for item, verdict in zip(series, trivial, strict=True) if verdict is None]
-    results: list[TestResult] = []
+    results: list[TTestResult] = []
     if tested:
         from gpubench_plugin.compare.prediction import prediction_sample
-        from gpubench_plugin.compare.tested import run_tests
+        from gpubench_plugin.compare.t_tests import run_tests
 
         samples = [prediction_sample(item, HistorySamples.of(item)) for item in tested]
         results = run_tests(samples, max(m or 0, family_size(series)))
@@ -46,7 +46,7 @@ def judge_history(series: Sequence[Series], *, m: int | None = None) -> list[Ver
     return [verdict or next(verdicts) for verdict in trivial]
 
 
-def _trivial_verdict(series: Series) -> Verdict | None:
+def _trivial_verdict(series: LaunchValues) -> Verdict | None:
     if verdict := trivial_verdict(series):
         return verdict
     samples = HistorySamples.of(series)
@@ -58,12 +58,12 @@ def _trivial_verdict(series: Series) -> Verdict | None:
     return next(filter(None, problems), None)
 
 
-def _bounded(series: Series, samples: HistorySamples) -> Verdict | None:
+def _bounded(series: LaunchValues, samples: HistorySamples) -> Verdict | None:
     """Verdict from launches within a few runs; None if every run has one launch."""
     if all(len(launches) < 2 for launches in (*series.base_launches, *series.head_launches)):
         return None
     from gpubench_plugin.compare.prediction import bound_sample
-    from gpubench_plugin.compare.tested import run_tests
+    from gpubench_plugin.compare.t_tests import run_tests
 
     sample = bound_sample(series, samples) if min(series.head) > 0 else None
     if sample is None or not sample.spread:
@@ -75,7 +75,7 @@ def _bounded(series: Series, samples: HistorySamples) -> Verdict | None:
     return replace(verdict, runs_needed=samples.missing)
 
 
-def _noise_source(series: Series, samples: HistorySamples) -> str:
+def _noise_source(series: LaunchValues, samples: HistorySamples) -> str:
     """Name the launches that give the noise: ``its own 3 launches and the head's 2``."""
     base, head = (
         sum(len(launches) for launches in side if len(launches) > 1)
@@ -85,7 +85,7 @@ def _noise_source(series: Series, samples: HistorySamples) -> str:
     return " and ".join(filter(None, sides))
 
 
-def _too_few(series: Series, samples: HistorySamples) -> Verdict:
+def _too_few(series: LaunchValues, samples: HistorySamples) -> Verdict:
     unused = len(series.base) - samples.count
     note = f" ({unused} more without a positive value)" if unused else ""
     cause = f"{_missing_samples_text(samples, note)}; {ADVICE}"
@@ -101,7 +101,7 @@ def _missing_samples_text(samples: HistorySamples, note: str = "") -> str:
     return f"{samples.description}{note}: {requirement}"
 
 
-def _verdict_of(tested: TestResult) -> Verdict:
+def _verdict_of(tested: TTestResult) -> Verdict:
     series = tested.sample.series
     samples = HistorySamples.of(series)
     details = f"{tested.effect_text}, {samples.description}, limit {series.limit.text}"
@@ -114,7 +114,7 @@ def _verdict_of(tested: TestResult) -> Verdict:
     return tested.verdict("history", f"{details}; {power}")
 
 
-def _fewer_launches_note(series: Series, samples: HistorySamples) -> str:
+def _fewer_launches_note(series: LaunchValues, samples: HistorySamples) -> str:
     """Note that the head has fewer launches than most earlier runs, hence more noise."""
     typical = int(median(max(1, len(launches)) for launches in samples.launches))
     if series.fewest_launches >= typical:

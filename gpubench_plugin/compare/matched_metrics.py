@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
+from gpubench_plugin.compare.launch_values import LaunchValues, Part
 from gpubench_plugin.compare.scaling import SCALING, THROUGHPUT
-from gpubench_plugin.compare.series import Part, Series
 from gpubench_plugin.config import DEFAULT, Limit
 from gpubench_plugin.errors import UsageProblem, nearest
 from gpubench_plugin.records import Better, Metric, Result, Verdict, VerdictKind
@@ -153,13 +153,13 @@ def limit_source_of(earlier_results: Sequence[Result]) -> Sequence[Result]:
 
 def metrics_of(
     sides: Sides, limits: Mapping[str, str], explicit_metrics: Collection[str]
-) -> Iterator[Series | Verdict]:
+) -> Iterator[LaunchValues | Verdict]:
     """Series or verdict for each metric in `limits`; an invalid limit affects its own only.
 
     `explicit_metrics` have a stated limit, not a default.
     """
-    parts: list[Series | Verdict] = []
-    other_items: list[Series | Verdict] = []
+    parts: list[LaunchValues | Verdict] = []
+    other_items: list[LaunchValues | Verdict] = []
     for name, text in limits.items():
         try:
             limit = Limit.parse(text, f"gate.limits.{name}")
@@ -185,14 +185,16 @@ def _part(name: str, limit: Limit, explicit_metrics: Collection[str]) -> Part | 
     return "rate" if is_rate else None
 
 
-def _step_time(sides: Sides, parts: Sequence[Series | Verdict]) -> Iterator[Series | Verdict]:
+def _step_time(
+    sides: Sides, parts: Sequence[LaunchValues | Verdict]
+) -> Iterator[LaunchValues | Verdict]:
     """Step time parts that both sides have, with a remark on omitted ones.
 
     None where one of them contradicts its other side.
     """
     missing = [item for item in parts if isinstance(item, Verdict)]
     contradicting = [item for item in missing if item.kind != "no_baseline"]
-    series = [] if contradicting else [item for item in parts if isinstance(item, Series)]
+    series = [] if contradicting else [item for item in parts if isinstance(item, LaunchValues)]
     reasons = [item.reason for item in missing]
     if len(series) > 1 and (uneven_remark := _uneven_rounds(sides)):
         series = [item for item in series if item.part != "floor"]
@@ -246,7 +248,9 @@ def _latest(name: str, results: Sequence[Result]) -> Metric | None:
     return next((r.metrics[name] for r in reversed(results) if name in r.metrics), None)
 
 
-def _series(sides: Sides, metric: Metric, limit: Limit, part: Part | None) -> Series | Verdict:
+def _series(
+    sides: Sides, metric: Metric, limit: Limit, part: Part | None
+) -> LaunchValues | Verdict:
     name, relative = metric.name, limit.kind == "relative"
     if relative and (cause := _unit_mismatch(sides, metric)):
         return _metric_verdict(sides.id, metric, "incomparable", cause, limit)
@@ -263,7 +267,7 @@ def _series(sides: Sides, metric: Metric, limit: Limit, part: Part | None) -> Se
     if relative and not base:
         cause = f"the base did not measure {name}"
         return _metric_verdict(sides.id, metric, "no_baseline", cause, limit)
-    return Series(
+    return LaunchValues(
         id=sides.id,
         metric=name,
         unit=metric.unit,

@@ -12,20 +12,20 @@ from gpubench_plugin.compare.comparability import (
     names_or_count,
     reported_differences,
 )
-from gpubench_plugin.compare.limits import EffectiveLimits, Side
+from gpubench_plugin.compare.effective_limits import LimitResolver, Side
+from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, Sides, metrics_of, removed_metrics
 from gpubench_plugin.compare.renames import likely_renames
-from gpubench_plugin.compare.series import Series
 from gpubench_plugin.config import PRECISION_LEFT, former_ids
 from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.flags import UNFINISHED
-from gpubench_plugin.records import Difference, Outcome, Result, Run, Verdict
+from gpubench_plugin.quality_flags import UNFINISHED
+from gpubench_plugin.records import FactDifference, Outcome, Result, Run, Verdict
 
 WINDOW: Final = 20
 """Unpinned earlier runs that are samples, at most: the first ones.
 
-Twice the :data:`.series.FEWEST`, so that some may be incomparable or lack a value; not measured."""
+Twice :data:`.launch_values.FEWEST`, as some may be incomparable or lack a value; not measured."""
 
 _BROKEN: Final[frozenset[Outcome]] = frozenset(
     {"failed", "oom", "hang", "crashed", "mismatched_ranks"}
@@ -40,9 +40,9 @@ _RENAMED: Final = "keep the old name to compare them, or `gpubench accept` the n
 class MatchResult:
     """Series to judge, verdicts that need no judge, notes, and `renames`: a message by base id."""
 
-    series: tuple[Series, ...]
+    series: tuple[LaunchValues, ...]
     verdicts: tuple[Verdict, ...]
-    environment_differences: tuple[Difference, ...]
+    environment_differences: tuple[FactDifference, ...]
     notes: tuple[str, ...]
     renames: Mapping[str, str]
 
@@ -81,18 +81,18 @@ def match(
             f"{counted(len(bases), 'base launch')} but {counted(len(heads), 'head launch')}: "
             "pairs need the same number of each, in the same order"
         )
-    effective_limits = EffectiveLimits(limits, limits_from)
+    effective_limits = LimitResolver(limits, limits_from)
     comparability = Comparability(exempt=exempt, allow=allow_incomparable)
     matching = _Matching(bases, heads, paired, effective_limits, comparability, removed, is_gone)
     items = [item for name in _names(heads) for item in matching.benchmark(name)]
     if removed:
         items.extend(_removed(bases, heads, matching.rename_messages))
     pairs = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
-    differences: list[Difference] = []
+    differences: list[FactDifference] = []
     for pair in pairs:
         differences += [d for d in reported_differences(*pair) if d not in differences]
     return MatchResult(
-        series=tuple(item for item in items if isinstance(item, Series)),
+        series=tuple(item for item in items if isinstance(item, LaunchValues)),
         verdicts=tuple(item for item in items if isinstance(item, Verdict)),
         environment_differences=tuple(differences),
         notes=(
@@ -110,14 +110,14 @@ class _Matching:
     bases: Sequence[Run]
     heads: Sequence[Run]
     paired: bool
-    limits: EffectiveLimits
+    limits: LimitResolver
     comparability: Comparability
     report_removed: bool
     is_gone: Callable[[str], bool]
     notes: list[str] = field(default_factory=list)
     excluded: dict[tuple[int, str], list[str]] = field(default_factory=dict)
 
-    def benchmark(self, name: str) -> Iterator[Series | Verdict]:
+    def benchmark(self, name: str) -> Iterator[LaunchValues | Verdict]:
         """Series or verdicts of one benchmark."""
         heads = [run.results[name] for run in self.heads if name in run.results]
         broken = [r for r in heads if self._is_broken(r)]
@@ -152,7 +152,7 @@ class _Matching:
             yield Verdict(id=name, metric=STEP_TIME, kind="not_measured", reason=reason)
         yield from items
 
-    def _metrics(self, sides: Sides) -> Iterator[Series | Verdict]:
+    def _metrics(self, sides: Sides) -> Iterator[LaunchValues | Verdict]:
         return metrics_of(sides, self.limits.resolve(sides), self.limits.explicit_metrics(sides))
 
     @property
@@ -171,10 +171,10 @@ class _Matching:
         )
         return head.outcome in _BROKEN or passed_on_base
 
-    def _note_missing_metrics(self, items: Iterable[Series | Verdict], pairs: int) -> None:
+    def _note_missing_metrics(self, items: Iterable[LaunchValues | Verdict], pairs: int) -> None:
         """Note metrics that only some of the `pairs` have."""
         for item in items:
-            if self.paired and isinstance(item, Series) and len(item.head) < pairs:
+            if self.paired and isinstance(item, LaunchValues) and len(item.head) < pairs:
                 statement = f"{item.metric} is judged in {len(item.head)} of {pairs} pairs"
                 self.notes.append(f"{item.id}: {statement}; the other pairs do not have it")
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.compare.launch_values import LaunchValues, percent
 from gpubench_plugin.compare.looks import (
     LOOK,
     MOST_PAIRS,
@@ -15,7 +16,7 @@ from gpubench_plugin.compare.looks import (
     undetected_share,
     used_pairs,
 )
-from gpubench_plugin.compare.plain import (
+from gpubench_plugin.compare.threshold import (
     exact_verdict,
     family_size,
     has_no_variance,
@@ -24,19 +25,18 @@ from gpubench_plugin.compare.plain import (
     unusable,
     worse_bar,
 )
-from gpubench_plugin.compare.series import Series, percent
 from gpubench_plugin.environment import counted
 from gpubench_plugin.records import Verdict
 
 if TYPE_CHECKING:
-    from gpubench_plugin.compare.tested import Sample, TestResult
+    from gpubench_plugin.compare.t_tests import Sample, TTestResult
 
 
 def judge_pairs(
-    series: Sequence[Series],
+    series: Sequence[LaunchValues],
     *,
     m: int | None = None,
-    decided_series: Sequence[Series] = (),
+    decided_series: Sequence[LaunchValues] = (),
     unchanged_from: int = UNCHANGED_FROM,
 ) -> list[Verdict]:
     """One verdict per series, in order, at the look that its number of pairs has reached.
@@ -52,9 +52,9 @@ def judge_pairs(
     """
     trivial = [_trivial_verdict(item, unchanged_from) for item in series]
     tested = [item for item, verdict in zip(series, trivial, strict=True) if verdict is None]
-    results: list[TestResult] = []
+    results: list[TTestResult] = []
     if tested:
-        from gpubench_plugin.compare.tested import paired_samples, run_tests
+        from gpubench_plugin.compare.t_tests import paired_samples, run_tests
 
         pairs = [used_pairs(len(item.head)) for item in tested]
         # Series judged without statistics carry no noise: their values may be zero, or unpaired.
@@ -69,7 +69,7 @@ def judge_pairs(
     return [verdict or next(verdicts) for verdict in trivial]
 
 
-def _trivial_verdict(series: Series, unchanged_from: int) -> Verdict | None:
+def _trivial_verdict(series: LaunchValues, unchanged_from: int) -> Verdict | None:
     if trivial := trivial_verdict(series):
         return trivial
     pairs, judged_pairs = len(series.head), used_pairs(len(series.head))
@@ -90,7 +90,7 @@ def _trivial_verdict(series: Series, unchanged_from: int) -> Verdict | None:
     return None if non_positive is None else unusable(series, non_positive, None)
 
 
-def _exact_pairs(series: Series, unchanged_from: int) -> Verdict:
+def _exact_pairs(series: LaunchValues, unchanged_from: int) -> Verdict:
     """Like :func:`plain.exact_verdict`, but "unchanged" takes enough pairs."""
     pairs = len(series.head)
     verdict = exact_verdict(series, launches=pairs)
@@ -112,7 +112,7 @@ def _not_yet_unchanged(undetected: str, unchanged_from: int) -> str:
     return f'not worse so far, but {undetected}: "unchanged" requires {unchanged_from} pairs'
 
 
-def _verdict_of_pairs(tested: TestResult, unchanged_from: int) -> Verdict:
+def _verdict_of_pairs(tested: TTestResult, unchanged_from: int) -> Verdict:
     sample, series = tested.sample, tested.sample.series
     details = f"{tested.effect_text}, {counted(sample.launches, 'pair')}, limit {series.limit.text}"
     if unjudged := len(series.head) - sample.launches:
@@ -143,7 +143,7 @@ def _noise_text(sample: Sample) -> str:
     return f"{percent(sample.noise)}, assumed {assumed} since the suite is noisier"
 
 
-def _pairs_needed(tested: TestResult, unchanged_from: int) -> int | None:
+def _pairs_needed(tested: TTestResult, unchanged_from: int) -> int | None:
     from gpubench_plugin.compare.statistics import pairs_needed
 
     sample, own_pairs = tested.sample, tested.sample.estimates.own_pairs

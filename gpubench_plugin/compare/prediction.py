@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
-from gpubench_plugin.compare.series import HistorySamples, Series
+from gpubench_plugin.compare.launch_values import HistorySamples, LaunchValues
 from gpubench_plugin.compare.statistics import Bools, Estimates, Floats
-from gpubench_plugin.compare.tested import Sample
+from gpubench_plugin.compare.t_tests import Sample
 
 _OUTLYING: Final = 0.01
 """Chance that the outlier test rejects one of ten to twenty normal values."""
@@ -194,7 +194,7 @@ def prediction_estimates(
     )
 
 
-def prediction_sample(series: Series, samples: HistorySamples) -> Sample:
+def prediction_sample(series: LaunchValues, samples: HistorySamples) -> Sample:
     """Sample of the head against earlier runs, all positive.
 
     The noise is that of the level or of the later runs, whichever is larger: runs of one session do
@@ -210,7 +210,7 @@ def prediction_sample(series: Series, samples: HistorySamples) -> Sample:
     return _sample(series, samples, pinned_level, head, noise, excess_variance(series, samples))
 
 
-def excess_variance(series: Series, samples: HistorySamples) -> float:
+def excess_variance(series: LaunchValues, samples: HistorySamples) -> float:
     """Extra variance of a head run over an earlier run, due to fewer launches."""
     runs = [_logs(series, launches) for launches in samples.launches if len(launches) > 1]
     head = variance_of_median(series.fewest_launches)
@@ -222,7 +222,7 @@ def _mean_share(runs: Sequence[Sequence[float]]) -> float:
     return sum(variance_of_median(max(1, len(launches))) for launches in runs) / len(runs)
 
 
-def bound_sample(series: Series, samples: HistorySamples) -> Sample | None:
+def bound_sample(series: LaunchValues, samples: HistorySamples) -> Sample | None:
     """Sample of the head against too few earlier runs, with between-launch noise only.
 
     None where no run has several launches.
@@ -245,7 +245,7 @@ def bound_sample(series: Series, samples: HistorySamples) -> Sample | None:
 
 
 def _sample(
-    series: Series,
+    series: LaunchValues,
     samples: HistorySamples,
     level: Level,
     head: Floats,
@@ -264,9 +264,9 @@ def _sample(
     )
 
 
-def _logs(series: Series, values: Sequence[float]) -> Floats:
+def _logs(series: LaunchValues, values: Sequence[float]) -> Floats:
     return _sign(series) * np.log(np.asarray(values, dtype=np.float64))
 
 
-def _sign(series: Series) -> float:
+def _sign(series: LaunchValues) -> float:
     return -1.0 if series.better == "higher" else 1.0

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Final
 
-from gpubench_plugin.compare.series import Series, effect_text, join_names
+from gpubench_plugin.compare.launch_values import LaunchValues, effect_text, join_names
 from gpubench_plugin.records import Verdict, VerdictKind, VerdictPart
 
 _WORST_FIRST: Final[tuple[VerdictKind, ...]] = (
@@ -31,20 +31,22 @@ Subject = tuple[str, str]
 """A benchmark's id, and a metric or ``step time``."""
 
 
-def subject_of(series: Series) -> Subject:
+def subject_of(series: LaunchValues) -> Subject:
     """Subject of the verdict; all parts of a step time share one."""
     return series.id, "step time" if series.part else series.metric
 
 
-def merge_parts(series: Sequence[Series], verdicts: Sequence[Verdict]) -> dict[Subject, Verdict]:
+def merge_parts(
+    series: Sequence[LaunchValues], verdicts: Sequence[Verdict]
+) -> dict[Subject, Verdict]:
     """Merge the verdicts on the parts of a step time; others stay single."""
-    subjects: dict[Subject, list[tuple[Series, Verdict]]] = {}
+    subjects: dict[Subject, list[tuple[LaunchValues, Verdict]]] = {}
     for pair in zip(series, verdicts, strict=True):
         subjects.setdefault(subject_of(pair[0]), []).append(pair)
     return {subject: _merge_verdicts(parts) for subject, parts in subjects.items()}
 
 
-def _merge_verdicts(parts: Sequence[tuple[Series, Verdict]]) -> Verdict:
+def _merge_verdicts(parts: Sequence[tuple[LaunchValues, Verdict]]) -> Verdict:
     decisive = min((verdict for _, verdict in parts), key=_severity_key)
     part_remarks = [item.remark for item, _ in parts if item.remark]
     if len(parts) == 1:
@@ -68,7 +70,7 @@ def _severity_key(verdict: Verdict) -> tuple[int, float]:
     return _WORST_FIRST.index(verdict.kind), -pairs_needed if is_open else 0.0
 
 
-def _summary(series: Series, verdict: Verdict) -> str:
+def _summary(series: LaunchValues, verdict: Verdict) -> str:
     """Short form: ``samples_per_s 0.3 % lower, inconclusive (limit 5%)``."""
     if verdict.effect is None:
         return f"{verdict.metric} {verdict.kind.replace('_', ' ')}"

@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.config import explain, yaml_reader
+from gpubench_plugin.config import schema_errors, yaml_reader
 from gpubench_plugin.config.layers import Key, Layer, nested
 from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.explain import Schema
+    from gpubench_plugin.config.schema_errors import Schema
 
 _KEY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _NULL = "null"
@@ -39,11 +39,13 @@ class Override:
         return Layer(source=self.source, values=nested(self.key, self._value(schema)))
 
     def _value(self, schema: Schema) -> Any:
-        annotation = explain.annotation_at(schema, self.key)
+        annotation = schema_errors.annotation_at(schema, self.key)
         if annotation is None:  # an unknown key; validation says so
             return self.text
-        if explain.takes_text(annotation):
-            return None if self.text == _NULL and explain.takes_null(annotation) else self.text
+        if schema_errors.takes_text(annotation):
+            return (
+                None if self.text == _NULL and schema_errors.takes_null(annotation) else self.text
+            )
         try:
             return yaml_reader.parse(self.text, self.source)
         except UsageProblem:

@@ -18,8 +18,8 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config import explain
 from gpubench_plugin.config import overrides as dot_keys
+from gpubench_plugin.config import schema_errors
 from gpubench_plugin.config.files import PRESETS, ConfigurationFile, find, overlay, search_path
 from gpubench_plugin.config.layers import Key, Layer, Merged, merge, nested, profile_layers
 from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection, Preset
@@ -63,9 +63,9 @@ def apply_scaling(
     kind: Literal["weak", "strong"] = "weak" if global_batch is None else "strong"
     stated_kind, stated_size = merged.get(_SCALING), merged.get(_PART)
     if stated_kind not in (None, kind):
-        message = f"{explain.as_yaml(stated_kind)} contradicts {explain.as_yaml(kind)}"
+        message = f"{schema_errors.as_yaml(stated_kind)} contradicts {schema_errors.as_yaml(kind)}"
         message += ", which data.global_batch_size implies"
-        raise explain.key_error(merged, _SCALING, message)
+        raise schema_errors.key_error(merged, _SCALING, message)
     if global_batch is None:
         return configuration
     share = _share(global_batch, configuration, merged)
@@ -73,7 +73,9 @@ def apply_scaling(
     if stated_size not in (None, share) and is_later:
         message = f"{stated_size} conflicts with data.global_batch_size {merged.get(_WHOLE)}"
         allowed = f"allowed: {share}, or null for data.global_batch_size"
-        raise explain.key_error(merged, _PART, f"{message} ({merged.source(_WHOLE)}); {allowed}")
+        raise schema_errors.key_error(
+            merged, _PART, f"{message} ({merged.source(_WHOLE)}); {allowed}"
+        )
     training = configuration.training.model_copy(update={"batch_size": share})
     distributed = configuration.distributed.model_copy(update={"scaling": kind})
     return configuration.model_copy(update={"training": training, "distributed": distributed})
@@ -87,7 +89,7 @@ def _share(global_batch: int, configuration: Configuration[Any], merged: Merged)
         note = f" with {batches} accumulated batches each" if batches > 1 else ""
         message = f"{global_batch} is not divisible by {ranks} ranks{note}"
         allowed = f"allowed: a multiple of {ranks * batches}"
-        raise explain.key_error(merged, _WHOLE, f"{message}; {allowed}")
+        raise schema_errors.key_error(merged, _WHOLE, f"{message}; {allowed}")
     return share
 
 
@@ -135,7 +137,7 @@ def resolve(
     file_layers = [file.layers(preset) for file in files]
     parsed = [dot_keys.parse(text) for text in overrides]
 
-    def layers(schema: explain.Schema) -> list[Layer]:
+    def layers(schema: schema_errors.Schema) -> list[Layer]:
         return [*chain.from_iterable(file_layers), *(override.layer(schema) for override in parsed)]
 
     # The workload, which may itself be an override, decides which keys the model section has.
@@ -214,15 +216,17 @@ def _model_section(
     try:
         return model_section(workload)
     except UsageProblem as error:
-        raise explain.key_error(merged, key, str(error)) from error
+        raise schema_errors.key_error(merged, key, str(error)) from error
 
 
 def _refuse_contradiction(stated: Merged, fixed_values: Mapping[str, object]) -> None:
     for name, value in fixed_values.items():
         key = tuple(name.split("."))
         if stated.get(key) not in (None, value):
-            message = f"{explain.as_yaml(stated.get(key))} contradicts {explain.as_yaml(value)}"
-            raise explain.key_error(stated, key, f"{message}, which {CHOSEN_BY[name]} chooses")
+            message = " contradicts ".join(map(schema_errors.as_yaml, (stated.get(key), value)))
+            raise schema_errors.key_error(
+                stated, key, f"{message}, which {CHOSEN_BY[name]} chooses"
+            )
 
 
 def _validated(merged: Merged, schema: type[Configuration[Any]]) -> Configuration[Any]:
@@ -232,7 +236,7 @@ def _validated(merged: Merged, schema: type[Configuration[Any]]) -> Configuratio
     try:
         return schema.model_validate_json(data)
     except ValidationError as error:
-        raise explain.to_usage_error(error, merged, schema) from None
+        raise schema_errors.to_usage_error(error, merged, schema) from None
 
 
 def _refuse_invalid_text(merged: Merged) -> None:
@@ -241,7 +245,7 @@ def _refuse_invalid_text(merged: Merged) -> None:
             json.dumps(merged.get(key), ensure_ascii=False).encode()
         except UnicodeEncodeError:
             message = "contains text that is not valid Unicode"
-            raise explain.key_error(merged, key, message) from None
+            raise schema_errors.key_error(merged, key, message) from None
 
 
 def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> None:
@@ -250,18 +254,17 @@ def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> No
         source = merged.source(("training", "steps"))
         message = f"{training.epochs} conflicts with training.steps {training.steps} ({source})"
         allowed = "allowed: one of the two, with null for the other"
-        raise explain.key_error(merged, ("training", "epochs"), f"{message}; {allowed}")
+        raise schema_errors.key_error(merged, ("training", "epochs"), f"{message}; {allowed}")
 
 
 def _refuse_rank_error(merged: Merged) -> None:
     """Refuse a rank error of percentiles without the package that bounds it."""
     key = ("measure", "sketch_rank_error")
     if merged.get(key) is not None and find_spec("datasketches") is None:
-        message = (
-            f"{explain.as_yaml(merged.get(key))} requires datasketches, which is not installed"
-        )
+        rank_error = schema_errors.as_yaml(merged.get(key))
+        message = f"{rank_error} requires datasketches, which is not installed"
         advice = "remove it, or pip install 'pytest-gpubench[sketch]'"
-        raise explain.key_error(merged, key, f"{message}; {advice}")
+        raise schema_errors.key_error(merged, key, f"{message}; {advice}")
 
 
 def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> None:
@@ -273,13 +276,13 @@ def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> No
     available = catalog.choices("parallelism")
     if selected not in ("auto", *available):
         message = f"unknown{nearest(selected, available)}; allowed: auto, {', '.join(available)}"
-        raise explain.key_error(merged, ("distributed", "parallelism"), message)
+        raise schema_errors.key_error(merged, ("distributed", "parallelism"), message)
     for name, parallelism in PARALLELISM_OF.items():
         key = ("distributed", name)
         if merged.get(key) is not None and parallelism != selected.replace("auto", "ddp"):
-            text = f"{explain.as_yaml(merged.get(key))} applies to distributed.parallelism"
+            text = f"{schema_errors.as_yaml(merged.get(key))} applies to distributed.parallelism"
             message = f"{text}={parallelism}, not to {selected}; remove it"
-            raise explain.key_error(merged, key, message)
+            raise schema_errors.key_error(merged, key, message)
 
 
 def _without_stale_limit(

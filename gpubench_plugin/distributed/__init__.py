@@ -6,7 +6,6 @@ from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
     from gpubench_plugin.distributed.control_plane import CHUNK, ControlPlane
-    from gpubench_plugin.distributed.exchanges import Exchange, exchange, free_bytes, parse
     from gpubench_plugin.distributed.process_group import (
         ProcessGroup,
         RankAgreement,
@@ -24,6 +23,12 @@ if TYPE_CHECKING:
     from gpubench_plugin.distributed.ranks import RankSession
     from gpubench_plugin.distributed.reduction import RankAggregate, Reduction
     from gpubench_plugin.distributed.rendezvous import store_for
+    from gpubench_plugin.distributed.timed_collective import (
+        TimedCollective,
+        exchange,
+        free_bytes,
+        parse,
+    )
     from gpubench_plugin.distributed.world import LISTENER, World, threads_per_rank
 
 __getattr__ = lazy_names(__name__)

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any, Final, NamedTuple, TypeVar
 
 from gpubench_plugin.environment import stored
-from gpubench_plugin.flags import CONDENSED
+from gpubench_plugin.quality_flags import CONDENSED
 from gpubench_plugin.records import Json, RankTimes, Samples, Work, has_quantile
 
 T = TypeVar("T", int, float)

@@ -6,7 +6,6 @@ from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
     from gpubench_plugin.environment.code import LoadedFiles, digests, file_fingerprint
-    from gpubench_plugin.environment.collection import collect
     from gpubench_plugin.environment.devices import Device, synchronize, timed_s, too_few_reason
     from gpubench_plugin.environment.files import open_to_write, sync_folder, write
     from gpubench_plugin.environment.fingerprints import (
@@ -46,7 +45,8 @@ if TYPE_CHECKING:
         redacted_command,
     )
     from gpubench_plugin.environment.spreadsheet import Cell, csv_text
-    from gpubench_plugin.environment.waking_clock import TimeoutClock, is_stopped, poll_interval_s
+    from gpubench_plugin.environment.system_facts import collect
+    from gpubench_plugin.environment.timeout_clock import TimeoutClock, is_stopped, poll_interval_s
     from gpubench_plugin.environment.words import (
         MOST_DIGITS,
         Scale,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
     from gpubench_plugin.launchers.in_process import (
-        InProcess,
-        RunsBenchmarks,
+        InProcessLauncher,
+        LauncherPlugin,
         has_debugger,
     )
     from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge, ranks_text

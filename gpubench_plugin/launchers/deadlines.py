@@ -31,7 +31,7 @@ class Timeouts:
 class Deadline:
     """Deadline of the ranks that have not ended, and the message used on expiry.
 
-    Times are those of a :class:`~gpubench_plugin.environment.waking_clock.TimeoutClock`.
+    Times are those of a :class:`~gpubench_plugin.environment.timeout_clock.TimeoutClock`.
     """
 
     def __init__(self, timeouts: Timeouts, now: float):

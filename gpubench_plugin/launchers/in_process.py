@@ -14,10 +14,10 @@ import pytest
 
 from gpubench_plugin.environment import LoadedFiles
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers import report_payload, reports, stacks
+from gpubench_plugin.launchers import merged_reports, report_payload, stacks
 from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
-from gpubench_plugin.launchers.exit import force_exit
+from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.outcome import RankOutcome, judge
 from gpubench_plugin.launchers.report_payload import Notes
 from gpubench_plugin.launchers.signals import SignalInterrupt
@@ -27,7 +27,7 @@ from gpubench_plugin.results import clear_last_exception, pytest_benchmark, rele
 _DEVICE_FIXTURE: Final = "torch_device"
 
 
-class RunsBenchmarks:
+class LauncherPlugin:
     """Base of the launchers: one plugin for each way to run benchmarks, one per session.
 
     Registered after the collection, so after all other plugins. A hook that subclasses implement,
@@ -154,7 +154,7 @@ def has_debugger(config: pytest.Config) -> bool:
     return bool(config.getoption("usepdb") or config.getoption("trace"))
 
 
-class InProcess(RunsBenchmarks, SignalInterrupt):
+class InProcessLauncher(LauncherPlugin, SignalInterrupt):
     """Runs benchmarks in the process that the user started.
 
     A hang ends the session, since a thread cannot be killed.
@@ -197,7 +197,7 @@ class InProcess(RunsBenchmarks, SignalInterrupt):
         ]
         force_exit(
             item.session,
-            reports.merge_reports(item, outcomes, judge(outcomes)),
+            merged_reports.merge_reports(item, outcomes, judge(outcomes)),
             message=(
                 f"{item.name} {deadline.message}; it ran in this process, so the session ends. "
                 "With --isolate every benchmark runs in its own processes, and the session "

@@ -12,21 +12,21 @@ if TYPE_CHECKING:
         median_interval,
     )
     from gpubench_plugin.measure.loop import measure
-    from gpubench_plugin.measure.measurement import (
+    from gpubench_plugin.measure.outliers import has_outliers
+    from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
+    from gpubench_plugin.measure.protocols import Checkable, Log, Subject
+    from gpubench_plugin.measure.record_builder import (
         FIRST_METHOD,
         MEASURING_METHOD,
         CustomMetric,
         build_measurement,
     )
-    from gpubench_plugin.measure.outliers import has_outliers
-    from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
-    from gpubench_plugin.measure.protocols import Checkable, Log, Subject
-    from gpubench_plugin.measure.ratio import time_ratio
     from gpubench_plugin.measure.recording import Recording
     from gpubench_plugin.measure.sketch import LEAST_RANK_ERROR, Sketcher, size_for
     from gpubench_plugin.measure.state import release_memory, state_restored
     from gpubench_plugin.measure.stopping import CheckSchedule, make_rule
     from gpubench_plugin.measure.student import t_quantile
+    from gpubench_plugin.measure.time_ratio import time_ratio
     from gpubench_plugin.measure.tracers import Tracers
     from gpubench_plugin.measure.trend import is_trending
     from gpubench_plugin.measure.warmup import WarmUp, warm_up

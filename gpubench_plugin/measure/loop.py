@@ -12,7 +12,14 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.flags import (
+from gpubench_plugin.measure.clocks import Clock, Step, Task
+from gpubench_plugin.measure.outliers import has_outliers
+from gpubench_plugin.measure.plan import Plan, Planner
+from gpubench_plugin.measure.recording import Recording
+from gpubench_plugin.measure.stopping import CheckSchedule, StoppingRule, make_rule
+from gpubench_plugin.measure.trend import is_trending
+from gpubench_plugin.measure.warmup import warm_up
+from gpubench_plugin.quality_flags import (
     CONTENDED,
     DEPENDENT,
     DRIFTING,
@@ -21,13 +28,6 @@ from gpubench_plugin.flags import (
     SKETCHED,
     UNSTEADY,
 )
-from gpubench_plugin.measure.clocks import Clock, Step, Task
-from gpubench_plugin.measure.outliers import has_outliers
-from gpubench_plugin.measure.plan import Plan, Planner
-from gpubench_plugin.measure.recording import Recording
-from gpubench_plugin.measure.stopping import CheckSchedule, StoppingRule, make_rule
-from gpubench_plugin.measure.trend import is_trending
-from gpubench_plugin.measure.warmup import warm_up
 from gpubench_plugin.records import Samples
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from gpubench_plugin.environment import is_instrumented
-from gpubench_plugin.flags import INSTRUMENTED
+from gpubench_plugin.quality_flags import INSTRUMENTED
 
 _T = TypeVar("_T")
 

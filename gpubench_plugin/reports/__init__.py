@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.reports.dots import Dot, dot_lines
+    from gpubench_plugin.reports.dot_plot import Dot, dot_lines
     from gpubench_plugin.reports.explanation import (
         Explanation,
         LookVerdicts,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gpubench_plugin.environment import byte_size, significant
-from gpubench_plugin.flags import doubtful_flags, other_flags
 from gpubench_plugin.measure import FEWEST_TO_JUDGE, interval_ranks
+from gpubench_plugin.quality_flags import doubtful_flags, other_flags
 from gpubench_plugin.records import Measurement, confidence_bounds_of
 from gpubench_plugin.reports.table import Column, column, narrowed, width_of
 from gpubench_plugin.reports.text import Glyphs, count, digits_for, percentage, seconds

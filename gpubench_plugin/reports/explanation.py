@@ -13,9 +13,9 @@ from typing import Any, Final, Literal
 
 from gpubench_plugin.compare import value_of
 from gpubench_plugin.environment import plural
-from gpubench_plugin.flags import MEANINGS, doubtful_flags, other_flags
-from gpubench_plugin.records import Difference, Result, Verdict
-from gpubench_plugin.reports.dots import Dot, Sign, dot_lines
+from gpubench_plugin.quality_flags import MEANINGS, doubtful_flags, other_flags
+from gpubench_plugin.records import FactDifference, Result, Verdict
+from gpubench_plugin.reports.dot_plot import Dot, Sign, dot_lines
 from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN, Line, marked
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable, width
@@ -87,7 +87,7 @@ class Explanation:
     looks: tuple[LookVerdicts, ...] = ()
     facts: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
-    environment_differences: tuple[Difference, ...] = ()
+    environment_differences: tuple[FactDifference, ...] = ()
     notes: tuple[str, ...] = ()
     advice: tuple[Recommendation, ...] = ()
 

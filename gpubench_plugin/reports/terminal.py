@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.flags import doubtful_flags, other_flags
+from gpubench_plugin.quality_flags import doubtful_flags, other_flags
 from gpubench_plugin.records import OUTCOMES, Measurement, Outcome
 from gpubench_plugin.reports import text as cells
 from gpubench_plugin.reports.columns import fitting_columns, half_width

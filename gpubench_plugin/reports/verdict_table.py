@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpubench_plugin.environment import byte_size, listed, significant
-from gpubench_plugin.records import Comparison, Difference, Verdict, VerdictKind
+from gpubench_plugin.records import Comparison, FactDifference, Verdict, VerdictKind
 from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN, Line, Markup, marked
 from gpubench_plugin.reports.table import (
     GAP,
@@ -126,7 +126,7 @@ def signed(effect: float | None) -> str:
     return text if text.strip("+-0.%") else "0.00%"
 
 
-def difference_text(difference: Difference, glyphs: Glyphs = UNICODE) -> str:
+def difference_text(difference: FactDifference, glyphs: Glyphs = UNICODE) -> str:
     """``torch.version: "2.12.0" → "2.13.0"``."""
     base_text, head_text = _fact(difference.base), _fact(difference.head)
     return f"{difference.key}: {base_text} {glyphs.to} {head_text}"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.pytest_benchmark import (
         BenchmarkFixture,
         Metadata,
-        OwnMeasurement,
+        PytestBenchmarkTiming,
         add_metrics,
         subsample,
     )
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         run_of,
     )
     from gpubench_plugin.results.recorder import Recorder, append, append_events
-    from gpubench_plugin.results.resume import open_to_resume
+    from gpubench_plugin.results.resume_checks import open_to_resume
     from gpubench_plugin.results.run_directory import (
         RunDirectory,
         find_run,

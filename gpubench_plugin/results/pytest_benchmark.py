@@ -148,7 +148,7 @@ def store_earlier_result(config: pytest.Config, measurement: Measurement) -> Met
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnMeasurement:
+class PytestBenchmarkTiming:
     """pytest-benchmark's own measurement: seconds per call over `iterations` calls."""
 
     durations_s: tuple[float, ...]
@@ -181,7 +181,7 @@ def change_timer(benchmark: BenchmarkFixture, change: Callable[[Timer], Timer]) 
     benchmark._timer = change(benchmark._timer)
 
 
-def own_measurement(benchmark: BenchmarkFixture) -> OwnMeasurement | str:
+def own_measurement(benchmark: BenchmarkFixture) -> PytestBenchmarkTiming | str:
     """Measurement of `benchmark`, or why there is none."""
     metadata: Metadata | None = benchmark.stats
     if measuring_disabled(benchmark):
@@ -191,7 +191,7 @@ def own_measurement(benchmark: BenchmarkFixture) -> OwnMeasurement | str:
     if benchmark.has_error or metadata is None or not metadata.stats.data:
         return "the measured function raised an error"
     timer = metadata.options.get("timer")
-    return OwnMeasurement(
+    return PytestBenchmarkTiming(
         durations_s=tuple(map(float, metadata.stats.data)),
         iterations=metadata.iterations,
         timer=getattr(timer, "__name__", str(timer)),

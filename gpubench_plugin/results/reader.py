@@ -26,7 +26,7 @@ from gpubench_plugin.environment import (
     stored,
 )
 from gpubench_plugin.errors import BrokenFile, GpubenchError, ResultsError, UsageProblem
-from gpubench_plugin.flags import UNFINISHED
+from gpubench_plugin.quality_flags import UNFINISHED
 from gpubench_plugin.records import (
     Benchmark,
     BenchmarkRecord,
@@ -267,7 +267,7 @@ class StoredRun:
         """The run for comparisons: from its summary, else from its journal.
 
         In an unfinished run, benchmarks without a journal line get the flag
-        :data:`~gpubench_plugin.flags.UNFINISHED`. For summaries of versions 1 and 2 see
+        :data:`~gpubench_plugin.quality_flags.UNFINISHED`. For summaries of versions 1 and 2 see
         :func:`.summary.parse`.
         """
         summary = self.directory.summary

@@ -17,7 +17,7 @@ from pydantic import StringConstraints
 
 from gpubench_plugin.config import comparable_part
 from gpubench_plugin.environment import csv_text, flat, json_files, redacted_command, stored
-from gpubench_plugin.flags import doubtful_flags, other_flags
+from gpubench_plugin.quality_flags import doubtful_flags, other_flags
 from gpubench_plugin.records import (
     BenchmarkRecord,
     Better,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal
 
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.records import Comparison, Difference, Json, Verdict, doc, is_regression
+from gpubench_plugin.records import Comparison, FactDifference, Json, Verdict, doc, is_regression
 
 FORMAT: Final = stored.Format(kind="gpubench verdict file", newest=1)
 """The version grows with every change; older files stay readable, newer ones are refused."""
@@ -35,7 +35,7 @@ class BenchmarkVerdict(Verdict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvironmentDifference(Difference):
+class EnvironmentDifference(FactDifference):
     """A fact that differs between base and head; null on the side that lacks it."""
 
     head_label: str = ""
@@ -70,10 +70,10 @@ class VerdictDocument:
         return tuple(Verdict(**{name: getattr(row, name) for name in names}) for row in rows)
 
     @property
-    def differences(self) -> tuple[Difference, ...]:
+    def differences(self) -> tuple[FactDifference, ...]:
         """Facts that differ between base and head."""
         return tuple(
-            Difference(key=row.key, base=row.base, head=row.head)
+            FactDifference(key=row.key, base=row.base, head=row.head)
             for row in self.environment_differences
         )
 

@@ -20,7 +20,7 @@ from gpubench_plugin.hookspecs import LAUNCHER
 from gpubench_plugin.launchers import (
     STATE,
     BenchmarkState,
-    InProcess,
+    InProcessLauncher,
     case_on_ranks,
     context_of,
     has_debugger,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.config import Case, FixedRounds
-    from gpubench_plugin.launchers import DeferredStream, RunContext, RunsBenchmarks
+    from gpubench_plugin.launchers import DeferredStream, LauncherPlugin, RunContext
     from gpubench_plugin.launchers.gang import GangRank
     from gpubench_plugin.records import Measurement
     from gpubench_plugin.session.recording import Recording
@@ -67,7 +67,7 @@ def start_session(
         manager.register(AdoptionPlugin(), "gpubench-adopter")
     launcher = gang_rank or _choose_launcher(session, items, output)
     if xdist.is_worker(config):  # measuring is off
-        records, items = False, items if type(launcher) is InProcess else ()
+        records, items = False, items if type(launcher) is InProcessLauncher else ()
     if not (items or gang_rank):
         return
     gate_plugin = _record(session, items, launcher) if records else None
@@ -81,7 +81,7 @@ def start_session(
 
 def _choose_launcher(
     session: pytest.Session, benchmarks: Iterable[pytest.Item], output: DeferredStream | None
-) -> RunsBenchmarks:
+) -> LauncherPlugin:
     """Launcher of the `benchmarks`, not started yet; a gang's ranks have theirs.
 
     Raises:
@@ -106,7 +106,7 @@ def _choose_launcher(
         from gpubench_plugin.launchers.gang import GangController
 
         return GangController(session.config)
-    return InProcess(session.config)
+    return InProcessLauncher(session.config)
 
 
 def _needs_gang(context: RunContext, cases: Iterable[Case]) -> bool:
@@ -147,7 +147,7 @@ def _resolve_cases(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
 
 
 def _record(
-    session: pytest.Session, items: Sequence[pytest.Item], launcher: RunsBenchmarks
+    session: pytest.Session, items: Sequence[pytest.Item], launcher: LauncherPlugin
 ) -> gate.GatePlugin | None:
     """Open the run, in the one process that writes; return its gate, if any."""
     from gpubench_plugin.session.recording import Recording
@@ -177,7 +177,7 @@ def _record(
 
 
 def _confirmation(
-    config: pytest.Config, recording: Recording, launcher: RunsBenchmarks
+    config: pytest.Config, recording: Recording, launcher: LauncherPlugin
 ) -> gate.Confirmation:
     """Confirmation of alarms; without a launch where no process can be started."""
     if context_of(config).ranks.started_world_size:

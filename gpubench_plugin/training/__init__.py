@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.bands import BANDS, BATCH_NORMALISED, bands_of
     from gpubench_plugin.training.check import (
         LossHistory,
-        Recorded,
+        RecordFacts,
         check_loss_drop,
         require_gradients,
         require_scalar_loss,
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.checkpoint import (
         BEST,
         LATEST,
-        Checkpointing,
         Checkpoints,
         ResumeFromCheckpoint,
+        WriteCheckpoint,
     )
     from gpubench_plugin.training.checkpoint_formats import FORMATS, CheckpointIO
     from gpubench_plugin.training.compile import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         make_compiler,
     )
     from gpubench_plugin.training.compile_study import CompiledStep, capture_counters
-    from gpubench_plugin.training.convergence import Course, Target, TimeToTarget
+    from gpubench_plugin.training.convergence import ReproducibleTraining, Target, TimeToTarget
     from gpubench_plugin.training.evaluation import Evaluation, EvaluationCheck, Evaluator
     from gpubench_plugin.training.generation import TOLERANCE, Decode, Generation, Prefill
     from gpubench_plugin.training.inference import Inference

@@ -35,7 +35,7 @@ DEFAULT_STEPS: Final = 20
 fall, few enough to go untimed; not measured."""
 
 
-class Recorded:
+class RecordFacts:
     """Records `facts` under ``correctness``, without a check."""
 
     def __init__(self, **facts: object):

@@ -234,7 +234,7 @@ class ResumeFromCheckpoint:
 
 
 @dataclass(frozen=True, eq=False)
-class Checkpointing:
+class WriteCheckpoint:
     """Check that writes a checkpoint of `trainer` with `metrics` after its untimed training.
 
     The best checkpoint has the lowest `best_metric`.

@@ -98,7 +98,7 @@ class Target:
 
 
 @dataclass(eq=False, kw_only=True)
-class Course:
+class ReproducibleTraining:
     """A reproducible training: same weights, batch order and random numbers each time.
 
     It starts from the current weights of `module`; `build_trainer` makes a trainer of `module` on
@@ -182,12 +182,12 @@ class TimeToTarget:
     for fp32 itself. `observers` are called with every milestone on the way to the target.
     """
 
-    course: Course
+    course: ReproducibleTraining
     workload: Workload[Any]
     data: DataSource
     training: TrainingSection
     agreement: RankAgreement
-    reference: Callable[[], AbstractContextManager[Course]] | None = None
+    reference: Callable[[], AbstractContextManager[ReproducibleTraining]] | None = None
     observers: list[Callable[[Milestone], object]] = field(default_factory=list, init=False)
     calls: int = field(default=0, init=False)
     _steps: int = field(default=0, init=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpubench_plugin.compare import Series
+from gpubench_plugin.compare import LaunchValues
 from gpubench_plugin.config import Limit
 from gpubench_plugin.records import Better, Metric, Outcome, Result, Run
 
@@ -27,9 +27,9 @@ def series(
     unit: str | None = None,
     better: Better | None = None,
     name: str = "test_a",
-) -> Series:
+) -> LaunchValues:
     known = UNITS.get(metric, ("s", "lower"))
-    return Series(
+    return LaunchValues(
         id=name,
         metric=metric,
         unit=known[0] if unit is None else unit,

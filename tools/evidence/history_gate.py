@@ -20,7 +20,7 @@ import numpy as np
 from numpy.random import Generator
 
 from gpubench_plugin import compare
-from gpubench_plugin.compare import Floats, Series
+from gpubench_plugin.compare import Floats, LaunchValues
 from gpubench_plugin.compare.history import judge_history
 from gpubench_plugin.config import DEFAULT, Limit
 from tools.evidence import pages
@@ -178,10 +178,10 @@ FIRST = {0.05: "5 % before", 0.10: "10 % before"}
 COLUMNS = (ALARMS, BEFORE, CAUGHT[0], FIRST[0.05], CAUGHT[1], FIRST[0.10], LAUNCHES)
 
 
-def series(earlier: Floats, head: Floats) -> Series:
+def series(earlier: Floats, head: Floats) -> LaunchValues:
     """One benchmark of a suite; a run of several launches counts as their median."""
     launches = np.exp(earlier)
-    one = Series(
+    one = LaunchValues(
         id="test_a",
         metric="step_time_s",
         unit="s",
@@ -190,18 +190,20 @@ def series(earlier: Floats, head: Floats) -> Series:
         base=tuple(map(float, np.median(launches, axis=-1))),
         head=tuple(map(float, np.exp(head))),
     )
-    if launches.shape[-1] == 1 or "base_launches" not in {field.name for field in fields(Series)}:
+    if launches.shape[-1] == 1 or "base_launches" not in {
+        field.name for field in fields(LaunchValues)
+    }:
         return one
     return replace(one, base_launches=tuple(tuple(map(float, run)) for run in launches))
 
 
-def called(every: list[Series]) -> list[bool]:
+def called(every: list[LaunchValues]) -> list[bool]:
     """Which of them are called regressed at first; of several values of a head the first counts."""
     first = [replace(one, head=one.head[:1]) for one in every]
     return [one.kind == "regressed" for one in judge_history(first, m=BENCHMARKS)]
 
 
-def confirmed(every: list[Series], alarms: list[bool]) -> list[bool]:
+def confirmed(every: list[LaunchValues], alarms: list[bool]) -> list[bool]:
     """Which of the alarms stand after the further launches."""
     anew = [one for one, alarm in zip(every, alarms, strict=True) if alarm]
     if not FURTHER or not anew:

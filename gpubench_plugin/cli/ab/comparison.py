@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.ab import probe
+from gpubench_plugin.cli.ab import launch_plugin
 from gpubench_plugin.cli.ab.findings import Tracker, next_pairs
 from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.cli.ab.launch import PROBE, PytestLauncher
@@ -235,7 +235,7 @@ def _launcher(request: Request, space: Workspace, repository: Path | None) -> Py
     """Build a launcher with a private copy of the probe plugin."""
     copy = space.path / "probe" / f"{PROBE}.py"
     copy.parent.mkdir()
-    shutil.copyfile(probe.__file__, copy)
+    shutil.copyfile(launch_plugin.__file__, copy)
     return PytestLauncher(request.arguments, workspace=space, probe=copy, repository=repository)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
-from gpubench_plugin.flags import (
+from gpubench_plugin.quality_flags import (
     CONTENDED,
     DESCHEDULED,
     MACHINE_FLAGS,

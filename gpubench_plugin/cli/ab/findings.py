@@ -8,7 +8,7 @@ from functools import partial
 
 from gpubench_plugin.compare import (
     UNCHANGED_FROM,
-    Series,
+    LaunchValues,
     Side,
     Subject,
     judge_pairs,
@@ -20,7 +20,7 @@ from gpubench_plugin.compare import (
     with_doubts,
 )
 from gpubench_plugin.errors import NothingComparable
-from gpubench_plugin.records import Comparison, Difference, Run, Verdict
+from gpubench_plugin.records import Comparison, FactDifference, Run, Verdict
 
 
 class Tracker:
@@ -62,10 +62,10 @@ class Tracker:
         self._tests = len(matched.series)
         self._open: dict[Subject, Verdict | None] = dict.fromkeys(map(subject_of, matched.series))
         self.suite = len(self._open)
-        self._decided: list[Series] = []
+        self._decided: list[LaunchValues] = []
         self.pairs_needed: int | None = None
         self._final = {(v.id, v.metric): v for v in matched.verdicts}
-        self.environment_differences: tuple[Difference, ...] = matched.environment_differences
+        self.environment_differences: tuple[FactDifference, ...] = matched.environment_differences
         self.notes = matched.notes
         self._bases: Sequence[Run] = [base]
         self._heads: Sequence[Run] = [head]

@@ -24,7 +24,7 @@ from gpubench_plugin.reports import trend
 if TYPE_CHECKING:
     import argparse
 
-    from gpubench_plugin.compare.baselines import Point, ResultHistory
+    from gpubench_plugin.compare.baselines import HistorySource, Point
 
 _MAIN: Final = "main"
 _EXTRA_MISSING: Final = "level changes are not detected: pip install 'pytest-gpubench[history]'"
@@ -54,12 +54,12 @@ class History(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the history."""
-        from gpubench_plugin.compare.baselines import ResultHistory, trend_segments
+        from gpubench_plugin.compare.baselines import HistorySource, trend_segments
         from gpubench_plugin.results.registry import connect
 
         paths = Locations.of(options)
         with connect(paths.registry, paths.results_dir) as connection:
-            history = ResultHistory(paths.results_dir, connection.registry, connection.note)
+            history = HistorySource(paths.results_dir, connection.registry, connection.note)
             benchmark, metric, points = _points(history, options)
         segments = trend_segments(points)
         if any(segment.changes is None for segment in segments):
@@ -74,7 +74,7 @@ class History(Command):
         return ExitCode.OK
 
 
-def _branch(history: ResultHistory, options: argparse.Namespace) -> str | None:
+def _branch(history: HistorySource, options: argparse.Namespace) -> str | None:
     """The requested branch; by default the main one, or all where main has no runs."""
     if options.branch is not None:
         return options.branch or None
@@ -84,7 +84,7 @@ def _branch(history: ResultHistory, options: argparse.Namespace) -> str | None:
     return None
 
 
-def _points(history: ResultHistory, options: argparse.Namespace) -> tuple[str, str, list[Point]]:
+def _points(history: HistorySource, options: argparse.Namespace) -> tuple[str, str, list[Point]]:
     """Resolve the benchmark and metric, and load the values.
 
     Raises:

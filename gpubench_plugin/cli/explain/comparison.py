@@ -31,7 +31,7 @@ from gpubench_plugin.cli.explain.measurement import CURES
 from gpubench_plugin.compare.baselines import the_benchmark
 from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.flags import doubtful_flags
+from gpubench_plugin.quality_flags import doubtful_flags
 from gpubench_plugin.records import Result, Run, Verdict
 from gpubench_plugin.reports import (
     Explanation,

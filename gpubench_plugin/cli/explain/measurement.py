@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.environment import counted
-from gpubench_plugin.flags import (
+from gpubench_plugin.quality_flags import (
     CONTENDED,
     DEPENDENT,
     DRIFTING,

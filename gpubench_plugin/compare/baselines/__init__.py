@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.baselines.model import (
         Acceptance,
         Baseline,
+        BaselineChange,
         BaselineFile,
-        Change,
         Reference,
         baseline_name,
         from_text,
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.baselines.samples import LaterRuns, objections
     from gpubench_plugin.compare.baselines.store import KIND, Baselines, merge_files, near_miss
     from gpubench_plugin.compare.baselines.trend import (
+        HistorySource,
         LevelChange,
         Point,
-        ResultHistory,
         TrendSegment,
         change_points,
         trend_segments,

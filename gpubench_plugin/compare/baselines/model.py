@@ -36,7 +36,7 @@ class Acceptance:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class BaselineChange:
     """One explicit change: the action, its `time` (UTC, ISO 8601) and the reason.
 
     `forced` lists overridden objections. With `reset_accepted` a ``set`` drops the levels accepted
@@ -95,7 +95,7 @@ class Baseline:
     acceptances: Annotated[Mapping[str, Acceptance], _Listed] = field(default_factory=dict)
     changed: str = field(metadata=doc("Time of the last change", pattern=stored.UTC_TIME))
     removed: bool = field(default=False, metadata=doc("The baseline was removed"))
-    changes: tuple[Change, ...] = field(
+    changes: tuple[BaselineChange, ...] = field(
         default=(), metadata=doc("All changes, oldest first; they determine the other fields")
     )
 
@@ -218,10 +218,10 @@ class Merge:
     """A merged `baseline`, and why changes of one copy are superseded by the other's."""
 
     baseline: Baseline
-    superseded: dict[Change, str]
+    superseded: dict[BaselineChange, str]
 
 
-def replay(name: str, changes: Iterable[Change]) -> Baseline:
+def replay(name: str, changes: Iterable[BaselineChange]) -> Baseline:
     """Replay `changes`, in any order and without duplicates, into a baseline."""
     ordered_changes = tuple(
         sorted({*changes}, key=lambda change: (change.time, change.id, repr(change)))
@@ -249,7 +249,7 @@ def merge(first: Baseline, second: Baseline) -> Merge:
     return Merge(baseline=baseline, superseded=reasons)
 
 
-def superseded_changes(old: Baseline, new: Baseline) -> dict[Change, str]:
+def superseded_changes(old: Baseline, new: Baseline) -> dict[BaselineChange, str]:
     """Changes in effect in `old` but not in its superset `new`, with the reason."""
     effective = [change for change in old.changes if _is_in_effect(change, old)]
     return {c: _superseded_text(c, new) for c in effective if not _is_in_effect(c, new)}
@@ -262,7 +262,7 @@ def previous_baseline(baseline: Baseline) -> Baseline | None:
     return None if previous.removed else previous
 
 
-def _after(baseline: Baseline, change: Change) -> Baseline:
+def _after(baseline: Baseline, change: BaselineChange) -> Baseline:
     if change.action == "remove":
         return replace(baseline, runs=(), branch=None, acceptances={}, removed=True)
     if change.action == "set":
@@ -278,7 +278,7 @@ def _after(baseline: Baseline, change: Change) -> Baseline:
     return replace(baseline, acceptances={**baseline.acceptances, change.benchmark: acceptance})
 
 
-def _is_in_effect(change: Change, baseline: Baseline) -> bool:
+def _is_in_effect(change: BaselineChange, baseline: Baseline) -> bool:
     """Whether `change` is in effect in `baseline`."""
     if change.action == "remove" or baseline.removed:
         return baseline.removed == (change.action == "remove")
@@ -288,7 +288,7 @@ def _is_in_effect(change: Change, baseline: Baseline) -> bool:
     return acceptance is not None and acceptance.run == change.runs[0]
 
 
-def _superseded_text(change: Change, baseline: Baseline) -> str:
+def _superseded_text(change: BaselineChange, baseline: Baseline) -> str:
     """Explain in one line why `change` is not in effect in `baseline`."""
     action = {
         "set": f"setting it to {', '.join(change.runs)}",
@@ -302,7 +302,7 @@ def _superseded_text(change: Change, baseline: Baseline) -> str:
     )
 
 
-def _current_state(change: Change, baseline: Baseline) -> str:
+def _current_state(change: BaselineChange, baseline: Baseline) -> str:
     acceptance = baseline.acceptances.get(change.benchmark)
     if baseline.removed:
         return "removed"

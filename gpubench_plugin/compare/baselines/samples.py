@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.compare.matching import WINDOW
 from gpubench_plugin.environment import counted, fingerprint_of
 from gpubench_plugin.errors import GpubenchError, RegistryError
-from gpubench_plugin.flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
+from gpubench_plugin.quality_flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
 from gpubench_plugin.results import StoredRun, runs_in
 
 if TYPE_CHECKING:

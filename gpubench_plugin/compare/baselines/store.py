@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.compare.baselines.model import (
     Baseline,
-    Change,
+    BaselineChange,
     Merge,
     baseline_name,
     from_text,
@@ -464,8 +464,8 @@ def _stands(read: Callable[[], Baseline | Merge | None]) -> bool:
 
 
 def _after(old: Baseline | None, name: str, **fields: Any) -> Baseline:
-    """Replay the history of `name` with one more :class:`.model.Change` of these fields."""
-    change = Change(id=secrets.token_hex(6), **fields)
+    """Replay the history of `name` with one more :class:`.model.BaselineChange` of these fields."""
+    change = BaselineChange(id=secrets.token_hex(6), **fields)
     return replay(name, (*(old.changes if old else ()), change))
 
 

@@ -171,7 +171,7 @@ def _work_of(segment: Sequence[Point]) -> Mapping[str, float] | None:
     return next((point.work for point in segment if point.work is not None), None)
 
 
-class ResultHistory:
+class HistorySource:
     """Source of earlier results: the registry, else the run directories; `notes` says why."""
 
     def __init__(self, results_dir: Path, registry: Registry | None, note: str):

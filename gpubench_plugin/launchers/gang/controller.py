@@ -22,11 +22,11 @@ from gpubench_plugin.launchers import reports as merging
 from gpubench_plugin.launchers.context import STATE, BenchmarkState, case_on_ranks
 from gpubench_plugin.launchers.deadlines import Timeouts
 from gpubench_plugin.launchers.gang.gang import Gang
-from gpubench_plugin.launchers.gang.launches import merge_launches
-from gpubench_plugin.launchers.in_process import InProcess
+from gpubench_plugin.launchers.gang.merged_launches import merge_launches
+from gpubench_plugin.launchers.in_process import InProcessLauncher
 from gpubench_plugin.launchers.outcome import RankOutcome, judge, ranks_text
 from gpubench_plugin.launchers.output import LogForwarder
-from gpubench_plugin.launchers.rank_reports import warning_from_json
+from gpubench_plugin.launchers.report_transport import warning_from_json
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Json, Measurement
 
 
-class GangController(InProcess):
+class GangController(InProcessLauncher):
     """Runs benchmarks on gangs, one gang at a time; adopted and ordinary tests in this process.
 
     The ranks write into `run` until :meth:`start` sets the run directory.

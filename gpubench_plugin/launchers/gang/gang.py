@@ -24,7 +24,7 @@ from gpubench_plugin.launchers.deadlines import Deadline, JoinDeadline, Timeouts
 from gpubench_plugin.launchers.gang.processes import GangLauncher, save_flights
 from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 from gpubench_plugin.launchers.outcome import RankOutcome, ranks_text
-from gpubench_plugin.launchers.rank_reports import LONGEST_TEXT, decode
+from gpubench_plugin.launchers.report_transport import LONGEST_TEXT, decode
 from gpubench_plugin.launchers.scratch import private_folder
 from gpubench_plugin.launchers.signals import DEATH_SETTLE_S
 

@@ -17,16 +17,16 @@ import pytest
 
 from gpubench_plugin.config import FixedRounds
 from gpubench_plugin.environment import HelperThread
-from gpubench_plugin.launchers import rank_reports, report_payload, secondary, signals, stacks
+from gpubench_plugin.launchers import report_payload, report_transport, secondary, signals, stacks
 from gpubench_plugin.launchers.context import STATE, update_context
 from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
-from gpubench_plugin.launchers.in_process import RunsBenchmarks
+from gpubench_plugin.launchers.in_process import LauncherPlugin
 from gpubench_plugin.launchers.output import DeferredStream
 from gpubench_plugin.records import Json
 from gpubench_plugin.results import RunDirectory, pytest_benchmark
 
 
-class GangRank(RunsBenchmarks):
+class GangRank(LauncherPlugin):
     """One rank's side of a gang; created early, so that it exits with its controller."""
 
     def __init__(self, config: pytest.Config, join_info: JoinInfo):
@@ -89,7 +89,7 @@ class GangRank(RunsBenchmarks):
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep collection errors for the controller."""
         if report.failed:
-            self._collection_errors.append(report.longreprtext[-rank_reports.LONGEST_TEXT :])
+            self._collection_errors.append(report.longreprtext[-report_transport.LONGEST_TEXT :])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> bool:
@@ -103,7 +103,7 @@ class GangRank(RunsBenchmarks):
             elif item := self._items.get(order["run"]):
                 self._run(item, order)
             else:
-                errors = "\n".join(self._collection_errors)[-rank_reports.LONGEST_TEXT :]
+                errors = "\n".join(self._collection_errors)[-report_transport.LONGEST_TEXT :]
                 self._connection.send({"absent": errors, "number": number})
         return True
 
@@ -119,9 +119,9 @@ class GangRank(RunsBenchmarks):
                 item=item, nextitem=self._items.get(order["next"])
             )
         except (pytest.exit.Exception, KeyboardInterrupt) as error:
-            reply |= rank_reports.exit_to_json(error)
+            reply |= report_transport.exit_to_json(error)
         recorded = self._context.ranks.world.is_root
-        reports = rank_reports.encode(
+        reports = report_transport.encode(
             self._config, self._reports, self._warnings, recorded=recorded
         )
         self._connection.send({**reply, **reports})
@@ -144,7 +144,7 @@ class GangRank(RunsBenchmarks):
         """Keep warnings of tests; the controller already has those of the collection."""
         if when == "runtest":
             self._warnings.append(
-                rank_reports.warning_to_json(warning_message, when, nodeid, location)
+                report_transport.warning_to_json(warning_message, when, nodeid, location)
             )
 
     @pytest.hookimpl(trylast=True)

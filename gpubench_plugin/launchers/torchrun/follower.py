@@ -13,7 +13,7 @@ import pytest
 
 from gpubench_plugin.launchers import reports as merging
 from gpubench_plugin.launchers import signals, stacks
-from gpubench_plugin.launchers.exit import force_exit
+from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
 from gpubench_plugin.launchers.signals import ExitRequest, ExitWatcher
 from gpubench_plugin.launchers.torchrun.peers import alert_root, offer_stacks

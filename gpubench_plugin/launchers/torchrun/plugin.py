@@ -20,7 +20,7 @@ from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers import secondary
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, context_of, update_context
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
-from gpubench_plugin.launchers.in_process import RunsBenchmarks
+from gpubench_plugin.launchers.in_process import LauncherPlugin
 from gpubench_plugin.launchers.outcome import ranks_text
 from gpubench_plugin.launchers.torchrun.follower import Follower
 from gpubench_plugin.launchers.torchrun.peers import Peer, Peers
@@ -71,7 +71,7 @@ def difference_message(reports: Sequence[Json]) -> str:
     return "; ".join(parts)
 
 
-class TorchrunRank(RunsBenchmarks):
+class TorchrunRank(LauncherPlugin):
     """Runs benchmarks together with the other ranks; adopted and ordinary tests as usual.
 
     `output` of a rank other than zero is deferred until there is a log.

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from gpubench_plugin.launchers.rank_reports import encode, exit_to_json
+from gpubench_plugin.launchers.report_transport import encode, exit_to_json
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
 
 if TYPE_CHECKING:

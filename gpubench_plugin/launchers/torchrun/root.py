@@ -15,9 +15,9 @@ import pytest
 
 from gpubench_plugin.launchers import reports as merging
 from gpubench_plugin.launchers import signals
-from gpubench_plugin.launchers.exit import force_exit
+from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge
-from gpubench_plugin.launchers.rank_reports import decode
+from gpubench_plugin.launchers.report_transport import decode
 from gpubench_plugin.launchers.signals import EXIT_GRACE_S, ORPHAN_GRACE_S, ExitRequest, ExitWatcher
 from gpubench_plugin.launchers.torchrun.peers import Peers, exit_text, offer_stacks
 from gpubench_plugin.launchers.torchrun.rank import RankRole, RunningTest, has_agent

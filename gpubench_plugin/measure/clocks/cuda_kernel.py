@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import ClassVar, Literal
 
-from gpubench_plugin.flags import LAUNCH_BOUND
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
+from gpubench_plugin.quality_flags import LAUNCH_BOUND
 
 # About half a millisecond at 2 GHz, a thousand times the events' resolution.
 _CALIBRATION_CYCLES = 1_000_000

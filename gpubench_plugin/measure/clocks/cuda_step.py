@@ -9,10 +9,10 @@ from statistics import median
 from time import perf_counter_ns
 from typing import ClassVar
 
-from gpubench_plugin.flags import LAUNCH_BOUND
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
 from gpubench_plugin.measure.clocks.cuda_kernel import Spin
+from gpubench_plugin.quality_flags import LAUNCH_BOUND
 
 # Launch time over step time from which the device waits for the host: 5 % for their jitter. Not
 # measured.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpubench_plugin.flags import doubtful_flags
 from gpubench_plugin.measure.metrics._plausibility import median_step_s
 from gpubench_plugin.measure.metrics._rates import meanings, rate
 from gpubench_plugin.measure.metrics.base import fact, metrics
+from gpubench_plugin.quality_flags import doubtful_flags
 from gpubench_plugin.records import Metric, Observation
 
 

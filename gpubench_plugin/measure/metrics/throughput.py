@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpubench_plugin.flags import PRECISION_UNUSED
 from gpubench_plugin.measure.metrics._peaks import flops_peak
 from gpubench_plugin.measure.metrics._plausibility import flops_per_device, median_step_s
 from gpubench_plugin.measure.metrics._rates import meanings, rate
 from gpubench_plugin.measure.metrics.base import metrics
+from gpubench_plugin.quality_flags import PRECISION_UNUSED
 from gpubench_plugin.records import Metric, Observation
 
 

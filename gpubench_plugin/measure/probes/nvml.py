@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import torch
 
-from gpubench_plugin.flags import THROTTLED
+from gpubench_plugin.quality_flags import THROTTLED
 
 # Bits of nvmlClocksEventReasons that slow the GPU down. Left out: idle, clocks set by the user,
 # sync boost and the display clock setting. Source: NVML API reference.

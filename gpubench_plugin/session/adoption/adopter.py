@@ -13,10 +13,10 @@ import pytest
 from gpubench_plugin.bench import unfinished_reason
 from gpubench_plugin.config import FOREIGN_FIXTURE
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.flags import CONTENDED, DEPENDENT, DRIFTING, NOT_CONVERGED, OUTLIERS
 from gpubench_plugin.launchers import Notes, context_of, state_of
 from gpubench_plugin.measure import Autocorrelation, build_measurement, has_outliers, is_trending
 from gpubench_plugin.measure.probes import Contention
+from gpubench_plugin.quality_flags import CONTENDED, DEPENDENT, DRIFTING, NOT_CONVERGED, OUTLIERS
 from gpubench_plugin.records import Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.results import (
     SECTION,
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config import Case, MeasureSection
     from gpubench_plugin.environment import Device
-    from gpubench_plugin.results import BenchmarkFixture, OwnMeasurement
+    from gpubench_plugin.results import BenchmarkFixture, PytestBenchmarkTiming
 
 
 def observation_of(
-    own_measurement: OwnMeasurement, device: Device, facts: Mapping[str, float]
+    own_measurement: PytestBenchmarkTiming, device: Device, facts: Mapping[str, float]
 ) -> Observation:
     """Convert pytest-benchmark's measurement to a one-rank observation.
 

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from gpubench_plugin.bench import Bench
-from gpubench_plugin.bench.parts import FirstForward, Parts
+from gpubench_plugin.bench.benchmark_parts import BenchmarkParts, FirstForward
 from gpubench_plugin.config import (
     BenchmarkMark,
     Case,
@@ -83,7 +83,7 @@ def bench(
     group: Group,
     metrics: Any = lambda **_: [],
     *,
-    parts: Parts | None = None,
+    parts: BenchmarkParts | None = None,
     disabled: bool = False,
     tensor_memory: probes.TensorMemory | None = None,
 ) -> Bench:
@@ -104,7 +104,7 @@ def bench(
     )
     item: Any = SimpleNamespace(nodeid=ID, ihook=hook)
     context: Any = SimpleNamespace(ranks_folder=None, run=None, carried={}, progress=None)
-    parts = parts or Parts()
+    parts = parts or BenchmarkParts()
     parts.tensor_memory = tensor_memory
     carrier: Any = Carrier()
     carrier.disabled = disabled
@@ -199,9 +199,9 @@ class Fake:
         torch.ones(2, 3) @ torch.ones(3, 4)
 
 
-def beside(*subjects: Fake) -> Parts:
+def beside(*subjects: Fake) -> BenchmarkParts:
     """The parts of a test that asks for these fixtures, in this order."""
-    parts = Parts()
+    parts = BenchmarkParts()
     for subject in subjects:
         parts.add(subject)
     return parts
@@ -543,7 +543,7 @@ def test_a_first_step_that_nobody_saw_has_no_time(
 def test_a_model_that_the_test_has_called_has_had_its_first_call(called: bool) -> None:
     """It may have compiled there; while it is timed nothing watches it any more."""
     model, batch = torch.nn.Linear(2, 2), torch.ones(1, 2)
-    parts = Parts()
+    parts = BenchmarkParts()
     parts.track(FirstForward(model))
     if called:
         model(batch)

@@ -9,7 +9,7 @@ from gpubench_plugin.compare import (
     reported_differences,
     settings_differences,
 )
-from gpubench_plugin.records import Difference, Metric
+from gpubench_plugin.records import FactDifference, Metric
 from tests.support.made import result, run
 
 
@@ -29,8 +29,8 @@ def test_facts_of_the_machine_that_differ_are_named_with_both_values():
     base = run("a", machine={"cpu.model": "A", "gpu.driver": "1", "torch.version": "2"})
     head = run("b", machine={"cpu.model": "B", "gpu.driver": "1"})
     assert machine_differences(base, head) == (
-        Difference(key="cpu.model", base="A", head="B"),
-        Difference(key="torch.version", base="2", head=None),
+        FactDifference(key="cpu.model", base="A", head="B"),
+        FactDifference(key="torch.version", base="2", head=None),
     )
 
 
@@ -170,19 +170,20 @@ def test_two_clocks_are_not_comparable():
     for other in (wall, theirs, events):
         processor = result(timer="process_time")
         assert settings_differences(other, processor, is_partial=True) == (
-            Difference(key="timer", base=other.timer, head="process_time"),
+            FactDifference(key="timer", base=other.timer, head="process_time"),
         )
     assert exempting("timer", wall, events) == ""
 
 
 def test_a_description_is_short():
     """Four keys, long values cut, the others counted."""
-    found = [Difference(key=f"k{number}", base="x" * 99, head=None) for number in range(6)]
+    found = [FactDifference(key=f"k{number}", base="x" * 99, head=None) for number in range(6)]
     text = differences_text(found)
     assert text.startswith(f"k0 {'x' * 39}… in base, absent in head; k1 ")
     assert text.endswith("; and 2 more")
     assert (
-        differences_text([Difference(key="k", base="a\n b", head=1)]) == "k a b in base, 1 in head"
+        differences_text([FactDifference(key="k", base="a\n b", head=1)])
+        == "k a b in base, 1 in head"
     )
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from gpubench_plugin.compare import WINDOW, match
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.flags import UNFINISHED
-from gpubench_plugin.records import Difference, Metric
+from gpubench_plugin.quality_flags import UNFINISHED
+from gpubench_plugin.records import FactDifference, Metric
 from tests.support.made import UNITS, result, run, timed
 
 
@@ -151,7 +151,7 @@ def test_a_machine_that_differs_is_incomparable_with_the_keys():
     assert matched.series == ()
     assert matched.verdicts[0].kind == "incomparable"
     assert matched.verdicts[0].reason == "cpu.model A in base, B in head"
-    assert matched.environment_differences == (Difference(key="cpu.model", base="A", head="B"),)
+    assert matched.environment_differences == (FactDifference(key="cpu.model", base="A", head="B"),)
 
 
 def test_incomparable_runs_are_compared_where_that_is_allowed_and_it_is_said():

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import history, merge_parts, plain
+from gpubench_plugin.compare import history, merge_parts, threshold
 from gpubench_plugin.compare.pairs import judge_pairs
 from tests.support import simulation as sim
 from tests.support.made import series
@@ -114,7 +114,7 @@ def test_the_simulated_history_and_threshold_are_those_that_judge():
     called = sim.by_threshold(sim.normal(noise, 1), effect, suites) == "regressed"
     for suite in range(suites):
         rows = zip(np.exp(base[suite]), np.exp(head[suite]), strict=True)
-        judged = plain.judge_threshold([series(*row) for row in rows])
+        judged = threshold.judge_threshold([series(*row) for row in rows])
         assert [one.kind == "regressed" for one in judged] == called[suite].tolist()
 
 

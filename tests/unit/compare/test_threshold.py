@@ -2,12 +2,12 @@ import math
 
 import pytest
 
-from gpubench_plugin.compare import plain
+from gpubench_plugin.compare import threshold
 from tests.support.made import series
 
 
 def judged(*args, **options):
-    return plain.judge_threshold([series(*args, **options)])[0]
+    return threshold.judge_threshold([series(*args, **options)])[0]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from gpubench_plugin.config import Section, explain
+from gpubench_plugin.config import Section, schema_errors
 
 
 class Inner(Section):
@@ -39,19 +39,19 @@ class Outer(Section):
 )
 def test_allowed_says_it_in_words(annotation: Any, expected: str) -> None:
     """Each kind of annotation is said in words a user of YAML understands."""
-    assert explain.allowed(annotation) == expected
+    assert schema_errors.allowed(annotation) == expected
 
 
 def test_bounds_beside_the_type_are_said_too() -> None:
     """Bounds that pydantic keeps apart from the type belong to what is allowed."""
-    annotation = explain.annotation_at(Outer, ("inner", "depth"))
-    assert explain.allowed(annotation) == "an integer at least 1 and at most 8"
+    annotation = schema_errors.annotation_at(Outer, ("inner", "depth"))
+    assert schema_errors.allowed(annotation) == "an integer at least 1 and at most 8"
 
 
 def test_keys_are_found_at_any_depth() -> None:
     """A key is found through sections, sections or null, and mappings of sections."""
     found = [
-        explain.annotation_at(Outer, key) is not None
+        schema_errors.annotation_at(Outer, key) is not None
         for key in [("maybe", "depth"), ("table", "any", "depth"), ("inner", "no"), ("name", "x")]
     ]
     assert found == [True, True, False, False]
@@ -59,7 +59,7 @@ def test_keys_are_found_at_any_depth() -> None:
 
 def test_walk_lists_the_leaves_in_order() -> None:
     """Sections are walked into; their keys come in the order of declaration."""
-    assert [key for key, _ in explain.walk(Outer)] == [
+    assert [key for key, _ in schema_errors.walk(Outer)] == [
         ("inner", "depth"),
         ("maybe", "depth"),
         ("table",),
@@ -80,4 +80,4 @@ def test_walk_lists_the_leaves_in_order() -> None:
 )
 def test_text_and_null(annotation: Any, expected: tuple[bool, bool]) -> None:
     """Whether a key takes nothing but text, and whether it takes null, is read off its type."""
-    assert (explain.takes_text(annotation), explain.takes_null(annotation)) == expected
+    assert (schema_errors.takes_text(annotation), schema_errors.takes_null(annotation)) == expected

@@ -5,21 +5,21 @@ from pathlib import Path
 
 from pydantic import Field
 
-from gpubench_plugin.config import Configuration, ModelSection, Section, explain
+from gpubench_plugin.config import Configuration, ModelSection, Section, schema_errors
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
 
 
-def markdown_table(schema: explain.Schema = Configuration[ModelSection]) -> str:
+def markdown_table(schema: schema_errors.Schema = Configuration[ModelSection]) -> str:
     """Every key of `schema` with what it allows, its default and its meaning."""
     rows = [
         (
             f"`{'.'.join(key)}`",
-            explain.allowed(explain.annotation_of(field)),
+            schema_errors.allowed(schema_errors.annotation_of(field)),
             "required" if field.is_required() else f"`{json.dumps(field.get_default())}`",
             field.description or "",
         )
-        for key, field in explain.walk(schema)
+        for key, field in schema_errors.walk(schema)
     ]
     header = ("Key", "Allowed", "Default", "Meaning")
     return "".join(_row(cells) for cells in (header, ("---",) * len(header), *rows))
@@ -39,7 +39,9 @@ def test_the_documented_table_is_current() -> None:
 def test_every_key_has_a_meaning() -> None:
     """No key of the configuration is left without a description."""
     silent = [
-        key for key, field in explain.walk(Configuration[ModelSection]) if not field.description
+        key
+        for key, field in schema_errors.walk(Configuration[ModelSection])
+        if not field.description
     ]
     assert silent == []
 

@@ -8,7 +8,7 @@ from statistics import median
 
 from gpubench_plugin.distributed import BLOCKS, DURATIONS, WARMUPS, condense
 from gpubench_plugin.measure import Sketcher
-from gpubench_plugin.records import Samples, Timing
+from gpubench_plugin.records import RoundLayout, Samples
 
 FEW = Samples(
     timer="cpu",
@@ -39,7 +39,7 @@ def test_too_many_durations_become_the_medians_of_their_rounds() -> None:
         calls_per_duration=30,
         durations_per_round=1,
         flags=("unsteady", "condensed"),
-        reduced_from=Timing(
+        reduced_from=RoundLayout(
             durations=len(durations_s), calls_per_duration=10, durations_per_round=3
         ),
     )
@@ -95,6 +95,6 @@ def test_a_sketch_is_left_out() -> None:
     """The medians of rounds beside it are sent, and flagged, however few they are."""
     sketcher = Sketcher(0.01)
     sketcher.update([0.1, 0.2, 0.3])
-    timed = Timing(durations=3_000_000, calls_per_duration=5, durations_per_round=2)
+    timed = RoundLayout(durations=3_000_000, calls_per_duration=5, durations_per_round=2)
     kept = condense(replace(FEW, reduced_from=timed, sketch=sketcher.sketch))
     assert kept == replace(FEW, reduced_from=timed, flags=("unsteady", "condensed"))

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 import torch
 
-from gpubench_plugin.distributed import Exchange, RankAgreement, World, exchange
+from gpubench_plugin.distributed import RankAgreement, TimedCollective, World, exchange
 from gpubench_plugin.distributed.collectives.all_reduce import AllReduce
 from gpubench_plugin.errors import Unsupported, UsageProblem
 
@@ -34,7 +34,7 @@ class Told:
         return record
 
 
-def ask(name: str, size: str, group: Told, largest_bytes: int | None = None) -> Exchange:
+def ask(name: str, size: str, group: Told, largest_bytes: int | None = None) -> TimedCollective:
     return exchange(name, size, group=group, device=CPU, largest_bytes=largest_bytes)  # type: ignore[arg-type] # a stand-in
 
 

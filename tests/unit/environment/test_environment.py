@@ -64,7 +64,7 @@ def test_torch_is_not_imported() -> None:
     """Collecting the facts imports no torch, and says that torch was not there to be asked."""
     output = in_new_process(
         "import pathlib, sys\n"
-        "from gpubench_plugin.environment.collection import collect\n"
+        "from gpubench_plugin.environment.system_facts import collect\n"
         "facts = collect(pathlib.Path('.'))\n"
         "print(facts['torch'], 'torch' in sys.modules)\n"
     )
@@ -75,7 +75,7 @@ def test_imported_torch_is_asked_without_cuda() -> None:
     """Torch that is imported tells versions and threads, and CUDA stays uninitialised."""
     output = in_new_process(
         "import pathlib, torch\n"
-        "from gpubench_plugin.environment.collection import collect\n"
+        "from gpubench_plugin.environment.system_facts import collect\n"
         "facts = collect(pathlib.Path('.'))['torch']\n"
         "same = facts['version'] == torch.__version__ and facts['cuda'] == torch.version.cuda\n"
         "print(same, facts['threads'], torch.cuda.is_initialized())\n"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.environment import waking_clock
+from gpubench_plugin.environment import timeout_clock
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers import LogForwarder, Timeouts
 from gpubench_plugin.launchers.gang import Gang
@@ -153,7 +153,7 @@ def test_rank_that_is_stopped_is_not_hung(
     if continued:
         threading.Timer(1.2, os.kill, (rank, signal.SIGCONT)).start()
     else:
-        monkeypatch.setattr(waking_clock, "MAX_STOPPED_S", 0.2)
+        monkeypatch.setattr(timeout_clock, "MAX_STOPPED_S", 0.2)
 
     zero, one = gang.run("stops", None, replace(PATIENCE, divergence_s=0.6))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.launchers import STATE, RunsBenchmarks
+from gpubench_plugin.launchers import STATE, LauncherPlugin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,36 +25,36 @@ class Circle:
         self.itself = self
 
 
-def launcher() -> RunsBenchmarks:
+def launcher() -> LauncherPlugin:
     config: Any = SimpleNamespace()
-    return RunsBenchmarks(config)
+    return LauncherPlugin(config)
 
 
 @pytest.fixture
-def runs() -> Iterator[RunsBenchmarks]:
+def runs() -> Iterator[LauncherPlugin]:
     gc.unfreeze()
     yield launcher()
     gc.unfreeze()
 
 
-def begin(runs: RunsBenchmarks, file: str, *, benchmark: bool = True) -> None:
+def begin(runs: LauncherPlugin, file: str, *, benchmark: bool = True) -> None:
     item: Any = SimpleNamespace(path=file, stash={STATE: object()} if benchmark else {})
     next(runs.pytest_collect_garbage(item))
 
 
-def end_fixture(runs: RunsBenchmarks, scope: str) -> None:
+def end_fixture(runs: LauncherPlugin, scope: str) -> None:
     ended: Any = SimpleNamespace(scope=scope)
     runs.pytest_fixture_post_finalizer(ended)
 
 
-def left_out(runs: RunsBenchmarks) -> tuple[Circle, Callable[[], Circle | None]]:
+def left_out(runs: LauncherPlugin) -> tuple[Circle, Callable[[], Circle | None]]:
     """An object that is alive when a benchmark begins, and how to see whether it still is."""
     circle = Circle()
     begin(runs, "a.py")
     return circle, weakref.ref(circle)
 
 
-def test_what_is_there_before_a_benchmark_is_left_out(runs: RunsBenchmarks) -> None:
+def test_what_is_there_before_a_benchmark_is_left_out(runs: LauncherPlugin) -> None:
     """A collection then looks through what came later only; an ordinary test decides nothing."""
     begin(runs, "a.py", benchmark=False)
     assert gc.get_freeze_count() == 0
@@ -63,7 +63,7 @@ def test_what_is_there_before_a_benchmark_is_left_out(runs: RunsBenchmarks) -> N
     assert len(gc.get_objects()) < 1000
 
 
-def test_collections_look_through_no_more_after_many_benchmarks(runs: RunsBenchmarks) -> None:
+def test_collections_look_through_no_more_after_many_benchmarks(runs: LauncherPlugin) -> None:
     """What each benchmark leaves behind, its reports say, is left out from the next one on."""
     reports = []
     walked = []
@@ -74,7 +74,7 @@ def test_collections_look_through_no_more_after_many_benchmarks(runs: RunsBenchm
     assert max(walked[1:]) < walked[0] + 100
 
 
-def test_what_a_benchmark_drops_is_collected(runs: RunsBenchmarks) -> None:
+def test_what_a_benchmark_drops_is_collected(runs: LauncherPlugin) -> None:
     """A model in a cycle is gone before the next one begins, and not left out with the rest."""
     begin(runs, "a.py")
     later = Circle()
@@ -85,7 +85,7 @@ def test_what_a_benchmark_drops_is_collected(runs: RunsBenchmarks) -> None:
 
 
 @pytest.mark.parametrize("scope", ["class", "module", "package", "session"])
-def test_what_shared_fixtures_held_is_collected(runs: RunsBenchmarks, scope: str) -> None:
+def test_what_shared_fixtures_held_is_collected(runs: LauncherPlugin, scope: str) -> None:
     """It was left out while benchmarks shared it, and is looked at when the fixture has ended."""
     shared, gone = left_out(runs)
     begin(runs, "a.py")
@@ -95,7 +95,7 @@ def test_what_shared_fixtures_held_is_collected(runs: RunsBenchmarks, scope: str
     assert gone() is None
 
 
-def test_fixtures_of_one_test_make_nothing_be_looked_at_anew(runs: RunsBenchmarks) -> None:
+def test_fixtures_of_one_test_make_nothing_be_looked_at_anew(runs: LauncherPlugin) -> None:
     """They end after every test: then each would cost as much as all before it."""
     shared, gone = left_out(runs)
     end_fixture(runs, "function")
@@ -105,7 +105,7 @@ def test_fixtures_of_one_test_make_nothing_be_looked_at_anew(runs: RunsBenchmark
 
 
 def test_what_was_left_out_is_collected_with_the_next_file_or_after_the_session(
-    runs: RunsBenchmarks,
+    runs: LauncherPlugin,
 ) -> None:
     """A cycle that was alive is kept no longer than that."""
     for end in (lambda: begin(runs, "b.py"), runs.pytest_unfreeze):
@@ -118,7 +118,7 @@ def test_what_was_left_out_is_collected_with_the_next_file_or_after_the_session(
         assert gone() is None
 
 
-def test_variables_of_a_failed_test_are_not_left_out(runs: RunsBenchmarks) -> None:
+def test_variables_of_a_failed_test_are_not_left_out(runs: LauncherPlugin) -> None:
     """Else the last error, which pytest keeps until the next call, would keep the test's model."""
     model = Circle()
     gone = weakref.ref(model)
@@ -148,7 +148,7 @@ def test_what_somebody_else_froze_stays_frozen(early: bool) -> None:
         gc.unfreeze()
 
 
-def test_nothing_stays_frozen_where_nobody_else_froze(runs: RunsBenchmarks) -> None:
+def test_nothing_stays_frozen_where_nobody_else_froze(runs: LauncherPlugin) -> None:
     """The session leaves the process as it was."""
     begin(runs, "a.py")
     begin(runs, "a.py")
@@ -156,7 +156,7 @@ def test_nothing_stays_frozen_where_nobody_else_froze(runs: RunsBenchmarks) -> N
     assert gc.get_freeze_count() == 0
 
 
-def test_what_a_cache_has_let_go_of_is_freed_when_memory_grew(runs: RunsBenchmarks) -> None:
+def test_what_a_cache_has_let_go_of_is_freed_when_memory_grew(runs: LauncherPlugin) -> None:
     """A model in a cycle of references that was left out while a cache held it is not kept."""
     begin(runs, "a.py")
     cached = Circle()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.launchers.gang import merge_launches
-from gpubench_plugin.records import Launch, Measurement, Metric, Samples
+from gpubench_plugin.records import LaunchSample, Measurement, Metric, Samples
 
 
 def measured(
@@ -73,7 +73,7 @@ def test_metric_is_the_median_of_the_launches_and_each_is_kept() -> None:
     assert merged.samples.flags == ("outliers",)
     assert merged.flags == ("unsteady", "contended")
     assert merged.per_launch == tuple(
-        Launch(samples=one.samples, metrics=one.metrics, flags=one.flags) for one in launches
+        LaunchSample(samples=one.samples, metrics=one.metrics, flags=one.flags) for one in launches
     )
 
 

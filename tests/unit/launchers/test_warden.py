@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 CONTROLLER = """
 import pathlib, subprocess, sys, time
-from gpubench_plugin.launchers.gang.warden import OrphanReaper
+from gpubench_plugin.launchers.gang.orphan_reaper import OrphanReaper
 warden = OrphanReaper()
 leader = subprocess.Popen(["sh", "-c", "sleep 600 & echo $! > pid; exit"], start_new_session=True)
 warden.guard(leader.pid)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from gpubench_plugin.flags import GROWING_MEMORY
 from gpubench_plugin.measure.probes import MemoryGrowth, grows
+from gpubench_plugin.quality_flags import GROWING_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

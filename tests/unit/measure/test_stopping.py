@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.flags import NOT_CONVERGED
 from gpubench_plugin.measure import CheckSchedule, Plan, Recording, make_rule
 from gpubench_plugin.measure.clocks import Block
+from gpubench_plugin.quality_flags import NOT_CONVERGED
 from tests.support.virtual_steps import independent, measured
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.flags import doubtful_flags
+from gpubench_plugin.quality_flags import doubtful_flags
 from tests.support import virtual_steps as steps
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpubench_plugin.records import Difference, Verdict, VerdictPart
+from gpubench_plugin.records import FactDifference, Verdict, VerdictPart
 from gpubench_plugin.reports import (
     ASCII,
     UNICODE,
@@ -54,7 +54,7 @@ WHOLE = Explanation(
     looks=(LookVerdicts(pairs=5, verdicts=(VERDICT,)),),
     facts=("a fact " * 20,),
     unused=("003-head (pair 2): was killed by SIGKILL",),
-    environment_differences=(Difference(key="git.branch", base="main", head=None),),
+    environment_differences=(FactDifference(key="git.branch", base="main", head=None),),
     notes=("a note " * 20,),
     advice=(Recommendation(text="about 45 pairs in all:", command=COMMAND),),
 )

@@ -18,7 +18,7 @@ from gpubench_plugin import records
 from gpubench_plugin.catalog import choices, load
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.records import VERDICT_KINDS, Comparison, Difference, Verdict, VerdictKind
+from gpubench_plugin.records import VERDICT_KINDS, Comparison, FactDifference, Verdict, VerdictKind
 from gpubench_plugin.reports import (
     ASCII,
     ORDER,
@@ -80,7 +80,7 @@ SUITE = comparison(
     lonely("test_new", "new", "the base has no such benchmark"),
     lonely("test_broken", "errored", "it failed: RuntimeError"),
     verdict("test_slower", "regressed", 0.11),
-    environment_differences=(Difference(key="torch.version", base="2.12", head="2.13"),),
+    environment_differences=(FactDifference(key="torch.version", base="2.12", head="2.13"),),
     notes=("compared although incomparable",),
 )
 
@@ -185,7 +185,7 @@ def test_every_format_renders_anything(name: str) -> None:
         replace(verdict(), id=EVIL, reason=EVIL, metric="a|b"),
         *(lonely(f"test_{kind}", kind) for kind in VERDICT_KINDS),
         verdict(interval=(float("nan"), float("inf")), effect=float("nan")),
-        environment_differences=(Difference(key=EVIL, base=[EVIL], head=None),),
+        environment_differences=(FactDifference(key=EVIL, base=[EVIL], head=None),),
         notes=(EVIL,),
     )
     text = rendered(name, evil, replace(evil, head=EVIL))

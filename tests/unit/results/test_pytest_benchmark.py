@@ -18,7 +18,7 @@ from pytest_benchmark.stats import Stats
 from gpubench_plugin import records
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.measure.sketch import Sketcher
-from gpubench_plugin.records import Launch, Metric, Timing
+from gpubench_plugin.records import LaunchSample, Metric, RoundLayout
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
@@ -418,7 +418,7 @@ def test_statistics_of_launches_and_of_a_sketch_are_those_of_the_metrics(
     assert samples is not None
     sketcher = Sketcher(0.01)
     sketcher.update([0.5, *[2.0] * 9998, 70.0])
-    many = Timing(durations=10_000, calls_per_duration=7, durations_per_round=2)
+    many = RoundLayout(durations=10_000, calls_per_duration=7, durations_per_round=2)
     sketched = replace(
         samples,
         durations_s=(2.0,) * 5000,
@@ -427,7 +427,7 @@ def test_statistics_of_launches_and_of_a_sketch_are_those_of_the_metrics(
         reduced_from=many,
     )
     without_quantiles = replace(sketched, sketch=replace(sketcher.sketch, kll=""))
-    launch = Launch(samples=samples, metrics={}, flags=())
+    launch = LaunchSample(samples=samples, metrics={}, flags=())
     for made, rounds, iterations in (
         (measured(metrics=metrics, samples=sketched), 10_000, 7),
         (measured(metrics=metrics, samples=without_quantiles), 10_000, 7),

@@ -20,7 +20,7 @@ from gpubench_plugin import records
 from gpubench_plugin.compare import compare_runs
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import NothingComparable, ResultsError, UsageProblem
-from gpubench_plugin.records import Launch, Measurement, Metric
+from gpubench_plugin.records import LaunchSample, Measurement, Metric
 from gpubench_plugin.results import Journal, RunDirectory, StoredRun, run_of, sources, write_summary
 from tests.support.runs_builder import RESNET, measurement, write_run
 
@@ -499,7 +499,7 @@ def test_own_session_is_the_run_that_it_will_write(
 ) -> None:
     """What a session holds in memory equals what is read from its summary, launches included."""
     metrics = {**measured().metrics, "mfu": Metric(name="mfu", value=float("nan"), unit="")}
-    launch = Launch(samples=None, metrics=metrics, flags=())
+    launch = LaunchSample(samples=None, metrics=metrics, flags=())
     both = (
         measured(metrics=metrics),
         measured(id="several", launches=2, per_launch=(launch, launch)),

@@ -14,9 +14,9 @@ from gpubench_plugin.config import DistributedSection, TrainingSection, resolve
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.training import (
-    Course,
     Evaluation,
     Evaluator,
+    ReproducibleTraining,
     Target,
     TimeToTarget,
     Trainer,
@@ -81,7 +81,7 @@ class Setting:
             precision=self.precision,
             device=CPU,
         )
-        return Course(
+        return ReproducibleTraining(
             module=self.module,
             data=self.data,
             evaluator=evaluator,

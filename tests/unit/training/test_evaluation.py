@@ -10,7 +10,7 @@ from gpubench_plugin import catalog
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.precision.single import FP32
-from gpubench_plugin.training import Evaluation, EvaluationCheck, Evaluator, Recorded
+from gpubench_plugin.training import Evaluation, EvaluationCheck, Evaluator, RecordFacts
 from gpubench_plugin.workloads import Batch
 
 CPU = torch.device("cpu")
@@ -147,6 +147,6 @@ def test_after_training_goes_on_record_untimed():
 
 def test_description_goes_on_record():
     """What is known of the data stands in the record, and nothing else changes."""
-    subject = Recorded(data={"workers": 2})
+    subject = RecordFacts(data={"workers": 2})
     check = subject.prepare(print)
     assert (check.correctness, check.facts) == ({"data": {"workers": 2}}, {})

@@ -12,7 +12,7 @@ from unittest import mock
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.distributed import Exchange, ProcessGroup, World, exchange
+from gpubench_plugin.distributed import ProcessGroup, TimedCollective, World, exchange
 from gpubench_plugin.errors import CorrectnessError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def one_element_is_wrong(run: Run) -> Run:
 SPOILERS = (nothing_happens, rank_zero_gives_nothing, parts_are_elsewhere, one_element_is_wrong)
 
 
-def measure(subject: Exchange) -> dict[str, Any]:
+def measure(subject: TimedCollective) -> dict[str, Any]:
     """What a measurement does with its subject, in that order; facts and correctness."""
     check = subject.prepare(print)
     subject.step()
@@ -71,7 +71,7 @@ def measure(subject: Exchange) -> dict[str, Any]:
     return {**subject.finish(), **check.correctness}
 
 
-def complaint(spoil: Callable[[Run], Run], kind: type[Collective], subject: Exchange) -> str:
+def complaint(spoil: Callable[[Run], Run], kind: type[Collective], subject: TimedCollective) -> str:
     """What the check says of a collective whose runs are spoilt."""
     with mock.patch.object(kind, "run", spoil(kind.run)):
         try:
@@ -81,7 +81,7 @@ def complaint(spoil: Callable[[Run], Run], kind: type[Collective], subject: Exch
     return ""
 
 
-def idle_timed_calls(kind: type[Collective], subject: Exchange) -> str:
+def idle_timed_calls(kind: type[Collective], subject: TimedCollective) -> str:
     """What is said after a right check when the timed calls do nothing."""
     subject.prepare(print)
     subject.begin()
@@ -101,7 +101,7 @@ def main() -> None:
         for name in catalog.choices("collectives"):
             kind = catalog.load("collectives", name)
 
-            def made(size: str, name: str = name, computed_in: str = "fp32") -> Exchange:
+            def made(size: str, name: str = name, computed_in: str = "fp32") -> TimedCollective:
                 return exchange(
                     name,
                     size,

@@ -13,7 +13,13 @@ import torch
 from gpubench_plugin import catalog
 from gpubench_plugin.config import DistributedSection, resolve
 from gpubench_plugin.distributed import ProcessGroup, RankAgreement, World
-from gpubench_plugin.training import Course, Evaluator, TimeToTarget, Trainer, build_model
+from gpubench_plugin.training import (
+    Evaluator,
+    ReproducibleTraining,
+    TimeToTarget,
+    Trainer,
+    build_model,
+)
 
 CPU = torch.device("cpu")
 KEYS = ("training.target_accuracy=0.85", "training.evaluate_every=7")
@@ -59,7 +65,7 @@ def converged(name=None, group=None):
         "device": CPU,
         "agreement": agreement,
     }
-    course = Course(
+    course = ReproducibleTraining(
         module=module,
         data=data,
         evaluator=Evaluator(**parts),

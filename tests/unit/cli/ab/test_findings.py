@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli.ab import Tracker, next_pairs
-from gpubench_plugin.compare import Series, judge_pairs
+from gpubench_plugin.compare import LaunchValues, judge_pairs
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Metric, Result, Run, Verdict
 
@@ -85,7 +85,7 @@ def test_the_judge_knows_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> No
     """With the pairs that it was decided by, and from how many on to call unchanged."""
     known: list[tuple[set[tuple[str, int]], int]] = []
 
-    def judge(series: Sequence[Series], **options: Any) -> list[Verdict]:
+    def judge(series: Sequence[LaunchValues], **options: Any) -> list[Verdict]:
         decided = {(one.id, len(one.head)) for one in options["decided_series"]}
         known.append((decided, options["unchanged_from"]))
         return judge_pairs(series, **options)

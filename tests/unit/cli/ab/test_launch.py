@@ -23,7 +23,7 @@ from gpubench_plugin.cli.ab import (
     features,
     imports,
     launch,
-    probe,
+    launch_plugin,
 )
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers import exit_on_signals
@@ -214,7 +214,7 @@ def test_each_side_runs_the_plugin_of_its_own_tree(tmp_path: Path) -> None:
     space = Workspace(path=tmp_path / "space")
     copy = tmp_path / "probe/gpubench_ab_probe.py"
     copy.parent.mkdir()
-    shutil.copyfile(probe.__file__, copy)
+    shutil.copyfile(launch_plugin.__file__, copy)
     made = PytestLauncher(["--collect-only"], workspace=space, probe=copy, repository=ROOT)
     known = features(side, made.environment(side))
     ended = made.launch(LaunchSpec(side=side, folder=folder, offers=known, timeout_s=300.0))

@@ -19,7 +19,7 @@ from gpubench_plugin.cli.ab import (
 from gpubench_plugin.cli.explain import explain_comparison
 from gpubench_plugin.cli.explain.measurement import CURES
 from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.flags import DEPENDENT
+from gpubench_plugin.quality_flags import DEPENDENT
 from tests.unit.cli.ab.conftest import write_run
 from tests.unit.cli.ab.stage import Stage, Times, clear, stage_in
 

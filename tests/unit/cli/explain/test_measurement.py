@@ -8,8 +8,8 @@ import pytest
 
 from gpubench_plugin.cli.explain import explain_measurement
 from gpubench_plugin.cli.explain.measurement import CURES
-from gpubench_plugin.flags import DOUBTFUL_FLAGS, MEANINGS
-from gpubench_plugin.records import Launch, Measurement, Metric, Samples
+from gpubench_plugin.quality_flags import DOUBTFUL_FLAGS, MEANINGS
+from gpubench_plugin.records import LaunchSample, Measurement, Metric, Samples
 from gpubench_plugin.reports import ASCII
 
 SAMPLES = Samples(
@@ -43,7 +43,7 @@ def test_a_number_rests_on_its_rounds_and_its_warm_up(measured: Callable[..., Me
 def test_of_several_launches_each_is_a_dot(measured: Callable[..., Measurement]) -> None:
     """With its own flags."""
     step = Metric(name="step_time_s", value=0.01, unit="s", better="lower")
-    launch = Launch(samples=None, metrics={"step_time_s": step}, flags=("contended",))
+    launch = LaunchSample(samples=None, metrics={"step_time_s": step}, flags=("contended",))
 
     about = explain_measurement("r1", measured(per_launch=(launch, launch)), glyphs=ASCII)
 

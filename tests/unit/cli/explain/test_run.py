@@ -9,7 +9,7 @@ import pytest
 from gpubench_plugin.cli.explain import explain_run
 from gpubench_plugin.compare.baselines import Baselines, Resolver
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.records import Comparison, Difference, Verdict
+from gpubench_plugin.records import Comparison, FactDifference, Verdict
 from gpubench_plugin.reports import ASCII, Explanation
 from gpubench_plugin.results import StoredRun, verdicts
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
@@ -38,7 +38,7 @@ def explained(results: Path, base: str, verdict: Verdict = REGRESSED) -> Explana
     """Run 9 as it was judged by `base`, which has verdicts on RESNET as well."""
     flagged = measurement(MLP, 0.011, flags=("contended",), limits={"step_time_s": "2%"})
     directory = write_run(results, 9, [flagged], commit="feedface00")
-    differences = (Difference(key="git.branch", base="main", head="feature"),)
+    differences = (FactDifference(key="git.branch", base="main", head="feature"),)
     comparison = Comparison(
         base=base,
         head=directory.run_id,

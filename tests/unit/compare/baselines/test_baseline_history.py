@@ -11,7 +11,7 @@ import pytest
 
 from gpubench_plugin.compare.baselines import (
     Acceptance,
-    Change,
+    BaselineChange,
     from_text,
     merge,
     previous_baseline,
@@ -22,13 +22,13 @@ from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results import time_after
 
 
-def change(minute: int, action: Any, run: str = "run", **more: Any) -> Change:
+def change(minute: int, action: Any, run: str = "run", **more: Any) -> BaselineChange:
     time = f"2026-01-01T00:{minute:02}:00.000000Z"
     usual = {"id": f"{minute}{action}", "branch": None, "runs": (run,)}
-    return Change(**{**usual, "time": time, "action": action, **more})
+    return BaselineChange(**{**usual, "time": time, "action": action, **more})
 
 
-def any_change(chance: random.Random) -> Change:
+def any_change(chance: random.Random) -> BaselineChange:
     action = chance.choice(["set", "accept", "accept", "accept", "remove"])
     return change(
         chance.randrange(8),
@@ -116,8 +116,8 @@ def test_a_file_of_version_1_is_read_as_it_was_meant() -> None:
 )
 def test_a_file_that_somebody_wrote_into_is_refused(change: Any, said: str) -> None:
     """What its changes do not lead to would be gone with the next one, without a word."""
-    first = Change(time="2026-01-01T00:00:00Z", action="set", runs=("a",), branch=None)
-    then = Change(
+    first = BaselineChange(time="2026-01-01T00:00:00Z", action="set", runs=("a",), branch=None)
+    then = BaselineChange(
         time="2026-01-02T00:00:00Z",
         action="accept",
         runs=("b",),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.compare import value_of
-from gpubench_plugin.compare.baselines import Point, ResultHistory, trend_segments
-from gpubench_plugin.records import Launch, Metric, Work
+from gpubench_plugin.compare.baselines import HistorySource, Point, trend_segments
+from gpubench_plugin.records import LaunchSample, Metric, Work
 from gpubench_plugin.reports import UNICODE
 from gpubench_plugin.reports.trend import history_csv, history_json, history_lines
 from gpubench_plugin.results import StoredRun
@@ -74,7 +74,7 @@ def _courses_of(written: Sequence[Path], results: Path, stored: bool) -> list[Tr
     with Registry.open("", results) if stored else nullcontext() as registry:
         for directory in written if registry is not None else ():
             registry.ingest(directory)
-        past = ResultHistory(results, registry, "")
+        past = HistorySource(results, registry, "")
         found = trend_segments(past.points(MLP, "step_time_s", branch="main", limit=9))
     assert past.notes == []
     return found
@@ -120,7 +120,7 @@ def test_what_a_training_to_a_target_took_parts_no_course(tmp_path: Path) -> Non
     for number in range(2):
         made = measurement(work=Work(samples=8.0 + number), metrics=target)
         write_run(tmp_path, number, [made])
-    points = ResultHistory(tmp_path, None, "").points(MLP, "step_time_s", branch="main", limit=9)
+    points = HistorySource(tmp_path, None, "").points(MLP, "step_time_s", branch="main", limit=9)
     assert [len(course.points) for course in trend_segments(points)] == [2]
 
 
@@ -135,7 +135,7 @@ def test_each_step_time_has_its_own_course_and_one_of_them_is_judged(
     launches = [{"step_time_s": s + 3.0, "step_time_min_s": s} for s in (1.0, 2.0, 9.0)]
     whole = {"step_time_s": (7.0, "s", "lower"), "step_time_min_s": (1.0, "s", "lower")}
     per_launch = tuple(
-        Launch(
+        LaunchSample(
             samples=None,
             metrics={n: Metric(name=n, value=v, unit="s") for n, v in one.items()},
             flags=(),
@@ -147,7 +147,7 @@ def test_each_step_time_has_its_own_course_and_one_of_them_is_judged(
     with Registry.open("", tmp_path) if stored else nullcontext() as registry:
         if registry is not None:
             registry.ingest(directory)
-        past = ResultHistory(tmp_path, registry, "")
+        past = HistorySource(tmp_path, registry, "")
         values = {
             name: [(p.value, p.unit) for p in past.points(MLP, name, branch="main", limit=9)]
             for name in whole

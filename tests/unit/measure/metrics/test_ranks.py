@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.flags import DOUBTFUL_FLAGS, NOTES
 from gpubench_plugin.measure.metrics.ranks import pipeline
+from gpubench_plugin.quality_flags import DOUBTFUL_FLAGS, NOTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

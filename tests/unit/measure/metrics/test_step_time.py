@@ -7,7 +7,7 @@ import pytest
 
 from gpubench_plugin.measure.metrics.step_time import step_time
 from gpubench_plugin.measure.sketch import Sketcher
-from gpubench_plugin.records import Timing
+from gpubench_plugin.records import RoundLayout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ def test_a_percentile_needs_a_duration_beyond_it(
     if sketched:
         sketcher = Sketcher(0.01)
         sketcher.update(durations_s)
-        timed = Timing(durations=count, calls_per_duration=1, durations_per_round=2)
+        timed = RoundLayout(durations=count, calls_per_duration=1, durations_per_round=2)
         rounds_s = tuple(durations_s[::2])
         samples = sampled(durations_s=rounds_s, sketch=sketcher.sketch, reduced_from=timed)
     metrics = computed(observe(samples=samples))

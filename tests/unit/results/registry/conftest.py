@@ -20,7 +20,7 @@ import pytest
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.records import (
     Comparison,
-    Launch,
+    LaunchSample,
     Measurement,
     Metric,
     RunRecord,
@@ -244,7 +244,9 @@ class Runs:
         values = value if isinstance(value, tuple) else (value,)
         step = [Metric(name="step_time_s", value=v, unit="s", better="lower") for v in values]
         rate = Metric(name="samples_per_s", value=8 / values[0], unit="samples/s", better="higher")
-        launches = tuple(Launch(samples=None, metrics={"step_time_s": m}, flags=()) for m in step)
+        launches = tuple(
+            LaunchSample(samples=None, metrics={"step_time_s": m}, flags=()) for m in step
+        )
         record = {
             "id": self.id(name),
             "name": name,

@@ -42,7 +42,7 @@ def test_alembic_is_imported_only_to_change_tables(results_dir: Path) -> None:
     """Opening a registry of this version costs no import of Alembic, its modules cost nothing."""
     program = (
         "import sys; from pathlib import Path\n"
-        "from gpubench_plugin.results.registry import reachability, spool\n"
+        "from gpubench_plugin.results.registry import connection, spool\n"
         "assert not {'sqlalchemy', 'alembic', 'torch'} & set(sys.modules)\n"
         "from gpubench_plugin.results.registry import registry\n"
         "def opened():\n"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.checks import observe_with_checkpoints, seeds_of
 from gpubench_plugin.bench.fixtures import parts_of
 from gpubench_plugin.bench.training import evaluator_of, source_of, trainer_of
+from gpubench_plugin.bench.training_checks import observe_with_checkpoints, seeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.fixtures import Setting
     from gpubench_plugin.config import TrainingSection
     from gpubench_plugin.distributed.parallelism import Parallelism
-    from gpubench_plugin.training import Course, ExposedCommunication, TimeToTarget, Trainer
+    from gpubench_plugin.training import (
+        ExposedCommunication,
+        ReproducibleTraining,
+        TimeToTarget,
+        Trainer,
+    )
     from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.workloads import Workload
 
@@ -67,10 +72,10 @@ def convergence(
     return convergence
 
 
-def _course(setting: Setting, module: torch.nn.Module, source: DataSource) -> Course:
-    from gpubench_plugin.training import Course
+def _course(setting: Setting, module: torch.nn.Module, source: DataSource) -> ReproducibleTraining:
+    from gpubench_plugin.training import ReproducibleTraining
 
-    return Course(
+    return ReproducibleTraining(
         module=module,
         data=source,
         evaluator=evaluator_of(setting, module, source),
@@ -80,7 +85,7 @@ def _course(setting: Setting, module: torch.nn.Module, source: DataSource) -> Co
 
 
 @contextmanager
-def _reference(setting: Setting) -> Iterator[Course]:
+def _reference(setting: Setting) -> Iterator[ReproducibleTraining]:
     """Training in fp32 that is otherwise the same."""
     from gpubench_plugin import catalog
     from gpubench_plugin.training import EAGER, build_model

@@ -9,8 +9,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
-from gpubench_plugin.compare.plain import simple_verdict, verdict
-from gpubench_plugin.compare.series import Series
+from gpubench_plugin.compare.launch_values import LaunchValues
+from gpubench_plugin.compare.threshold import simple_verdict, verdict
 from gpubench_plugin.records import Run, Verdict
 
 _DRIFT: Final = "a drift of the machine could pass for an effect"
@@ -55,11 +55,11 @@ class Interleaving:
                 return cls(violation=f"{intruder.label} started {between}", notes=tuple(notes))
         return cls(notes=tuple(notes))
 
-    def judge_unpaired(self, series: Sequence[Series]) -> list[Verdict]:
+    def judge_unpaired(self, series: Sequence[LaunchValues]) -> list[Verdict]:
         """One verdict per series, in order: without statistics, or inconclusive."""
         return [simple_verdict(item) or self._undecided(item) for item in series]
 
-    def _undecided(self, series: Series) -> Verdict:
+    def _undecided(self, series: LaunchValues) -> Verdict:
         reason = f"not judged because the launches did not alternate: {self.violation}; {_RISK}"
         medians = {"base": median(series.base), "head": median(series.head)}
         return verdict(

@@ -18,7 +18,7 @@ Part = Literal["floor", "median", "rate"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Series:
+class LaunchValues:
     """One value per launch (fresh process) on each side, in the metric's unit.
 
     `part` is the role in the benchmark's step time, whose parts share one verdict; None for a
@@ -67,12 +67,12 @@ def percent(share: float) -> str:
     return f"{text.removeprefix('-') if not float(text) else text} %"
 
 
-def effect_text(series: Series, effect: float) -> str:
+def effect_text(series: LaunchValues, effect: float) -> str:
     """Describe an effect: ``4.1 % slower``, ``12 % higher``, ``no change``."""
     return f"{percent(abs(effect))} {_direction_word(series, effect)}" if effect else "no change"
 
 
-def interval_text(series: Series, interval: tuple[float, float]) -> str:
+def interval_text(series: LaunchValues, interval: tuple[float, float]) -> str:
     """Describe an interval: ``99 % interval 3.7 to 6.0 %``, in the direction of the effect.
 
     With directions if it contains zero: ``99 % interval 0.4 % faster to 1.2 % slower``.
@@ -84,7 +84,7 @@ def interval_text(series: Series, interval: tuple[float, float]) -> str:
     return f"99 % interval {percent(smaller).removesuffix(' %')} to {percent(larger)}"
 
 
-def variation_text(series: Series, interval: tuple[float, float]) -> str:
+def variation_text(series: LaunchValues, interval: tuple[float, float]) -> str:
     """Describe the launch-to-launch variation if it makes the interval useless; else empty.
 
     Useless is an interval that reaches beyond twice as fast or slow, on both sides of zero.
@@ -98,7 +98,7 @@ def variation_text(series: Series, interval: tuple[float, float]) -> str:
     return f"launches vary by a factor of {factor:.1f}: reduce other load"
 
 
-def _direction_word(series: Series, effect: float) -> str:
+def _direction_word(series: LaunchValues, effect: float) -> str:
     if series.unit in {"s", "ms", "us", "ns"} and series.better == "lower":
         return "slower" if effect > 0 else "faster"
     return "higher" if (effect > 0) == (series.better == "lower") else "lower"
@@ -127,7 +127,7 @@ class HistorySamples:
     launches: tuple[tuple[float, ...], ...]
 
     @classmethod
-    def of(cls, series: Series) -> HistorySamples:
+    def of(cls, series: LaunchValues) -> HistorySamples:
         """Split the values of `series`."""
         launches = series.base_launches or tuple((value,) for value in series.base)
         usable = [number for number, value in enumerate(series.base) if has_logarithm(value)]

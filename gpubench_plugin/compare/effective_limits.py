@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias, get_args
 
 from gpubench_plugin.compare.comparability import names_or_count
+from gpubench_plugin.compare.launch_values import join_names
 from gpubench_plugin.compare.matched_metrics import Sides, judged_metrics
-from gpubench_plugin.compare.series import join_names
 from gpubench_plugin.config import Limit
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Result
@@ -16,7 +16,7 @@ Side: TypeAlias = Literal["base", "head"]
 SIDES: Final[tuple[Side, ...]] = get_args(Side)
 
 
-class EffectiveLimits:
+class LimitResolver:
     """Resolves the limits of each benchmark and records the head's changes.
 
     `overrides`, by metric, outrank both sides; else those of `side` count, by default the base's:

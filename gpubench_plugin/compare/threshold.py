@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, Final
 
-from gpubench_plugin.compare.series import Series, effect_text, has_logarithm
+from gpubench_plugin.compare.launch_values import LaunchValues, effect_text, has_logarithm
 from gpubench_plugin.config import Limit
 from gpubench_plugin.records import Better, Method, Verdict, VerdictKind
 
@@ -53,7 +53,7 @@ def better_bar(limit: Limit, better: Better) -> float:
 
 
 def verdict(
-    series: Series, kind: VerdictKind, method: Method | None, reason: str, **numbers: Any
+    series: LaunchValues, kind: VerdictKind, method: Method | None, reason: str, **numbers: Any
 ) -> Verdict:
     """Verdict on `series`; `numbers` are further fields of :class:`.Verdict`."""
     return Verdict(
@@ -69,7 +69,7 @@ def verdict(
     )
 
 
-def trivial_verdict(series: Series) -> Verdict | None:
+def trivial_verdict(series: LaunchValues) -> Verdict | None:
     """Verdict that needs no base, or explains why none is possible; else None."""
     if not series.head:
         return verdict(series, "not_measured", None, f"the head has no value of {series.metric}")
@@ -85,12 +85,12 @@ def trivial_verdict(series: Series) -> Verdict | None:
     return None
 
 
-def has_no_variance(series: Series) -> bool:
+def has_no_variance(series: LaunchValues) -> bool:
     """Whether neither side varies, as far as several base values can show."""
     return len(series.base) > 1 and len({*series.base}) == 1 and len({*series.head}) == 1
 
 
-def simple_verdict(series: Series) -> Verdict | None:
+def simple_verdict(series: LaunchValues) -> Verdict | None:
     """Trivial verdict, or an exact one where neither side varies; else None."""
     if has_no_variance(series):
         return trivial_verdict(series) or exact_verdict(series, launches=len(series.base))
@@ -98,7 +98,12 @@ def simple_verdict(series: Series) -> Verdict | None:
 
 
 def inconclusive_verdict(
-    series: Series, method: Method, cause: str, *, launches: int, runs_needed: int | None = None
+    series: LaunchValues,
+    method: Method,
+    cause: str,
+    *,
+    launches: int,
+    runs_needed: int | None = None,
 ) -> Verdict:
     """Inconclusive verdict with the medians, for lack of launches."""
     base, head = _median(series.base), median(series.head)
@@ -120,19 +125,19 @@ def inconclusive_verdict(
     )
 
 
-def family_size(series: Sequence[Series]) -> int:
+def family_size(series: Sequence[LaunchValues]) -> int:
     """Number of `series` that need statistics: `m` of a whole suite."""
     return sum(not trivial_verdict(item) and not has_no_variance(item) for item in series)
 
 
-def exact_verdict(series: Series, *, launches: int) -> Verdict:
+def exact_verdict(series: LaunchValues, *, launches: int) -> Verdict:
     """Verdict about constant values."""
     base, head = series.base[0], series.head[0]
     return threshold_verdict(series, base, head, "exact", "no variance: exact comparison", launches)
 
 
 def threshold_verdict(
-    series: Series, base: float, head: float, method: Method, text: str, launches: int
+    series: LaunchValues, base: float, head: float, method: Method, text: str, launches: int
 ) -> Verdict:
     """Verdict by the limit alone about one value per side; `text` ends the reason."""
     if unusable_verdict := unusable(series, base, head):
@@ -152,7 +157,7 @@ def threshold_verdict(
     )
 
 
-def unusable(series: Series, base: float | None, head: float | None) -> Verdict | None:
+def unusable(series: LaunchValues, base: float | None, head: float | None) -> Verdict | None:
     """Verdict if the ratio of the two is undefined, for a side that is not None; else None."""
     for side, value in (("base", base), ("head", head)):
         if value is not None and (not math.isfinite(value) or (value <= 0 and base != head)):
@@ -171,7 +176,7 @@ def _median(values: Sequence[float]) -> float | None:
     return median(usable) if (usable := [*filter(has_logarithm, values)]) else None
 
 
-def _absolute(series: Series) -> Verdict:
+def _absolute(series: LaunchValues) -> Verdict:
     head, bound = median(series.head), series.limit.bound
     broken = head > bound if series.limit.kind == "at_most" else head < bound
     base = [value for value in series.base if math.isfinite(value)]
@@ -190,7 +195,7 @@ def _absolute(series: Series) -> Verdict:
 LABEL: Final = "threshold, not statistical"
 
 
-def judge_threshold(series: Sequence[Series]) -> list[Verdict]:
+def judge_threshold(series: Sequence[LaunchValues]) -> list[Verdict]:
     """One verdict per series, in order: the head's median against that of the level."""
     return [
         simple_verdict(item)

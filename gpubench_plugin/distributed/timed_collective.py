@@ -74,7 +74,7 @@ _UNSUPPORTED_MESSAGE: Final = re.compile(
 """Messages of torch for a backend without the collective, or without it on this device."""
 
 
-class Exchange:
+class TimedCollective:
     """Timed subject: one call of :meth:`step` runs `collective` once.
 
     Every element of its output is checked before and after the timing. A step waits for the device
@@ -184,7 +184,7 @@ def exchange(
     device: torch.device,
     largest_bytes: int | None,
     computed_in: str = "fp32",
-) -> Exchange:
+) -> TimedCollective:
     """Build the collective `name` for messages of `size`; must be called on every rank.
 
     The dtype is that in which a precision's matrix products are `computed_in`: fp32, tf32 (stored
@@ -210,7 +210,7 @@ def exchange(
         dtype=_DTYPES.get(computed_in, torch.float32),
     )
     _require_memory(f"{name} of {size}", _BUFFERS * size_bytes, group, device)
-    return Exchange(collective, group)
+    return TimedCollective(collective, group)
 
 
 def _require_memory(

@@ -3,7 +3,13 @@
 import re
 from pathlib import Path
 
-from gpubench_plugin.flags import DOUBTFUL_FLAGS, MEANINGS, NOTES, doubtful_flags, other_flags
+from gpubench_plugin.quality_flags import (
+    DOUBTFUL_FLAGS,
+    MEANINGS,
+    NOTES,
+    doubtful_flags,
+    other_flags,
+)
 
 _DOCS = Path(__file__).parents[2] / "docs/reference/flags.md"
 

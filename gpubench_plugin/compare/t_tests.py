@@ -11,9 +11,13 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from gpubench_plugin.compare.moderation import estimate_prior, membership, posterior_spread
-from gpubench_plugin.compare.plain import better_bar, fraction, log_ratio, verdict, worse_bar
-from gpubench_plugin.compare.series import Series, effect_text, interval_text, variation_text
+from gpubench_plugin.compare.empirical_bayes import estimate_prior, membership, posterior_spread
+from gpubench_plugin.compare.launch_values import (
+    LaunchValues,
+    effect_text,
+    interval_text,
+    variation_text,
+)
 from gpubench_plugin.compare.statistics import (
     Decisions,
     Estimates,
@@ -29,6 +33,7 @@ from gpubench_plugin.compare.statistics import (
     spread_about_mean,
 )
 from gpubench_plugin.compare.step_time import Subject, subject_of
+from gpubench_plugin.compare.threshold import better_bar, fraction, log_ratio, verdict, worse_bar
 from gpubench_plugin.records import Method, Verdict, VerdictKind
 
 
@@ -41,7 +46,7 @@ class Sample:
     means, whose ratio is exactly the effect; `launches` counts pairs or earlier runs.
     """
 
-    series: Series
+    series: LaunchValues
     estimates: Estimates
     spread: float
     floor: float = 0.0
@@ -52,7 +57,7 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestResult:
+class TTestResult:
     """Test result of one series, as fractions.
 
     `level` is the p value at which it would have been called beside the others; `is_unchanged`
@@ -93,7 +98,7 @@ class TestResult:
 
 
 def paired_samples(
-    series: Sequence[Series], pairs: Sequence[int], decided: Sequence[Series] = ()
+    series: Sequence[LaunchValues], pairs: Sequence[int], decided: Sequence[LaunchValues] = ()
 ) -> list[Sample]:
     """Samples of the first `pairs` pairs of each series, five or more, all positive.
 
@@ -119,11 +124,11 @@ def paired_samples(
     ]
 
 
-def _noise_kind(series: Series) -> str:
+def _noise_kind(series: LaunchValues) -> str:
     return series.part or series.metric
 
 
-def _effects(series: Series, pairs: int) -> Floats:
+def _effects(series: LaunchValues, pairs: int) -> Floats:
     value_pairs = zip(series.base[:pairs], series.head[:pairs], strict=True)
     return np.array([log_ratio(base, head, series.better) for base, head in value_pairs])
 
@@ -135,7 +140,7 @@ def _pooled(spreads: Sequence[Spread]) -> Spread:
     )
 
 
-def _paired_sample(series: Series, effects: Floats, spread: Spread) -> Sample:
+def _paired_sample(series: LaunchValues, effects: Floats, spread: Spread) -> Sample:
     deviation, dof, floor = (
         np.asarray(array).reshape(()) for array in (spread.deviation, spread.dof, spread.floor)
     )
@@ -153,7 +158,7 @@ def _paired_sample(series: Series, effects: Floats, spread: Spread) -> Sample:
 
 def run_tests(
     samples: Sequence[Sample], m: int, *, q: float = Q, unchanged_from: int = 0
-) -> list[TestResult]:
+) -> list[TTestResult]:
     """Test all `samples` at one look, in order; `m` and `q` as :func:`.judge_all_series`.
 
     Only lenient series are unchanged by fewer launches than `unchanged_from`.
@@ -167,13 +172,13 @@ def run_tests(
     levels = rejection_thresholds(decisions.rejected, m, q)
     detectable = detectable_effect(estimates, worse, levels)
 
-    def result(number: int, sample: Sample) -> TestResult:
+    def result(number: int, sample: Sample) -> TTestResult:
         effect, low, high, smallest = (
             fraction(float(log_effects[number]), sample.series.better)
             for log_effects in (estimates.mean, decisions.low, decisions.high, detectable)
         )
         has_enough = sample.series.is_lenient or sample.launches >= unchanged_from
-        return TestResult(
+        return TTestResult(
             sample=sample,
             kind=_kind(decisions, number, unchanged=has_enough),
             effect=effect,

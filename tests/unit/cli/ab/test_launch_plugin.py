@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import probe
+from gpubench_plugin.cli.ab import launch_plugin
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ def test_exactly_the_named_tests_are_left_out(tmp_path: Path) -> None:
     report, tree = tmp_path / "report", tmp_path / "tree"
     for folder in (report, tree, tmp_path / "probe"):
         folder.mkdir()
-    shutil.copyfile(probe.__file__, tmp_path / "probe/gpubench_ab_probe.py")
+    shutil.copyfile(launch_plugin.__file__, tmp_path / "probe/gpubench_ab_probe.py")
     (tree / "pytest.ini").write_text("[pytest]\n")
     (tree / "helper.py").touch()
     (tree / "test_it.py").write_text(TESTS)

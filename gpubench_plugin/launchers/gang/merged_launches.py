@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gpubench_plugin.measure import t_quantile
 from gpubench_plugin.records import (
-    Launch,
+    LaunchSample,
     Measurement,
     Metric,
     RankTimes,
@@ -41,7 +41,7 @@ def merge_launches(launches: Sequence[Measurement]) -> Measurement:
         metrics=_metrics_over(launches),
         flags=_unique(flag for launch in launches for flag in launch.flags),
         per_launch=tuple(
-            Launch(samples=launch.samples, metrics=launch.metrics, flags=launch.flags)
+            LaunchSample(samples=launch.samples, metrics=launch.metrics, flags=launch.flags)
             for launch in launches
         ),
         ranks=tuple(map(_over_launches, zip(*(launch.ranks for launch in launches), strict=True))),

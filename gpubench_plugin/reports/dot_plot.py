@@ -9,7 +9,7 @@ from statistics import median
 from typing import Final, Literal
 
 from gpubench_plugin.environment import counted
-from gpubench_plugin.flags import doubtful_flags, other_flags
+from gpubench_plugin.quality_flags import doubtful_flags, other_flags
 from gpubench_plugin.reports.markup import (
     BOLD,
     DOUBTFUL,

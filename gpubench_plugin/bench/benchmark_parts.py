@@ -50,7 +50,7 @@ class FirstForward:
         return self._module(*args, **kwargs)
 
 
-class Parts:
+class BenchmarkParts:
     """Parts of one benchmark, in the order its fixtures were created."""
 
     def __init__(self) -> None:

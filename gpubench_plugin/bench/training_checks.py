@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         Checkpoints,
         Evaluation,
         Fp32Reference,
-        Recorded,
+        RecordFacts,
         TimeToTarget,
         Trainer,
     )
@@ -69,12 +69,12 @@ def _free_bytes(setting: Setting, shared: bool) -> int | None:
     return free_bytes(setting.device, local_ranks=local_ranks, shared=shared)
 
 
-def seeds_of(setting: Setting) -> Recorded:
+def seeds_of(setting: Setting) -> RecordFacts:
     """Record of the seeds."""
-    from gpubench_plugin.training import Recorded, seeding
+    from gpubench_plugin.training import RecordFacts, seeding
 
     seed = setting.configuration.experiment.seed
-    return Recorded(seeds=seeding.seeds_of(seed, world_size=setting.group.world.size))
+    return RecordFacts(seeds=seeding.seeds_of(seed, world_size=setting.group.world.size))
 
 
 def resumption_of(
@@ -105,7 +105,7 @@ def checkpointing_of(
     """Check that writes a checkpoint of `trainer`, if ``training.checkpoint`` is set."""
     if not setting.configuration.training.checkpoint:
         return ()
-    from gpubench_plugin.training import Checkpointing
+    from gpubench_plugin.training import WriteCheckpoint
 
     def metrics() -> Mapping[str, float]:
         (loss,) = setting.group.agreement.mean([float(trainer.last_loss)])
@@ -113,7 +113,7 @@ def checkpointing_of(
 
     checkpoints = _checkpoints(request, "training.checkpoint", setting)
     best_metric = "loss" if evaluate is None else "test_loss"
-    return (Checkpointing(checkpoints, trainer, metrics=metrics, best_metric=best_metric),)
+    return (WriteCheckpoint(checkpoints, trainer, metrics=metrics, best_metric=best_metric),)
 
 
 def observe_with_checkpoints(

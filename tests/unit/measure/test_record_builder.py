@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.measure.measurement import build_measurement
+from gpubench_plugin.measure.record_builder import build_measurement
 from gpubench_plugin.records import Check, Measurement, Observation, Samples, Work
 
 

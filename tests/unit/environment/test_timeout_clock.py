@@ -14,7 +14,7 @@ import pytest
 from torch import distributed as dist
 
 from gpubench_plugin.distributed import World
-from gpubench_plugin.environment import TimeoutClock, is_stopped, poll_interval_s, waking_clock
+from gpubench_plugin.environment import TimeoutClock, is_stopped, poll_interval_s, timeout_clock
 from gpubench_plugin.launchers.torchrun import OutcomeExchange
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def test_others_that_are_never_continued_are_a_hang(hand: Hand, clock: TimeoutCl
     """An hour after they were stopped the time begins to count."""
     hand.stopped = True
     hand.naps(clock, 600.0)
-    assert hand.now_s - 1000.0 == pytest.approx(waking_clock.MAX_STOPPED_S + 600.0, abs=6.0)
+    assert hand.now_s - 1000.0 == pytest.approx(timeout_clock.MAX_STOPPED_S + 600.0, abs=6.0)
 
 
 def test_limit_may_have_no_end(hand: Hand, clock: TimeoutClock) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gpubench_plugin.errors import GangError, Unsupported
 from gpubench_plugin.launchers import RankOutcome, judge, report_payload
-from gpubench_plugin.launchers import reports as merging
+from gpubench_plugin.launchers import merged_reports as merging
 
 if TYPE_CHECKING:
     from collections.abc import Callable

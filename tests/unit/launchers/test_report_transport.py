@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.launchers import report_payload
-from gpubench_plugin.launchers.rank_reports import (
+from gpubench_plugin.launchers.report_transport import (
     LIMIT_BYTES,
     LONGEST_TEXT,
     decode,
