@@ -164,7 +164,7 @@ class Samples:
 
     @property
     def timing(self) -> RoundLayout:
-        """How the durations were timed, including those no longer stored."""
+        """Round layout of the durations, including those no longer stored."""
         return self.reduced_from or RoundLayout(
             durations=len(self.durations_s),
             calls_per_duration=self.calls_per_duration,

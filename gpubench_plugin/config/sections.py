@@ -323,7 +323,7 @@ class TrainingSection(Section):
 
     @property
     def loss_drop_ignored(self) -> str | None:
-        """Why a file's ``loss_drop`` is ignored; derived, not a key."""
+        """Reason a file's ``loss_drop`` is ignored; derived, not a key."""
         return self._loss_drop_ignored
 
     def without_loss_drop(self, cause: str) -> Self:

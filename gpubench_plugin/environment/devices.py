@@ -108,7 +108,7 @@ def _describe(kind: str, number: int) -> Device:
 
 
 def too_few_reason(device: Device, ranks: int, *, shares_device: bool) -> str:
-    """Why the host has too few devices for `ranks`; empty if it has enough.
+    """Reason the host has too few devices for `ranks`; empty if it has enough.
 
     Each rank needs its own, unless all run on one (`shares_device`).
     """

@@ -56,16 +56,16 @@ class DeferredStream(io.TextIOBase):
             self._target.flush()
 
     def isatty(self) -> bool:
-        """As for the terminal."""
+        """Same as the terminal's."""
         return self.terminal.isatty()
 
     def fileno(self) -> int:
-        """As for the terminal."""
+        """Same as the terminal's."""
         return self.terminal.fileno()
 
     @property
     def encoding(self) -> str:  # type: ignore[override] # read-only here
-        """As for the terminal."""
+        """Same as the terminal's."""
         return self.terminal.encoding
 
 

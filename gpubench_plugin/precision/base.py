@@ -30,7 +30,7 @@ class Precision:
     """Devices that support it, for the documentation; see :meth:`unsupported`."""
 
     def unsupported(self, device: torch.device) -> str | None:
-        """Why `device` does not support this precision; None if it does."""
+        """Reason `device` does not support this precision; None if it does."""
         return None
 
     def switches(self) -> AbstractContextManager[None]:

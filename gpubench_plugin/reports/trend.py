@@ -89,7 +89,7 @@ def _rows(segment: TrendSegment) -> Iterator[list[Cell]]:
 
 
 def _series_label(segment: TrendSegment) -> str:
-    """What distinguishes the series: ``fingerprint 1f0c93aa; samples=32 flops=4.2e+09``."""
+    """Distinguishing keys of the series: ``fingerprint 1f0c93aa; samples=32 flops=4.2e+09``."""
     fingerprint = segment.fingerprint and f"fingerprint {segment.fingerprint[:8]}"
     return "; ".join(filter(None, [fingerprint, _work_text(segment)]))
 

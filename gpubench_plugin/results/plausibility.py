@@ -11,7 +11,7 @@ from itertools import chain
 
 
 def implausible(metrics: Mapping[str, object], launches: Iterable[Mapping[str, object]]) -> str:
-    """Why a number of a run or its launches is impossible; empty if all are plausible."""
+    """Reason a number of a run or its launches is impossible; empty if all are plausible."""
     all_values = chain(metrics.items(), *(launch.items() for launch in launches))
     for name, value in all_values:
         if isinstance(value, int | float) and not _possible(name, value):

@@ -248,7 +248,7 @@ def _metrics(stats: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _implausible_reason(stats: Mapping[str, Any]) -> str:
-    """Why the times are impossible; empty if they are plausible."""
+    """Reason the times are impossible; empty if they are plausible."""
     for name in ("median", "min"):
         value: Any = stats.get(name)
         if not _is_number(value):

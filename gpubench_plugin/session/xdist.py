@@ -30,7 +30,7 @@ def has_workers(config: pytest.Config) -> bool:
 
 
 def refuse(session: pytest.Session) -> bool:
-    """In a worker that would measure, report an error to the controller and collect nothing."""
+    """Report an error to the controller and collect nothing, in a worker that would measure."""
     config = session.config
     is_disabled = config.getoption("benchmark_skip", False) or config.getoption(
         "benchmark_disable", False

@@ -243,7 +243,7 @@ class Fp32Reference:
         ).train()
 
     def _incomparable_reason(self, module: nn.Module) -> str | None:
-        """Why the measured model differs from the reference by design, or None."""
+        """Reason the measured model differs from the reference by design, or None."""
         has_dropout = any(isinstance(m, _DROPOUT) and m.p > 0 for m in module.modules())
         if has_dropout and self.workload.section.compile != "none":
             return "compiled dropout draws different random numbers; set its rate to 0 to compare"

@@ -77,7 +77,7 @@ class DecoderStage(nn.Module):
         self.lm_head = decoder.lm_head if is_last else None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From tokens, N×L, or hidden states, N×L×width, to hidden states or logits."""
+        """Map tokens, N×L, or hidden states, N×L×width, to hidden states or logits."""
         hidden = inputs if self.embed_tokens is None else self.embed_tokens(inputs)
         positions = torch.arange(hidden.shape[1], device=hidden.device).unsqueeze(0)
         rotations = self.rotary_emb(hidden, position_ids=positions)

@@ -32,7 +32,7 @@ class Ab(Command):
     hint_for_unknown: ClassVar[str] = "pytest's arguments go after --"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Its own options, followed by pytest's arguments."""
+        """Add the command's options, followed by pytest's arguments."""
         add = parser.add_argument
         add("--base", metavar="REF|DIR", help="git ref or folder to compare against")
         add("--head", metavar="REF|DIR", help="git ref or folder to judge (default: working tree)")

@@ -139,7 +139,7 @@ def _candidate_notes(candidates: list[Reference]) -> Iterator[str]:
 
 
 def _missing_runs_hint(baseline: Baseline) -> Iterator[str]:
-    """How many more runs a history needs before it can judge."""
+    """Number of further runs a history needs before it can judge."""
     from gpubench_plugin.compare import FEWEST
 
     if (pinned_count := len(baseline.runs)) >= FEWEST:
@@ -164,7 +164,7 @@ def _single_session_warning(started: list[str]) -> Iterator[str]:
 
 
 def _replacement_summary(baseline: Baseline) -> Iterator[str]:
-    """What the name referred to before, and the fate of its accepted levels."""
+    """Former runs of the name, and the fate of its accepted levels."""
     from gpubench_plugin.compare.baselines import previous_baseline
 
     previous = previous_baseline(baseline)

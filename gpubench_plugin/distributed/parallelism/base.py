@@ -138,7 +138,7 @@ class Parallelism:
         return gradient_norm(parameters)
 
     def differs_from_one_process(self, module: nn.Module) -> str | None:
-        """Why averaged gradients differ from those of one process with the global batch, or None.
+        """Reason averaged gradients differ from those of one process with the whole batch, or None.
 
         Rounding does not count.
         """

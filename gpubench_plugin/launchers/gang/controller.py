@@ -180,7 +180,7 @@ class GangController(InProcessLauncher):
         return self._gang
 
     def _unusable_reason(self, gang: Gang, case: Case) -> str:
-        """Why the gang cannot run another benchmark; empty if it can."""
+        """Reason the gang cannot run another benchmark; empty if it can."""
         if lost := gang.lost_ranks():
             return f"between two benchmarks, {lost}"
         if gang.size > 1 and not gang.is_healthy(case.configuration.distributed.failure_grace_s):

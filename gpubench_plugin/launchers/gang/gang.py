@@ -309,7 +309,7 @@ class Gang:
         return final_outcomes
 
     def _exit_text(self, rank: int) -> str:
-        """How the rank ended; empty while it runs."""
+        """Exit text of the rank; empty while it runs."""
         connection = self._links.get(rank)
         if connection is None or connection.is_open:
             return self._launcher.exit_text(rank)

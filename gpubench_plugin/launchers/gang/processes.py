@@ -104,7 +104,7 @@ class GangLauncher:
         return {r: p.pid for r, p in self._processes.items() if p.poll() is None}
 
     def exit_text(self, rank: int, timeout_s: float = 0.0) -> str:
-        """How the process of `rank` ended; empty while it runs."""
+        """Exit text of the process of `rank`; empty while it runs."""
         with suppress(subprocess.TimeoutExpired):
             return exit_code_text(self._processes[rank].wait(timeout_s))
         return ""

@@ -124,7 +124,7 @@ class OutcomeExchange:
         self._store.set(f"{number}/given up", cause)
 
     def give_up_reason(self, number: int) -> str:
-        """Why a rank has stopped waiting, if any has."""
+        """Reason a rank has stopped waiting, if any has."""
         key = f"{number}/given up"
         return self._store.get(key).decode() if self._store.check([key]) else ""
 

@@ -1,4 +1,4 @@
-"""How ``gpubench compare`` prints comparisons: one function per format, found by its name."""
+"""Output formats of ``gpubench compare``: one function per format, found by its name."""
 
 from typing import TYPE_CHECKING
 

@@ -71,7 +71,7 @@ Kind = Literal["history", "threshold", "last", "missing"]
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineLookup:
-    """What is known of ``--baseline`` before measuring.
+    """Facts about ``--baseline`` before measuring.
 
     Args:
         settings: the session's.
@@ -129,7 +129,7 @@ class BaselineLookup:
 
     @property
     def kind(self) -> Kind:
-        """How runs are judged by it."""
+        """Kind of judgement it allows."""
         if self.early_reference is not None and self.early_reference.kind == "missing":
             return "missing"
         if self.is_last:

@@ -1,4 +1,4 @@
-"""What a dispatcher is, the phases on both sides of the experts, and the one within a rank."""
+"""Base of dispatchers, the phases on both sides of the experts, and the one within a rank."""
 
 from __future__ import annotations
 

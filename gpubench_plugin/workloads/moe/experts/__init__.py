@@ -1,4 +1,4 @@
-"""How a rank computes its experts."""
+"""Implementations of a rank's experts."""
 
 from __future__ import annotations
 

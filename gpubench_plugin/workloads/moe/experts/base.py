@@ -29,7 +29,7 @@ class Experts(nn.Module):
 
     @classmethod
     def unsupported(cls, section: MoeSection, device: torch.device, dtype: str) -> str | None:
-        """Why `dtype` (fp32, tf32, bf16, fp16) is not supported there, or None."""
+        """Reason `dtype` (fp32, tf32, bf16, fp16) is not supported there, or None."""
         return None
 
     @abstractmethod
