@@ -17,8 +17,8 @@ import pytest
 
 from gpubench_plugin.environment import interpreter_options
 from gpubench_plugin.errors import GangError
+from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers import report_payload
-from gpubench_plugin.launchers import reports as merging
 from gpubench_plugin.launchers.context import STATE, BenchmarkState, case_on_ranks
 from gpubench_plugin.launchers.deadlines import Timeouts
 from gpubench_plugin.launchers.gang.gang import Gang

@@ -11,7 +11,7 @@ from typing import ClassVar, NoReturn, TextIO
 
 import pytest
 
-from gpubench_plugin.launchers import reports as merging
+from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers import signals, stacks
 from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome

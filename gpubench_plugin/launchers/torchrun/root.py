@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 import pytest
 
-from gpubench_plugin.launchers import reports as merging
+from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers import signals
 from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge
