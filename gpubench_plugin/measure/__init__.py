@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.recording import Recording
     from gpubench_plugin.measure.sketch import LEAST_RANK_ERROR, Sketcher, size_for
     from gpubench_plugin.measure.state import release_memory, state_restored
+    from gpubench_plugin.measure.step_ratio import time_ratio
     from gpubench_plugin.measure.stopping import CheckSchedule, make_rule
     from gpubench_plugin.measure.student import t_quantile
-    from gpubench_plugin.measure.time_ratio import time_ratio
     from gpubench_plugin.measure.tracers import Tracers
     from gpubench_plugin.measure.trend import is_trending
     from gpubench_plugin.measure.warmup import WarmUp, warm_up

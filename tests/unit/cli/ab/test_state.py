@@ -150,6 +150,8 @@ def test_a_broken_state_is_refused(tmp_path: Path, text: str, said: str) -> None
 def test_a_folder_without_state_is_no_comparison(tmp_path: Path) -> None:
     """--resume of another folder says what is missing there."""
     with pytest.raises(UsageProblem, match=r"has no state\.json"):
+        State.read(tmp_path)
+    with pytest.raises(UsageProblem, match="nowhere: no such folder"):
         State.read(tmp_path / "nowhere")
 
 

@@ -106,7 +106,9 @@ def test_a_wrong_layer_is_not_timed(spoil, first):
     """An error of a thousandth in a weight or a gradient fails the check, which names what."""
     layer = measured()
     spoil(layer._layer)
-    with pytest.raises(CorrectnessError, match=f"the layer's {first} differs from one process'"):
+    with pytest.raises(
+        CorrectnessError, match=f"the layer's {first} differs from a single process"
+    ):
         layer.prepare(None)
 
 
