@@ -277,9 +277,10 @@ def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> No
     if selected not in ("auto", *available):
         message = f"unknown{nearest(selected, available)}; allowed: auto, {', '.join(available)}"
         raise schema_errors.key_error(merged, ("distributed", "parallelism"), message)
+    effective = "ddp" if selected == "auto" else selected
     for name, parallelism in PARALLELISM_OF.items():
         key = ("distributed", name)
-        if merged.get(key) is not None and parallelism != selected.replace("auto", "ddp"):
+        if merged.get(key) is not None and parallelism != effective:
             text = f"{schema_errors.as_yaml(merged.get(key))} applies to distributed.parallelism"
             message = f"{text}={parallelism}, not to {selected}; remove it"
             raise schema_errors.key_error(merged, key, message)

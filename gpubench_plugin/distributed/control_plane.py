@@ -147,7 +147,7 @@ class ControlPlane:
 
     def announce(self, location: str) -> None:
         """Publish that this rank reached `location`, without waiting."""
-        self._begin("barrier", location)
+        self._begin("arrival", location)
 
     def resynchronize(self, operation: int) -> None:
         """Continue with the given operation number, so that ranks are in step again."""

@@ -217,7 +217,7 @@ class RecordedStep:
     skipped: bool
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class StepRecorder:
     """Records the first `count` steps of `optimization`; reading losses and norms synchronizes."""
 

@@ -97,7 +97,7 @@ class Target:
         return self.accuracy is not None and self.value(evaluation) >= self.accuracy
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class ReproducibleTraining:
     """A reproducible training: same weights, batch order and random numbers each time.
 
@@ -170,7 +170,7 @@ class ReproducibleTraining:
             self._trainer = None
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class TimeToTarget:
     """Trains to a target; each call of :meth:`step` is a training of fixed length.
 

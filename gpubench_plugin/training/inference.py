@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads import Workload
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class Inference:
     """Runs `module` on `data` in eval mode, one batch per call of :meth:`step`.
 

@@ -54,7 +54,7 @@ _OPTIMIZER_STATES: Final = 2
 _T = TypeVar("_T")
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class Fp32Reference:
     """Trains `workload` again in plain fp32 and compares the first `steps`.
 

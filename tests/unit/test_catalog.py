@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import types
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpubench_plugin import catalog
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.measure.metrics import metrics
+from gpubench_plugin.measure.metrics import MetricSource, metrics
+from gpubench_plugin.reports.formats.base import Format
+from gpubench_plugin.training.schedulers.base import LearningRateSchedule
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,3 +131,10 @@ def test_entry_point_cannot_take_a_built_in_name(distribution: Path) -> None:
     distribution.write_text("[gpubench.precision]\nfp32 = other_precision:Mine\n")
     with pytest.raises(UsageProblem, match="fp32 uses the name of a built-in component"):
         catalog.load("precision", "fp32")
+
+
+@pytest.mark.parametrize("base", [LearningRateSchedule, Format, MetricSource])
+def test_a_decorator_is_imported_by_the_name_in_messages(base: type[catalog.Function]) -> None:
+    """The message about a function that lacks it tells authors of plugins what to import."""
+    module, name = base.decorator.rsplit(".", 1)
+    assert callable(getattr(import_module(module), name))

@@ -227,8 +227,10 @@ def write_to_pipe(pipe: Path) -> None:
     """Wake up the process that reads the named `pipe`, if there is one."""
     with suppress(OSError):
         writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-        os.write(writer, b"1\n")
-        os.close(writer)
+        try:
+            os.write(writer, b"1\n")
+        finally:
+            os.close(writer)
 
 
 def _dump_files(prefix: Path) -> list[Path]:

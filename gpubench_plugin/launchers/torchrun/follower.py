@@ -67,6 +67,7 @@ class Follower(RankRole):
         running.deadline.rank_ended(running.clock.now(), passed=own_outcome.failed is None)
         verdict = self._verdict(running)
         if verdict is None:
+            self._claim_exit()
             self._end_hung(running, own_outcome, 0)
         if verdict["exit"]:
             pytest.exit(verdict["exit"], returncode=verdict["exit_code"])
@@ -82,6 +83,7 @@ class Follower(RankRole):
     def exit_hung(self) -> None:
         """Log the stacks and exit, since rank zero has not ended the session in time."""
         assert self.running is not None
+        self._claim_exit()
         message, stack = self.running.deadline.message, stacks.dump_own()
         own_outcome = RankOutcome(rank=self._rank, state="stuck", details=message, stack=stack)
         self._end_hung(self.running, own_outcome, self._rank)
@@ -140,8 +142,7 @@ class Follower(RankRole):
         return verdict
 
     def _end_hung(self, running: RunningTest, own_outcome: RankOutcome, rank: int) -> NoReturn:
-        """End the session since `rank` hangs."""
-        self._claim_exit()
+        """End the session since `rank` hangs; the exit is claimed."""
         verdict = JointVerdict(outcome="hang", reason=f"rank {rank} {running.deadline.message}")
         reports = merging.merge_reports(running.item, [own_outcome], verdict)
         self._end(verdict.reason, pytest.ExitCode.TESTS_FAILED, reports)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class LearningRateSchedule(Function[[float], float | None]):
     """Factor of the configured learning rate by progress from 0 to 1; None if constant."""
 
-    decorator = "gpubench_plugin.training.schedulers.base.Schedule"
+    decorator = "gpubench_plugin.training.schedulers.base.LearningRateSchedule"
 
     def build(self, optimizer: Optimizer, steps: int) -> LRScheduler | None:
         """Scheduler of `optimizer` that keeps the last factor after `steps`; None if constant."""

@@ -38,7 +38,7 @@ _MIN_TOTAL_S: Final = 0.2
 short measurement, since a few calls of some milliseconds are too noisy; not measured."""
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)  # pytest prints what a failing test gets
 class DenoisingPipeline:
     """Denoises all samples per call of :meth:`step`, each rank running its steps of each sample.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import distributed as dist
+from torch import nn
 
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads.moe import rank_sorters
@@ -37,7 +38,7 @@ _TOKENS_STREAM = 2**31
 _COTANGENT_STREAM = 2**31 + 2**30
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Construction:
     """Builds tokens, placement and layer of one rank from `seed`.
 
@@ -116,13 +117,16 @@ class Construction:
         cached_experts = None
         if size and isinstance(experts, StackedExperts):
             cached_experts = offload(experts, size=size)
-        router, tokens = self.router(), self.tokens(self.groups.tokens.index)
+        router = self.router()
         return MoELayer(
-            router=capture_router(router, tokens) if section.graph_capture else router,
+            router=self._captured(router) if section.graph_capture else router,
             dispatcher=dispatcher_for(section.dispatcher, placement, self.groups),
             experts=cached_experts or experts,
             tensor=self.groups.tensor.group,
         )
+
+    def _captured(self, router: Router) -> nn.Module:
+        return capture_router(router, self.tokens(self.groups.tokens.index))
 
     def _experts(self, placement: Placement) -> Experts:
         kind = KINDS[self.section.expert_kind]

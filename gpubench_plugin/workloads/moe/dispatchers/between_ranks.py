@@ -142,8 +142,7 @@ class AllToAll(_BetweenRanks[Exchanged]):
 
     def dispatch(self, state: Exchanged) -> Exchanged:
         """Send the rows to the ranks of their experts."""
-        sizes = {"receive_sizes": state.receive_sizes, "send_sizes": state.send_sizes}
-        return replace(state, rows=all_to_all(state.rows, **sizes, group=self.group))
+        return self._exchanged(state, state.receive_sizes, state.send_sizes)
 
     def dispatch_postprocess(self, state: Exchanged) -> Exchanged:
         """Reorder from rank order to expert order."""
@@ -157,9 +156,16 @@ class AllToAll(_BetweenRanks[Exchanged]):
 
     def combine(self, state: Exchanged) -> Exchanged:
         """Send the rows back to their tokens' ranks."""
-        sizes = {"receive_sizes": state.send_sizes, "send_sizes": state.receive_sizes}
-        return replace(state, rows=all_to_all(state.rows, **sizes, group=self.group))
+        return self._exchanged(state, state.send_sizes, state.receive_sizes)
 
     def combine_postprocess(self, state: Exchanged) -> Tensor:
         """Weighted sums in the tokens' dtype."""
         return weighted_output(state)
+
+    def _exchanged(
+        self, state: Exchanged, receive_sizes: list[int], send_sizes: list[int]
+    ) -> Exchanged:
+        rows = all_to_all(
+            state.rows, receive_sizes=receive_sizes, send_sizes=send_sizes, group=self.group
+        )
+        return replace(state, rows=rows)
