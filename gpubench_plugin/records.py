@@ -233,8 +233,8 @@ class RankTimes:
     """Time statistics of one rank.
 
     `median_s` is the median round; all other statistics are of the `count` single durations, in
-    seconds per call. Quantiles are interpolated linearly, and None without :func:`has_quantile`.
-    `total_s` is the length of all blocks. If a duration is not finite, no statistic is.
+    seconds per call. Quantiles are interpolated linearly, and None where too few durations were
+    timed. `total_s` is the length of all blocks. If a duration is not finite, no statistic is.
     """
 
     rank: int = field(metadata={"ge": 0})

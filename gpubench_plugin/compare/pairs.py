@@ -45,7 +45,7 @@ def judge_pairs(
 
     Args:
         series: base and head of each have the same length, in pair order.
-        m: series of the whole suite that need statistics, see :func:`plain.family_size`; those
+        m: series of the whole suite that need statistics, see :func:`.threshold.family_size`; those
             not among `series` and `decided_series` count as not rejected.
         decided_series: series decided by earlier looks, with the pairs used then.
         unchanged_from: pairs required for "unchanged".
@@ -91,7 +91,7 @@ def _trivial_verdict(series: LaunchValues, unchanged_from: int) -> Verdict | Non
 
 
 def _exact_pairs(series: LaunchValues, unchanged_from: int) -> Verdict:
-    """Like :func:`plain.exact_verdict`, but "unchanged" takes enough pairs."""
+    """Like :func:`.threshold.exact_verdict`, but "unchanged" takes enough pairs."""
     pairs = len(series.head)
     verdict = exact_verdict(series, launches=pairs)
     if verdict.kind != "unchanged":

@@ -78,6 +78,6 @@ def test_ranks_divide_a_model_or_say_why_not(project: Project) -> None:
             assert ("exposed_communication_s" in metrics) == ("overlap" in line["name"])
     reasons = {line["name"]: line["reason"] for line in run.journal if line.get("reason")}
     assert "no tensor parallel plan for mlp" in reasons["test_refused[tensor-fp32-ws2]"]
-    assert "does not say how it is cut" in reasons["test_refused[pipeline-fp32-ws2]"]
+    assert "mlp does not define pipeline stages" in reasons["test_refused[pipeline-fp32-ws2]"]
     assert "accumulation_steps=2" in reasons["test_refused[2-fp32-ws2]"]
     assert "under fsdp2 a step cannot run without" in reasons["test_hidden[fp32-ws2]"]

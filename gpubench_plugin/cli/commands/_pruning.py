@@ -24,7 +24,7 @@ _UNBEGUN_DAYS: Final = 1.0
 """Age from which a run's folder without a journal is a leftover: the journal follows within
 seconds, with thousands of benchmarks within a minute."""
 _MAX_DAYS: Final = 7e5
-"""More would be a date before year 1, which ``datetime`` cannot hold."""
+"""About 1,900 years: ``datetime`` holds no date before year 1."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

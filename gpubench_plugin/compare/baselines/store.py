@@ -131,8 +131,8 @@ KIND: Final = "baseline"
 class Baselines:
     """Baselines of a results directory and their copies in `registry`, if any.
 
-    Without an expected registry baselines are not shared: `unanswered` is its error, else empty,
-    `notes` tells the user, and names without a local file may or may not be baselines.
+    If an expected registry cannot be reached, baselines are not shared: `registry_error` is its
+    error, else empty, `notes` tells the user, and names without a local file may be baselines.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Baselines:
         return names[0]
 
     def get(self, name: str) -> Baseline | None:
-        """The named baseline; None if unknown, see `unanswered`.
+        """The named baseline; None if unknown, see `registry_error`.
 
         Raises:
             ResultsError: its file or the registry's copy cannot be read, or has a newer format.

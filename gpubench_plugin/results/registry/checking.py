@@ -37,14 +37,14 @@ def check(registry: Registry) -> Report:
             rows = connection.execute(select(RUNS.c.run_id, RUNS.c.state))
             states = {row.run_id: row.state for row in rows}
         _compare(report, states, results_dir)
-    remote_ids = states.keys() - {directory.run_id for directory in runs_in(results_dir)}
-    if remote_ids and database.location.file is None:  # a server, shared with other machines
-        report.notes.append(f"{_runs(remote_ids)} stored from other folders than {results_dir}")
-    elif remote_ids:
-        report.errors.append(f"{_runs(remote_ids)} stored, but not in {results_dir}")
-    if spooled := spool.pending(database.location, results_dir):
-        ids = [marker.directory.run_id for marker in spooled]
-        report.errors.append(f"{_runs(ids)} in the spool; store with 'gpubench db ingest'")
+        remote_ids = states.keys() - {directory.run_id for directory in runs_in(results_dir)}
+        if remote_ids and database.location.file is None:  # a server, shared with other machines
+            report.notes.append(f"{_runs(remote_ids)} stored from other folders than {results_dir}")
+        elif remote_ids:
+            report.errors.append(f"{_runs(remote_ids)} stored, but not in {results_dir}")
+        if spooled := spool.pending(database.location, results_dir):
+            ids = [marker.directory.run_id for marker in spooled]
+            report.errors.append(f"{_runs(ids)} in the spool; store with 'gpubench db ingest'")
     return report
 
 

@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -165,9 +166,9 @@ class Database:
         return cls(location, _sqlite(location, timeout_s), lock, timeout_s)
 
     @classmethod
-    def open_private(cls, location: Location, *, timeout_s: float) -> Database:
-        """Open a private SQLite file without locking."""
-        return cls(location, _sqlite(location, timeout_s), None, timeout_s)
+    def open_private(cls, file: Path, location: Location, *, timeout_s: float) -> Database:
+        """Open a private SQLite `file` without locking; errors name `location`."""
+        return cls(location, _sqlite(replace(location, file=file), timeout_s), None, timeout_s)
 
     def readable_errors(self) -> AbstractContextManager[None]:
         """:func:`readable_errors` for this database."""

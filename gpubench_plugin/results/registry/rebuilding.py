@@ -105,9 +105,8 @@ def _new_file(
     new_path = file.with_name(f"{file.name}.{secrets.token_hex(4)}.new")
     with database.readable_errors():
         try:
-            new_location = replace(database.location, file=new_path)
             with closing(
-                Database.open_private(new_location, timeout_s=database.timeout_s)
+                Database.open_private(new_path, database.location, timeout_s=database.timeout_s)
             ) as built:
                 schema.migrate(built)
                 with built.writing(without_timeout=True) as connection:

@@ -184,6 +184,7 @@ def test_rebuild_that_fails_changes_nothing(
     assert "No space left" in output
     with backend.open() as registry:
         assert len(registry.runs()) == 1
+    assert ".new" not in output  # the file that a user has, not the one beside it
     assert not list(backend.results_dir.glob("*.new*"))
 
 
