@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _BEGINNING = """
-import ctypes, os, signal, time
+import ctypes, os, pathlib, signal, time
 from datetime import timedelta
 import pytest, torch
 from torch import distributed as dist
@@ -59,9 +59,14 @@ def test_all_raise(gpubench, process_group):
 """
 GROUP_TIMEOUT = """
 def test_group_timeout(gpubench, process_group):
+    # Rank 1 comes only once rank 0 has failed: in whatever order a busy machine runs them.
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=0.5))
-    if RANK == 1: time.sleep(1)
-    meet()
+    failed = pathlib.Path("rank 0 failed")
+    while RANK == 1 and not failed.exists(): time.sleep(0.01)
+    try:
+        meet()
+    finally:
+        failed.touch() if RANK == 0 else failed.unlink()
     gpubench(meet)
 """
 HALF_DONE = """
