@@ -15,6 +15,7 @@ from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.measure import measure
 from gpubench_plugin.measure.clocks import clock_for
+from tests.support.gpu_selections import FULL_TRAINING, TINY_TRAINING, Selection
 
 pytestmark = [
     pytest.mark.gpu,
@@ -23,9 +24,10 @@ pytestmark = [
 REPOSITORY = Path(__file__).parents[3]
 
 
-def run(tmp_path: Path, *args: str) -> dict[str, dict[str, Any]]:
-    """This repository's benchmarks with `args`, on CUDA: the summary's benchmarks by name."""
-    command = [sys.executable, "-m", "pytest", "benchmarks", "--device=cuda", *args]
+def run(tmp_path: Path, selection: Selection) -> dict[str, dict[str, Any]]:
+    """This repository's selected benchmarks, on CUDA: the summary's benchmarks by name."""
+    command = [sys.executable, "-m", "pytest", "benchmarks", "--device=cuda"]
+    command += selection.arguments
     command += [f"--results-dir={tmp_path}", "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -69,24 +71,18 @@ def test_kernels_are_timed_without_launch_latency(cache: str) -> None:
 
 def test_tiny_training_is_measured_in_every_precision(tmp_path: Path) -> None:
     """ResNet-18 trains and is measured in every precision an Ampere or newer device has."""
-    benchmarks = run(
-        tmp_path,
-        "-k",
-        "resnet18_train and channels_last",
-        "--preset=tiny",
-        "--precision=fp32,tf32,amp,bf16",
+    benchmarks = run(tmp_path, TINY_TRAINING)
+    assert {name: b["outcome"] for name, b in benchmarks.items()} == dict.fromkeys(
+        TINY_TRAINING.names, "measured"
     )
-    assert {b["outcome"] for b in benchmarks.values()} == {"measured"}
     for benchmark in benchmarks.values():
         assert benchmark["metrics"]["peak_memory_bytes"]["value"] > 0
 
 
 def test_full_preset_is_measured_with_mfu_where_the_device_is_known(tmp_path: Path) -> None:
     """ResNet-50 on ImageNet-shaped batches: throughput, memory, and MFU for a known device."""
-    benchmarks = run(
-        tmp_path, "-k", "resnet50_train and channels_last", "--preset=full", "--precision=amp"
-    )
-    (benchmark,) = benchmarks.values()
+    benchmarks = run(tmp_path, FULL_TRAINING)
+    (benchmark,) = (benchmarks[name] for name in FULL_TRAINING.names)
     assert benchmark["outcome"] == "measured"
     assert benchmark["metrics"]["samples_per_s"]["value"] > 0
     assert 0 < benchmark["metrics"].get("mfu", {"value": 0.5})["value"] < 1
