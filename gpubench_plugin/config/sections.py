@@ -192,7 +192,9 @@ class ProfilingSection(Section):
     """torch.profiler on extra steps after the measurement, never during it."""
 
     enabled: bool = Field(default=False, description="Enable; also set by --profile")
-    steps: PositiveInt = Field(default=3, description="Number of profiled steps")
+    steps: PositiveInt = Field(
+        default=3, description="Number of profiled steps, after one that is not traced"
+    )
     record_shapes: bool = Field(default=False, description="Record input shapes")
     with_stack: bool = Field(default=False, description="Record Python stacks")
 

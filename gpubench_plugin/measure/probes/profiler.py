@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from torch.profiler import ProfilerActivity, record_function
+from torch.profiler import ProfilerAction, ProfilerActivity, record_function
 from torch.profiler import profile as torch_profile
 
 from gpubench_plugin.environment import synchronize
@@ -33,13 +33,15 @@ def profile(
 ) -> None:
     """Run ``section.steps`` extra, untimed steps, and write their trace to `path` as JSON.
 
-    Every rank must call this, since the steps may communicate; those without a path run them
-    unprofiled. The trace names the steps ``step 0``, ….
+    One more step runs before them, with the profiler on and its events dropped: CUPTI, which traces
+    the device, starts at the first of its calls. Every rank must call this, since the steps may
+    communicate; those without a path run them unprofiled. The trace names the steps ``step 0``, ….
 
     Raises:
         ResultsError: the trace could not be written; an earlier file at `path` is intact.
     """
     if path is None:
+        step()
         _run(step, section.steps)
         return
     activities = [ProfilerActivity.CPU]
@@ -47,13 +49,22 @@ def profile(
         activities.append(_ACTIVITIES[device.type])
     with torch_profile(
         activities=activities,
+        schedule=_first_dropped,
         record_shapes=section.record_shapes,
         with_stack=section.with_stack,
         acc_events=True,  # else torch 2.11 warns that events of past cycles are dropped
     ) as profiler:
+        step()
+        synchronize(device)  # else the rest of this step would be in the trace
+        profiler.step()
         _run(step, section.steps)
         synchronize(device)
     _write(profiler, path)
+
+
+def _first_dropped(number: int) -> ProfilerAction:
+    """What the profiler does in its step of that number."""
+    return ProfilerAction.RECORD if number else ProfilerAction.WARMUP
 
 
 def _run(step: Callable[[], object], steps: int) -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from gpubench_plugin.config import ProfilingSection
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.measure.probes import profile
+from gpubench_plugin.measure.probes import profile, profiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from torch.profiler import ProfilerActivity
 
 CPU = torch.device("cpu")
 
@@ -49,13 +51,59 @@ def test_trace_holds_the_operations_of_every_step(tmp_path: Path) -> None:
     assert [path] == list(path.parent.iterdir())
 
 
+class Starting(Step):
+    """A step whose first call does more, as the one that starts the device's tracing does."""
+
+    def __call__(self) -> None:
+        if self.calls == 0:
+            torch.relu(torch.ones(4))
+        super().__call__()
+
+
+def test_first_profiled_step_is_not_in_the_trace(tmp_path: Path) -> None:
+    """The step in which tracing starts runs before the traced ones, and leaves no events."""
+    path = tmp_path / "trace.json"
+    profile(Starting(), section=ProfilingSection(steps=2), device=CPU, path=path)
+    events = names(path)
+    assert (events.count("aten::relu"), events.count("aten::mm")) == (0, 2)
+
+
+def test_device_is_traced_after_a_step_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of CUDA its activity is traced; the device is waited for before and after the traced steps.
+
+    What a device without a driver cannot trace is left to the CPU's activity.
+    """
+    order: list[str] = []
+
+    def without_device(activities: list[ProfilerActivity], **options: Any) -> Any:
+        order.extend(activity.name for activity in activities)
+        return torch.profiler.profile(activities=activities[:1], **options)
+
+    monkeypatch.setattr(profiler, "torch_profile", without_device)
+    monkeypatch.setattr(profiler, "synchronize", lambda device: order.append(f"wait {device}"))
+    path = tmp_path / "trace.json"
+    profile(
+        lambda: order.append("step"),
+        section=ProfilingSection(steps=2),
+        device=torch.device("cuda:0"),
+        path=path,
+    )
+    assert order == ["CPU", "CUDA", "step", "wait cuda:0", "step", "step", "wait cuda:0"]
+    assert "step 1" in names(path)
+
+
 @pytest.mark.parametrize("name", ["trace.json", None])
 def test_every_rank_runs_the_same_steps(name: str | None, tmp_path: Path) -> None:
-    """A rank that writes nothing still runs all steps, so that no collective is left alone."""
+    """A rank that writes nothing still runs all steps, so that no collective is left alone.
+
+    These are the steps in the trace, and the one before.
+    """
     step = Step()
     path = tmp_path / name if name else None
     profile(step, section=ProfilingSection(steps=4), device=CPU, path=path)
-    assert step.calls == 4
+    assert step.calls == 5
     assert [file.name for file in tmp_path.iterdir()] == ([name] if name else [])
 
 
