@@ -7,14 +7,12 @@ without.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from gpubench_plugin.environment import nvml
 from gpubench_plugin.environment.devices import CPU_FILE, cpu_model, text_of
 from gpubench_plugin.records import Json
 
@@ -35,53 +33,35 @@ def gpu_facts() -> Json | None:
 
 
 def _from_nvml() -> Json | None:
-    if importlib.util.find_spec("pynvml") is None:
-        return None
-    import pynvml
-
-    with suppress(pynvml.NVMLError):
-        pynvml.nvmlInit()
-        try:
-            handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-            return {
-                "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
-                "devices": [_from_handle(pynvml, handle) for handle in handles],
-            }
-        finally:
-            with suppress(pynvml.NVMLError):
-                pynvml.nvmlShutdown()
-    return None
+    with nvml.opened() as library:
+        handles = None if library is None else nvml.handles(library)
+        if handles is None:
+            return None
+        return {
+            "driver": nvml.text(nvml.answer(library, "nvmlSystemGetDriverVersion")),
+            "devices": [_from_handle(library, handle) for handle in handles],
+        }
 
 
-def _from_handle(nvml: Any, handle: Any) -> Json:
+def _from_handle(library: Any, handle: Any) -> Json:
+    """Facts of one GPU; what it does not answer is None, be it all."""
+
+    def answer(function: str, *arguments: object) -> Any:
+        return None if handle is None else nvml.answer(library, function, handle, *arguments)
+
+    memory = answer("nvmlDeviceGetMemoryInfo")
+    power_limit = answer("nvmlDeviceGetEnforcedPowerLimit")
+    kinds = (library.NVML_CLOCK_GRAPHICS, library.NVML_CLOCK_MEM)
+    clocks = [answer("nvmlDeviceGetApplicationsClock", kind) for kind in kinds]
+    mig_mode = answer("nvmlDeviceGetMigMode")
     return {
-        "name": _text(nvml.nvmlDeviceGetName(handle)),
-        "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
-        "memory_bytes": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-        "power_limit_w": _or_none(
-            nvml, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / _MILLIWATTS_PER_WATT
-        ),
-        "applications_clocks_mhz": _or_none(nvml, lambda: _applications_clocks(nvml, handle)),
-        "mig": _or_none(nvml, lambda: bool(nvml.nvmlDeviceGetMigMode(handle)[0])),
+        "name": nvml.text(answer("nvmlDeviceGetName")),
+        "uuid": nvml.text(answer("nvmlDeviceGetUUID")),
+        "memory_bytes": memory and int(memory.total),
+        "power_limit_w": power_limit and power_limit / _MILLIWATTS_PER_WATT,
+        "applications_clocks_mhz": None if None in clocks else [int(clock) for clock in clocks],
+        "mig": mig_mode and bool(mig_mode[0]),
     }
-
-
-def _applications_clocks(nvml: Any, handle: Any) -> list[int]:
-    kinds = (nvml.NVML_CLOCK_GRAPHICS, nvml.NVML_CLOCK_MEM)
-    return [int(nvml.nvmlDeviceGetApplicationsClock(handle, kind)) for kind in kinds]
-
-
-def _or_none(nvml: Any, query: Callable[[], Any]) -> Any:
-    """Call `query`; None if this GPU does not support the query."""
-    try:
-        return query()
-    except nvml.NVMLError:
-        return None
-
-
-def _text(value: str | bytes) -> str:
-    """Decode text: old versions of pynvml return bytes."""
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _from_proc(folder: Path) -> Json | None:

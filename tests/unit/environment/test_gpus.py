@@ -105,3 +105,28 @@ def test_facts_from_nvml(tmp_path: Path) -> None:
         ],
     }
     assert log.read_text() == "shut down"
+
+
+def test_a_gpu_that_answers_less_is_known_by_the_rest(tmp_path: Path) -> None:
+    """No memory, a lost device, a function that the library dropped: the others keep theirs."""
+    source = PYNVML.format(log=str(tmp_path / "log")).replace("    if handle: raise", "    raise")
+    source += """
+def nvmlDeviceGetCount(): return 3
+def nvmlDeviceGetHandleByIndex(index):
+    if index == 2: raise NVMLError("GPU is lost")
+    return index
+def nvmlDeviceGetMemoryInfo(handle):
+    if handle == 0: raise NVMLError("not supported")
+    return Memory
+del nvmlDeviceGetEnforcedPowerLimit
+"""
+    (tmp_path / "pynvml.py").write_text(source)
+    facts = hardware.gpu_facts()
+    assert facts is not None
+    kept = [(gpu["name"], gpu["uuid"], gpu["memory_bytes"]) for gpu in facts["devices"]]
+    assert kept == [
+        ("NVIDIA A100", "GPU-0", None),
+        ("NVIDIA A100", "GPU-1", 80 * 2**30),
+        (None, None, None),
+    ]
+    assert {gpu["power_limit_w"] for gpu in facts["devices"]} == {None}

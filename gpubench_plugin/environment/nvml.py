@@ -1,0 +1,63 @@
+"""NVIDIA's management library, which answers without a CUDA context.
+
+``pynvml`` comes with the optional package ``nvidia-ml-py``. Functions differ between its versions,
+drivers and GPUs: what one of them lacks is None here, and the rest is still known.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+
+@contextmanager
+def opened() -> Iterator[Any]:
+    """The module ``pynvml``, initialised until exit; None without the package or a driver."""
+    nvml = _imported()
+    try:
+        if nvml is not None:
+            nvml.nvmlInit()
+    except nvml.NVMLError:
+        nvml = None
+    try:
+        yield nvml
+    finally:
+        if nvml is not None:
+            with suppress(nvml.NVMLError):
+                nvml.nvmlShutdown()
+
+
+def answer(nvml: Any, function: str, *arguments: object, **options: object) -> Any:
+    """Result of `function` of `nvml`; None if the library, the driver or the GPU lacks it."""
+    try:
+        return getattr(nvml, function)(*arguments, **options)
+    except (AttributeError, nvml.NVMLError):
+        return None
+
+
+def text(value: str | bytes | None) -> str | None:
+    """Decode text: old versions of ``pynvml`` return bytes."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def handles(nvml: Any) -> list[Any] | None:
+    """A handle per GPU in the order of the PCI bus; None for one that does not answer.
+
+    None instead of a list if the number of GPUs is unknown.
+    """
+    count = answer(nvml, "nvmlDeviceGetCount")
+    if count is None:
+        return None
+    return [answer(nvml, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+
+
+def _imported() -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the package pynvml warns that it is deprecated
+            return importlib.import_module("pynvml")
+    except ImportError:
+        return None
