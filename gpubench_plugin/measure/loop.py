@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from gpubench_plugin.distributed import RankAgreement
     from gpubench_plugin.measure.probes import Contention
 
+# Seconds of a call, with its setup and teardown, from which no further calls are spent on
+# calibrating the clock: a cold start or a compilation, whose flags are not worth minutes. Not
+# measured.
+_COSTLY_CALL_S = 1.0
+
 Progress = Callable[[int, float], object]
 
 
@@ -78,7 +83,9 @@ def measure(
             on_first()
         warmup = warm_up(task, clock=clock, section=section, agreement=agreement)
         steady = agreement.decide(int(warmup.steady))
-        calibration_calls = clock.calibrate(task)
+        per_call_s = warmup.pace.wall_s if warmup.calls else first_step_s
+        is_costly = agreement.decide(int(per_call_s >= _COSTLY_CALL_S))
+        calibration_calls = 0 if is_costly else clock.calibrate(task)
         plan = planner.plan(warmup.pace, fixed=fixed_rounds).broadcast(agreement)
         rule = make_rule(section, agreement.decide(fixed_rounds.rounds if fixed_rounds else 0))
         if on_timed is not None:

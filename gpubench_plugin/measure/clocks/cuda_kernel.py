@@ -100,7 +100,10 @@ class CudaKernelClock(Clock):
                 self._ends = [self._device.event() for _ in range(_BURST)]
             while len(lengths) < durations:
                 count = min(max_count, durations - len(lengths))
-                late_count += count * self._run_burst(task, run, count, count * calls_per_duration)
+                is_last = len(lengths) + count == durations
+                late_count += count * self._run_burst(
+                    task, run, count, count * calls_per_duration, is_last=is_last
+                )
                 event_pairs = zip(self._starts[:count], self._ends[:count], strict=True)
                 lengths += [start.elapsed_time(end) * 1e-3 for start, end in event_pairs]
         return Block(
@@ -118,7 +121,7 @@ class CudaKernelClock(Clock):
         is_late = evidence["late"] > _LATE_SHARE * evidence["durations"]
         return (LAUNCH_BOUND,) if is_late else ()
 
-    def _run_burst(self, task: Task, run: Step, count: int, calls: int) -> bool:
+    def _run_burst(self, task: Task, run: Step, count: int, calls: int, *, is_last: bool) -> bool:
         """Run `count` durations behind a spin; return whether the spin ended too early."""
         self._device.synchronize()
         self._spin(min(_SPIN_MARGIN * calls * self._launch_s, _LONGEST_SPIN_S))
@@ -136,5 +139,7 @@ class CudaKernelClock(Clock):
         self.result = result
         self._launch_s = (self.now() - start) * 1e-9 / calls
         is_late = self._starts[0].query()
+        if is_last:
+            self._announce_launched()
         self._device.synchronize()
         return is_late

@@ -46,6 +46,7 @@ class CudaStepClock(Clock):
         self._device = device
         self._spin = Spin(device)
         self._events: list[Event] = []
+        self._is_calibrated = False
         self._waits = False
         self._lead_s = 0.0
 
@@ -84,14 +85,16 @@ class CudaStepClock(Clock):
             spin_s = 3 * min(launch_s, _QUEUE_FILLS_S) + 1e-4
             _, spin_ended_first = self._time_launch(task, spin_s=spin_s)
             self._device.synchronize()
+        self._is_calibrated = True
         self._waits = synchronizes or (spin_ended_first and launch_s < _QUEUE_FILLS_S)
         self._lead_s = 0.0 if self._waits else min(launch_s, _QUEUE_FILLS_S)
         return 3
 
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
-        """``launch_bound``: the device waits for the host."""
+        """``launch_bound``: the device waits for the host; unknown without a calibration."""
         is_starved = evidence["enqueue_s"] >= _LAUNCH_BOUND_SHARE * evidence["device_s"]
-        return (LAUNCH_BOUND,) if is_starved and not self._waits else ()
+        is_known = self._is_calibrated and not self._waits
+        return (LAUNCH_BOUND,) if is_starved and is_known else ()
 
     def _boundaries(self, run: Step, durations: int) -> tuple[list[float], list[float]]:
         """Device seconds and launch seconds per duration, with shared boundary events."""
@@ -108,6 +111,7 @@ class CudaStepClock(Clock):
             events[index].record()
             stamps[index] = now()
         self.result = result
+        self._announce_launched()
         self._device.synchronize()
         return (
             [start.elapsed_time(end) * 1e-3 for start, end in pairwise(events)],
@@ -132,6 +136,7 @@ class CudaStepClock(Clock):
             launches[index] = now() - start
             task.run_teardown()
         self.result = result
+        self._announce_launched()
         self._device.synchronize()
         pairs = zip(events[::2], events[1::2], strict=True)
         return (

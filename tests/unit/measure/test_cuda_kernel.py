@@ -120,3 +120,15 @@ def test_setup_runs_outside_the_events(device: FakeCuda) -> None:
         setup=lambda: device.launch(enqueue_ns=US, device_ns=900 * US),
     )
     assert pytest.approx([30e-6] * 5) == list(clock.block(task, durations=5).durations_s)
+
+
+def test_the_devices_state_is_read_once_per_block(device: FakeCuda) -> None:
+    """A listener is called after the launches of the last burst, while the device works."""
+    clock = CudaKernelClock(device, now=device.host.now)
+    task = Task(step=kernel(device, hot_ns=30 * US))
+    left_ns: list[int] = []
+    clock.on_launched = lambda: left_ns.append(device.free_ns - device.host.time_ns)
+    block = clock.block(task, durations=70)
+    assert pytest.approx([30e-6] * 70) == list(block.durations_s)
+    assert len(left_ns) == 1
+    assert left_ns[0] > 0

@@ -148,6 +148,25 @@ def test_a_step_that_synchronises_is_not_flagged(device: FakeCuda, clock: CudaSt
     assert flags(clock, then(work, device.synchronize)) == ()
 
 
+def test_the_devices_state_is_read_while_it_works(device: FakeCuda, clock: CudaStepClock) -> None:
+    """A listener is called once per block, after the last launch and before the device is done."""
+    step = launching(device, enqueue_ns=100 * US, device_ns=2 * MS)
+    left_ns: list[int] = []
+    clock.on_launched = lambda: left_ns.append(device.free_ns - device.host.time_ns)
+    for task in (Task(step=step), Task(step=step, teardown=lambda: None)):
+        block = clock.block(task, durations=4)
+        assert pytest.approx(8e-3, rel=0.02) == block.length_s
+    assert [7 * MS < ns < 8 * MS for ns in left_ns] == [True, True]
+
+
+def test_a_clock_that_was_not_calibrated_raises_no_flag(
+    device: FakeCuda, clock: CudaStepClock
+) -> None:
+    """Without the calibration nobody knows why the host takes as long as the device."""
+    step = launching(device, enqueue_ns=10 * US, device_ns=2 * US, launches=100)
+    assert clock.flags(clock.block(Task(step=step), durations=50).evidence) == ()
+
+
 def test_calibration_makes_the_same_calls_for_every_step(device: FakeCuda) -> None:
     """Whatever the step does, three calls are made: ranks that differ stay in step."""
     short = launching(device, enqueue_ns=US, device_ns=US)

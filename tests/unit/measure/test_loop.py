@@ -171,6 +171,27 @@ def test_a_clocks_flags_are_recorded() -> None:
     assert samples.timer == "cuda_events"
 
 
+@pytest.mark.parametrize(("step_s", "calls"), [(0.9, 8), (1.1, 5)])
+def test_costly_steps_are_not_called_for_the_clock(step_s: float, calls: int) -> None:
+    """Of a step over a second only first, warm-up and timed calls are made, without a flag."""
+    host, steps = FakeHost(), list[None]()
+    device = FakeCuda(host)
+
+    def step() -> None:
+        steps.append(None)
+        device.launch(enqueue_ns=round(step_s * 1e9), device_ns=round(step_s * 0.05e9))
+
+    section = MeasureSection(by="steps", steps=2, min_rounds=2, warmup_max_s=2.5 * step_s)
+    samples = measure(
+        step,
+        clock=CudaStepClock(device, host.now),
+        section=section,
+        agreement=RankAgreement(),
+    )
+    assert len(steps) == 1 + samples.warmup_calls + samples.calls == calls
+    assert ("launch_bound" in samples.flags) == (step_s < 1)
+
+
 def test_setup_and_teardown_surround_every_call() -> None:
     """They run once per call, the first and those of the warm-up included, and are not timed."""
     host = FakeHost()
