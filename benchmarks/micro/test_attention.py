@@ -6,7 +6,7 @@ import pytest
 @pytest.mark.parametrize("direction", ["forward", "forward_backward"])
 @pytest.mark.parametrize("implementation", ["math", "flash", "efficient", "cudnn"])
 @pytest.mark.gpubench_full("amp", "fp16-true")
-@pytest.mark.gpubench(config="micro")
+@pytest.mark.gpubench(config="micro", timing="kernel")
 def test_attention(gpubench, torch_device, sizes, dtype, tolerance, implementation, direction):
     """Attention without a mask; skipped with torch's reasons where it is not supported."""
     import torch

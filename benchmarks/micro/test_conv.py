@@ -6,7 +6,7 @@ import pytest
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize("memory_format", ["channels_last", "contiguous"])
 @pytest.mark.gpubench_full("bf16", "bf16-true", "amp", "fp16-true")
-@pytest.mark.gpubench(config="micro")
+@pytest.mark.gpubench(config="micro", timing="kernel")
 def test_conv2d(gpubench, torch_device, sizes, dtype, tolerance, memory_format, direction):
     """Equally many input and output channels; ``backward`` computes both gradients only."""
     import torch

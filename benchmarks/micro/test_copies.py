@@ -3,10 +3,12 @@
 import pytest
 
 from gpubench_plugin import Unsupported
+from gpubench_plugin.config.marks import caches
 
 
-@pytest.mark.gpubench(config="micro")
-def test_copy_device(gpubench, torch_device, sizes):
+@caches
+@pytest.mark.gpubench(config="micro", timing="kernel")
+def test_copy_device(gpubench, torch_device, sizes, cache):
     """``micro.copy_bytes`` within device memory, read and written."""
     import torch
 

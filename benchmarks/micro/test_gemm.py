@@ -2,9 +2,12 @@
 
 import pytest
 
+from gpubench_plugin.config.marks import caches
+
 _CHECKED_ROWS = 64  # enough to hit every tile, cheap in fp64; not measured
 
 
+@caches
 @pytest.mark.parametrize(
     "scale",
     [
@@ -13,8 +16,8 @@ _CHECKED_ROWS = 64  # enough to hit every tile, cheap in fp64; not measured
         pytest.param("x4", marks=pytest.mark.gpubench_full()),
     ],
 )
-@pytest.mark.gpubench(config="micro")
-def test_matmul(gpubench, torch_device, sizes, dtype, tolerance, scale):
+@pytest.mark.gpubench(config="micro", timing="kernel")
+def test_matmul(gpubench, torch_device, sizes, dtype, tolerance, scale, cache):
     """A product of two square matrices of ``micro.matrix_size``, or two or four times as large."""
     import torch
 
@@ -41,9 +44,10 @@ def fp8_products(precision):
     precision.compute_dtype = "fp8"
 
 
+@caches
 @pytest.mark.precision("bf16")
-@pytest.mark.gpubench(config="micro")
-def test_matmul_fp8(gpubench, torch_device, sizes, fp8_products):
+@pytest.mark.gpubench(config="micro", timing="kernel")
+def test_matmul_fp8(gpubench, torch_device, sizes, fp8_products, cache):
     """A product of two scaled fp8 (e4m3) matrices with a bf16 result."""
     import torch
 

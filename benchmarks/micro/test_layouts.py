@@ -3,11 +3,13 @@
 import pytest
 
 from gpubench_plugin import CorrectnessError
+from gpubench_plugin.config.marks import caches
 
 
+@caches
 @pytest.mark.parametrize("layout", ["contiguous", "padded", "transposed"])
-@pytest.mark.gpubench(config="micro")
-def test_layout_elementwise(gpubench, torch_device, sizes, layout):
+@pytest.mark.gpubench(config="micro", timing="kernel")
+def test_layout_elementwise(gpubench, torch_device, sizes, layout, cache):
     """A sum with a contiguous matrix: two matrices are read, one is written."""
     import torch
 
@@ -26,7 +28,7 @@ def test_layout_elementwise(gpubench, torch_device, sizes, layout):
 
 @pytest.mark.parametrize("layout", ["contiguous", "padded", "transposed"])
 @pytest.mark.precision("fp32")
-@pytest.mark.gpubench(config="micro")
+@pytest.mark.gpubench(config="micro", timing="kernel")
 def test_layout_matmul(gpubench, torch_device, sizes, tolerance, layout):
     """A product with a contiguous matrix."""
     import torch

@@ -2,11 +2,14 @@
 
 import pytest
 
+from gpubench_plugin.config.marks import caches
 
+
+@caches
 @pytest.mark.parametrize("operation", ["softmax", "layer_norm", "rms_norm"])
 @pytest.mark.gpubench_full("bf16", "bf16-true", "amp", "fp16-true")
-@pytest.mark.gpubench(config="micro")
-def test_norm(gpubench, torch_device, sizes, dtype, tolerance, operation):
+@pytest.mark.gpubench(config="micro", timing="kernel")
+def test_norm(gpubench, torch_device, sizes, dtype, tolerance, operation, cache):
     """One pass over ``micro.rows`` × ``micro.columns`` numbers, each read and written once."""
     import torch
     from torch.nn import functional

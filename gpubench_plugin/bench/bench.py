@@ -249,7 +249,7 @@ class Bench:
         )
 
         section = self._case.configuration.measure
-        clock = clock_for(self._device, section)
+        clock = clock_for(self._device, section, marked=self._case.mark.timing)
         first_call = FirstCallValidator(
             timed, self._parts.subjects, self._case.id, stated=stated_work
         )

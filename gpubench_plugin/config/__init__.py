@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         BenchmarkMark,
         Variant,
         batch_sizes,
+        caches,
         check_precisions,
         convolutional_training_variants,
         executions,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
         Preset,
         ProfilingSection,
         Section,
+        Timing,
         TrainingSection,
     )
     from gpubench_plugin.config.settings import Settings

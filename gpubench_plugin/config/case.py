@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config.marks import BenchmarkMark
     from gpubench_plugin.config.rounds_file import FixedRounds
-    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.config.sections import Configuration, Timing
     from gpubench_plugin.environment import Device
 
 _NOT_COMPARED: Final = (
@@ -24,6 +24,7 @@ _NOT_COMPARED: Final = (
     "profiling.",
     "gate.",
     "measure.profile",  # the keys it sets are compared
+    "measure.timing",  # the name of the clock is compared
     "measure.rounds_file",
     "measure.timeout_s",
     "measure.check",  # with check_steps and so on: not timed
@@ -73,6 +74,11 @@ class Case:
         """Whether all its ranks on this host share one device."""
         return self.world_size > 1 and self.configuration.distributed.share_device
 
+    @property
+    def timing(self) -> Timing:
+        """How its device is timed."""
+        return self.configuration.measure.timing_on(self.device.type, self.mark.timing)
+
     def timeout_s(self, default_s: float) -> float:
         """Timeout in seconds: from its configuration, else its mark, else the default."""
         return self.configuration.measure.timeout_s or self.mark.timeout_s or default_s
@@ -83,13 +89,8 @@ class Case:
             return None
         if reason := self._deselect_reason():
             return pytest.skip.Exception(reason)
-        if not self.is_offered:
-            return Unsupported(
-                f"this benchmark does not support precision {self.precision}"
-                if self.uses_precision
-                else "does not use precision: neither it nor its fixtures request `precision`; "
-                "omit --precision, or include fp32"
-            )
+        if reason := self._unsupported_reason():
+            return Unsupported(reason)
         ranks = self.world_size if world_size in {None, 1} else 1
         if reason := too_few_reason(self.device, ranks, shares_device=self.shares_device):
             return Unsupported(reason)
@@ -104,6 +105,24 @@ class Case:
         is_quick = self.device.type == "cpu" and self.configuration.measure.profile != "full"
         if self.full_profile_only and is_quick:
             return "measured on a CPU only with --measure.profile=full"
+        return ""
+
+    def _unsupported_reason(self) -> str:
+        """Reason that it cannot be measured in this precision or timing; empty if it can."""
+        if not self.is_offered and self.uses_precision:
+            return f"this benchmark does not support precision {self.precision}"
+        if not self.is_offered:
+            return (
+                "does not use precision: neither it nor its fixtures request `precision`; "
+                "omit --precision, or include fp32"
+            )
+        timing, device, cache = self.timing, self.device.type, self.configuration.measure.cache
+        if timing == "kernel" and device != "cuda":
+            return f"measure.timing=kernel requires a CUDA device, not {device!r}"
+        if cache == "cold" and device != "cuda":
+            return f"measure.cache=cold requires a CUDA device, not {device!r}"
+        if cache == "cold" and timing != "kernel":
+            return "measure.cache=cold requires measure.timing=kernel, not step"
         return ""
 
     def unmeasured(self, outcome: Outcome, reason: str = "") -> Measurement:

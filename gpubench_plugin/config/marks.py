@@ -16,23 +16,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpubench_plugin.errors import UsageProblem, invalid_choice
 
+if TYPE_CHECKING:
+    from gpubench_plugin.config.sections import Timing
+
 Ranks = int | tuple[int, ...] | str
+
+_TIMINGS = ("step", "kernel")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkMark:
-    """The arguments of ``pytest.mark.gpubench``."""
+    """The arguments of ``pytest.mark.gpubench``.
+
+    `timing` is how a CUDA device is timed unless ``measure.timing`` says it.
+    """
 
     config: str | None = None
     ranks: Ranks = 1
     limits: Mapping[str, Any] = field(default_factory=dict)
     timeout_s: float | None = None
+    timing: Timing = "step"
 
     @classmethod
     def of(cls, node: pytest.Item) -> BenchmarkMark:
@@ -85,6 +94,8 @@ class BenchmarkMark:
         for name, (is_valid, allowed) in checks.items():
             if not is_valid:
                 raise UsageProblem(f"{label}: {name}={getattr(self, name)!r}; allowed: {allowed}")
+        if self.timing not in _TIMINGS:
+            raise invalid_choice(label, str(self.timing), _TIMINGS, noun="timing ")
 
 
 def _marks(node: pytest.Item, name: str) -> tuple[list[pytest.Mark], list[pytest.Mark]]:
@@ -239,6 +250,16 @@ executions = param_variants(EAGER, REDUCE_OVERHEAD, argument="execution")
 
 memory_formats = param_variants(CHANNELS_LAST, CONTIGUOUS, argument="memory_format")
 """Both memory formats of images and convolution weights."""
+
+caches = pytest.mark.parametrize(
+    "cache",
+    [
+        pytest.param("hot", id=pytest.HIDDEN_PARAM),
+        pytest.param("cold", marks=pytest.mark.gpubench_set("measure.cache=cold")),
+    ],
+)
+"""A single operation whose data are in the L2 cache as the call before left it, and overwritten
+before every call. The latter needs ``measure.timing=kernel``, so a CUDA device."""
 
 training_variants = param_variants(PLAIN, COMPILED, ACCUMULATED, CHECKPOINTED, FSDP2 & FULL)
 """All ways to train a model that supports activation checkpointing."""

@@ -126,8 +126,9 @@ FLAGS: Final[dict[str, dict[str, str]]] = {
 
 MARKS: Final = (
     (
-        "gpubench(config=None, ranks=1, limits=None, timeout_s=None): a benchmark; `config` names "
-        "its configuration, `ranks` the world sizes it runs on (an int, a tuple, 'any' or '>=N')."
+        "gpubench(config=None, ranks=1, limits=None, timeout_s=None, timing='step'): a benchmark; "
+        "`config` names its configuration, `ranks` the world sizes it runs on (an int, a tuple, "
+        "'any' or '>=N'), `timing` how CUDA is timed ('step' or 'kernel')."
     ),
     (
         "gpubench_set(*assignments): configuration keys set by this case, e.g. "

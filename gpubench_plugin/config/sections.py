@@ -413,6 +413,10 @@ PARALLELISM_OF: Final = {
 """Keys of section ``distributed`` that only one parallelism reads."""
 
 
+Timing = Literal["step", "kernel"]
+"""``step``: calls as they follow each other; ``kernel``: without the time of launching them."""
+
+
 class MeasureSection(Section):
     """Warm-up, stopping rule, and timing."""
 
@@ -453,8 +457,9 @@ class MeasureSection(Section):
         default=0.02,
         description="Steady: first and last third of the rounds differ by less than this, or noise",
     )
-    timing: Literal["step", "kernel"] = Field(
-        default="step", description="kernel: time single CUDA kernels"
+    timing: Literal["auto", "step", "kernel"] = Field(
+        default="auto",
+        description="kernel: time single CUDA kernels; auto: the mark's on CUDA, else step",
     )
     cache: Literal["hot", "cold"] = Field(
         default="hot", description="kernel: state of the L2 cache"
@@ -494,6 +499,12 @@ class MeasureSection(Section):
         default=None,
         description="check: largest relative error of a gradient norm; null: by precision",
     )
+
+    def timing_on(self, device_type: str, marked: Timing = "step") -> Timing:
+        """Timing on a type of device; `marked` is what the benchmark's mark states."""
+        if self.timing == "auto":
+            return marked if device_type == "cuda" else "step"
+        return self.timing
 
     @property
     def required_rounds(self) -> int:

@@ -14,22 +14,25 @@ from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.clocks.host import CpuClock, SynchronisedClock
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import MeasureSection
+    from gpubench_plugin.config import MeasureSection, Timing
     from gpubench_plugin.measure.clocks.base import Clock
 
 
-def clock_for(device: torch.device, section: MeasureSection) -> Clock:
+def clock_for(device: torch.device, section: MeasureSection, *, marked: Timing = "step") -> Clock:
     """Clock for `device`; call after setting the number of CPU threads.
+
+    `marked` is the timing that the benchmark's mark states, for ``measure.timing=auto``.
 
     Raises:
         Unsupported: ``measure.timing=kernel`` on a device other than CUDA, or no clock for it.
     """
-    if section.timing == "kernel" and device.type != "cuda":
+    timing = section.timing_on(device.type, marked)
+    if timing == "kernel" and device.type != "cuda":
         raise Unsupported(f"measure.timing=kernel requires a CUDA device, not {device.type!r}")
     match device.type:
         case "cpu":
             return CpuClock(one_thread=torch.get_num_threads() == 1)
-        case "cuda" if section.timing == "kernel":
+        case "cuda" if timing == "kernel":
             return CudaKernelClock(TorchCuda(device), cache=section.cache)
         case "cuda":
             return CudaStepClock(TorchCuda(device))

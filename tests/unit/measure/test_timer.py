@@ -28,6 +28,24 @@ def test_every_device_has_its_clock(device: str, keys: dict[str, Any], timer: st
     assert timer == clock_for(torch.device(device), MeasureSection(**keys)).timer
 
 
+@pytest.mark.parametrize(
+    ("device", "keys", "timer"),
+    [
+        ("cpu", {}, "perf_counter_ns"),
+        ("cuda", {}, "cuda_kernel_hot"),
+        ("cuda", {"cache": "cold"}, "cuda_kernel_cold"),
+        ("cuda", {"timing": "step"}, "cuda_events"),
+        ("mps", {}, "mps_synchronised"),
+    ],
+)
+def test_marked_kernels_are_timed_as_such_on_cuda(
+    device: str, keys: dict[str, Any], timer: str
+) -> None:
+    """Unless the key states another timing; on other devices the mark has no part in it."""
+    clock = clock_for(torch.device(device), MeasureSection(**keys), marked="kernel")
+    assert timer == clock.timer
+
+
 @pytest.mark.parametrize("device", ["cpu", "mps", "xpu"])
 def test_kernels_are_timed_on_cuda_only(device: str) -> None:
     """Elsewhere timing: kernel is unsupported, and the reason names the key and the device."""

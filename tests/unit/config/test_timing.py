@@ -1,0 +1,119 @@
+"""How a benchmark's device is timed: what its mark and the configuration state, and what it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.config import (
+    BenchmarkMark,
+    Case,
+    Configuration,
+    MeasureSection,
+    ModelSection,
+    comparable,
+)
+from gpubench_plugin.environment import Device
+from gpubench_plugin.errors import Unsupported, UsageProblem
+
+
+def case(device: str = "cpu", marked: Any = "step", **keys: Any) -> Case:
+    """A case on a type of device, its mark's timing, and keys of section measure."""
+    return Case(
+        id="test_x[ws1]",
+        params={},
+        mark=BenchmarkMark(timing=marked),
+        world_size=1,
+        device=Device(torch_name=device, model="a device", memory_gib=None),
+        configuration=Configuration[ModelSection](
+            model=ModelSection(), measure=MeasureSection(**keys)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "marked", "key", "timing"),
+    [
+        ("cuda", "kernel", "auto", "kernel"),
+        ("cuda", "step", "auto", "step"),
+        ("cpu", "kernel", "auto", "step"),
+        ("mps", "kernel", "auto", "step"),
+        ("cuda", "kernel", "step", "step"),
+        ("cuda", "step", "kernel", "kernel"),
+    ],
+)
+def test_timing_is_the_marks_on_cuda_unless_the_key_states_one(
+    device: str, marked: str, key: str, timing: str
+) -> None:
+    """``auto`` follows the mark on CUDA and is step elsewhere; a stated timing always holds."""
+    assert case(device, marked, timing=key).timing == timing
+
+
+def test_timing_is_auto_by_default() -> None:
+    """A benchmark without a word about timing is timed step by step on every device."""
+    assert [case(device).timing for device in ("cpu", "cuda", "xpu")] == ["step"] * 3
+    assert case("cuda", "kernel").timing == "kernel"
+
+
+@pytest.mark.parametrize(
+    ("measured", "reason"),
+    [
+        (
+            case(cache="cold"),
+            "measure.cache=cold requires a CUDA device, not 'cpu'",
+        ),
+        (
+            case("xpu", "kernel", cache="cold"),
+            "measure.cache=cold requires a CUDA device, not 'xpu'",
+        ),
+        (
+            case(timing="kernel"),
+            "measure.timing=kernel requires a CUDA device, not 'cpu'",
+        ),
+        (
+            case("cuda", cache="cold"),
+            "measure.cache=cold requires measure.timing=kernel, not step",
+        ),
+        (
+            case("cuda", "kernel", timing="step", cache="cold"),
+            "measure.cache=cold requires measure.timing=kernel, not step",
+        ),
+    ],
+)
+def test_impossible_timing_is_unsupported_before_anything_is_built(
+    measured: Case, reason: str
+) -> None:
+    """The case has a reason not to run, which names the key, what it needs and what there is."""
+    skip = measured.skip_reason()
+    assert isinstance(skip, Unsupported)
+    assert str(skip) == reason
+
+
+@pytest.mark.parametrize(
+    "measured", [case(), case("cuda", "kernel"), case("cuda", "kernel", cache="cold")]
+)
+def test_possible_timing_runs(measured: Case) -> None:
+    """Both timings run on CUDA, and a cold cache does with that of kernels."""
+    assert measured._unsupported_reason() == ""
+
+
+def test_timing_is_compared_by_the_name_of_the_clock() -> None:
+    """The key is left out, since auto and what it stands for are timed by the same clock."""
+    for key in ("auto", "step", "kernel"):
+        assert comparable(case("cuda", timing=key).configuration) == {}
+    assert comparable(case("cuda", "kernel", cache="cold").configuration) == {
+        "measure.cache": "cold"
+    }
+
+
+def test_unknown_timing_of_a_mark_is_refused() -> None:
+    """The message names the test, the argument, the value, the nearest one and all there are."""
+    node: Any = type("Node", (), {"nodeid": "test_it.py::test_x"})()
+    node.iter_markers = lambda name: iter([pytest.mark.gpubench(timing="kernels").mark])
+    with pytest.raises(
+        UsageProblem,
+        match=r"test_x: mark gpubench: unknown timing 'kernels' \(did you mean 'kernel'\?\); "
+        "allowed: step, kernel",
+    ):
+        BenchmarkMark.of(node)
