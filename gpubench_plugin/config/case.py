@@ -155,11 +155,14 @@ def devices_of(cases: Iterable[Case], requested: Iterable[str]) -> str:
 
 
 def comparable(configuration: Configuration[Any]) -> dict[str, Any]:
-    """Non-default keys that can affect a measurement, by dot key.
+    """Non-default keys that can affect a measurement, by dot key, and the workload's revision.
 
-    Defaults are omitted so that a key added later leaves earlier baselines comparable.
+    Defaults and first revisions are omitted so that one added later leaves earlier baselines
+    comparable.
     """
-    return comparable_part(flat(configuration.model_dump(mode="json", exclude_defaults=True)))
+    keys = comparable_part(flat(configuration.model_dump(mode="json", exclude_defaults=True)))
+    revision = configuration.model.revision
+    return keys if revision == 1 else {**keys, "model.revision": revision}
 
 
 def comparable_part(keys: dict[str, Any]) -> dict[str, Any]:

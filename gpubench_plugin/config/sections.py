@@ -6,7 +6,7 @@ with keys of its own, which then stand in the ``model`` section.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Generic, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
@@ -213,6 +213,10 @@ class ExperimentSection(Section):
 
 class ModelSection(Section):
     """The workload and how its model is built; workloads add their own keys."""
+
+    revision: ClassVar[int] = 1
+    """Revision of the workload's computation; not a key. Results of different ones are not
+    comparable."""
 
     name: str | None = Field(default=None, description="Workload")
     channels_last: bool = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from gpubench_plugin.workloads._resnet import FourStages, ResNet, ResNetSection
+from gpubench_plugin.workloads._resnet import BasicBlock, FourStages, ResNet, ResNetSection
 
 
 class ResNet18Section(ResNetSection):
@@ -18,4 +18,4 @@ class ResNet18(ResNet):
 
     Section = ResNet18Section
     depths = (2, 2, 2, 2)
-    layer_type = "basic"
+    block = BasicBlock

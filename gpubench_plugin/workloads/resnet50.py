@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from gpubench_plugin.workloads._resnet import FourStages, ResNet, ResNetSection
+from gpubench_plugin.workloads._resnet import (
+    BOTTLENECK,
+    Bottleneck,
+    FourStages,
+    ResNet,
+    ResNetSection,
+)
 
 
 class ResNet50Section(ResNetSection):
@@ -14,10 +20,21 @@ class ResNet50Section(ResNetSection):
         (256, 512, 1024, 2048), description="Channels of the four stages"
     )
 
+    @field_validator("hidden_sizes")
+    @classmethod
+    def _wide_enough(cls, sizes: FourStages) -> FourStages:
+        """Refuse stages without a channel in the middle of their blocks."""
+        if min(sizes) < BOTTLENECK:
+            raise ValueError(
+                f"{min(sizes)} leaves no channel in the middle of a block, a quarter as wide; "
+                f"allowed: {BOTTLENECK} or more"
+            )
+        return sizes
+
 
 class ResNet50(ResNet):
     """Bottleneck blocks: 1×1, 3×3 and 1×1 convolutions, a quarter as wide in the middle."""
 
     Section = ResNet50Section
     depths = (3, 4, 6, 3)
-    layer_type = "bottleneck"
+    block = Bottleneck

@@ -127,11 +127,11 @@ def test_fsdp2_gathers_in_the_dtype_that_is_configured(alone: ProcessGroup) -> N
 
 
 def test_fsdp2_shards_the_entries_of_lists_by_themselves(alone: ProcessGroup) -> None:
-    """Each stage of a network is gathered when it runs, the rest with the root."""
+    """Each block of a network is gathered when it runs, the rest with the root."""
     module = load("fsdp2", alone).wrap(workload("resnet18").build())
     sharded = [name for name, part in module.named_modules() if type(part).__name__[:4] == "FSDP"]
-    stages = [f"resnet.encoder.stages.{stage}" for stage in range(4)]
-    assert sharded == ["", *stages, "classifier.1"]
+    blocks = [f"layer{stage}.{block}" for stage in range(1, 5) for block in range(2)]
+    assert sharded == ["", *blocks]
 
 
 def test_dropout_is_said_to_draw_per_rank(alone: ProcessGroup) -> None:

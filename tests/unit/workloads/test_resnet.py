@@ -10,7 +10,7 @@ from torch._subclasses import FakeTensorMode
 from torch.nn.functional import interpolate
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.errors import UsageProblem
 
 CPU = torch.device("cpu")
 both = pytest.mark.parametrize("name", ["resnet18", "resnet50"])
@@ -64,8 +64,148 @@ def test_logits_in_half_give_a_loss_in_fp32(make_workload):
 
 
 @both
-def test_missing_transformers_is_unsupported_with_the_remedy(name, make_workload, monkeypatch):
-    """Without transformers the workload is unsupported, and the reason says what to install."""
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(Unsupported, match=r"pip install 'pytest-gpubench\[suite\]'"):
-        make_workload(name, "tiny").build()
+def test_libraries_of_models_are_not_needed(name, make_workload, monkeypatch):
+    """The networks are this project's: they are built and run without transformers."""
+    for library in ("transformers", "diffusers"):
+        monkeypatch.setitem(sys.modules, library, None)
+    workload = make_workload(name, "tiny")
+    logits = workload.forward(workload.build(), workload.synthetic_batch(2, device=CPU))
+    assert logits.shape == (2, 10)
+
+
+def of_normalization(name):
+    """Names in the state of the normalization called `name`, torch's."""
+    parts = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    return [f"{name}.{part}" for part in parts]
+
+
+def published_names(depths, convolutions, projected):
+    """Names in the state of torchvision's network, in order.
+
+    `convolutions` is their number in a block, `projected` the stages whose first block has a
+    convolution in its shortcut.
+    """
+    names = ["conv1.weight", *of_normalization("bn1")]
+    for stage, depth in enumerate(depths, start=1):
+        for block in (f"layer{stage}.{number}" for number in range(depth)):
+            for number in range(1, convolutions + 1):
+                names += [f"{block}.conv{number}.weight", *of_normalization(f"{block}.bn{number}")]
+            if stage in projected and block.endswith(".0"):
+                names += [
+                    f"{block}.downsample.0.weight",
+                    *of_normalization(f"{block}.downsample.1"),
+                ]
+    return [*names, "fc.weight", "fc.bias"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "count"),
+    [
+        ("resnet18", published_names((2, 2, 2, 2), 2, {2, 3, 4}), 122),
+        ("resnet50", published_names((3, 4, 6, 3), 3, {1, 2, 3, 4}), 320),
+    ],
+)
+def test_state_has_the_published_names(name, expected, count, make_workload):
+    """Parameters and buffers are called and ordered as in torchvision's checkpoints."""
+    with FakeTensorMode():
+        state = make_workload(name, "full").build().state_dict()
+    assert (list(state), len(state)) == (expected, count)
+
+
+def test_bottleneck_halves_the_image_in_its_wide_convolution(make_workload):
+    """Version 1.5: the 3×3 convolution has the stride, and the 1×1 before it has none."""
+    with FakeTensorMode():
+        module = make_workload("resnet50", "full").build()
+    strides = {
+        name: layer.stride[0]
+        for name, layer in module.named_modules()
+        if isinstance(layer, torch.nn.Conv2d) and layer.stride[0] > 1
+    }
+    halved = [
+        f"layer{stage}.0.{layer}" for stage in (2, 3, 4) for layer in ("conv2", "downsample.0")
+    ]
+    assert strides == {"conv1": 2, **dict.fromkeys(halved, 2)}
+
+
+@both
+def test_weights_start_as_published(name, make_workload):
+    """Convolutions have the variance 2 / (outputs · kernel area), normalizations scale by one."""
+    torch.manual_seed(0)
+    module = make_workload(name, "full").build()
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            expected = (2 / (layer.out_channels * layer.kernel_size[0] ** 2)) ** 0.5
+            assert expected == pytest.approx(float(layer.weight.detach().std()), rel=0.05)
+        elif isinstance(layer, torch.nn.BatchNorm2d):
+            assert (set(layer.weight.tolist()), set(layer.bias.tolist())) == ({1.0}, {0.0})
+
+
+@both
+def test_nothing_leaves_the_memory_format(name, make_workload):
+    """With model.channels_last every convolution gets and gives NHWC images."""
+    workload = make_workload(name, "tiny", "model.channels_last=true")
+    module = workload.build().to(memory_format=torch.channels_last)
+    left = []
+
+    def check(layer, inputs, output):
+        is_nhwc = [i.is_contiguous(memory_format=torch.channels_last) for i in (*inputs, output)]
+        if not all(is_nhwc):
+            left.append(layer)
+
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.Conv2d | torch.nn.BatchNorm2d | torch.nn.MaxPool2d):
+            layer.register_forward_hook(check)
+    workload.forward(module, workload.synthetic_batch(2, device=CPU))
+    assert left == []
+
+
+@both
+def test_overwriting_changes_no_gradient(name, make_workload):
+    """Sums and ReLUs in place give the gradients of the same network without."""
+    workload = make_workload(name, "tiny")
+    module = workload.build().double()
+    batch = workload.synthetic_batch(2, device=CPU)
+    images = batch.inputs.double()
+
+    def block_output(block, hidden):
+        layers = [block.get_submodule(n) for n, _ in block.named_children() if n != "downsample"]
+        shortcut = hidden if block.downsample is None else block.downsample(hidden)
+        for number, (convolve, normalize) in enumerate(zip(layers[::2], layers[1::2], strict=True)):
+            hidden = normalize(convolve(torch.relu(hidden) if number else hidden))
+        return torch.relu(hidden + shortcut)
+
+    def plain(images):
+        hidden = module.maxpool(torch.relu(module.bn1(module.conv1(images))))
+        for stage in (module.layer1, module.layer2, module.layer3, module.layer4):
+            for block in stage:
+                hidden = block_output(block, hidden)
+        return module.fc(hidden.mean((2, 3)))
+
+    found = []
+    for forward in (module, plain):
+        module.zero_grad()
+        logits = forward(images)
+        logits.square().sum().backward()
+        found.append((logits.detach(), [p.grad for p in module.parameters()]))
+    torch.testing.assert_close(found[0], found[1])
+
+
+@pytest.mark.slow
+def test_compiled_network_is_one_graph(make_workload):
+    """torch.compile takes the whole network, without a break."""
+    workload = make_workload("resnet50", "tiny")
+    batch = workload.synthetic_batch(2, device=CPU)
+    graphs = torch._dynamo.explain(workload.build())(batch.inputs)
+    assert (graphs.graph_count, graphs.graph_break_count) == (1, 0)
+
+
+def test_bottleneck_without_a_middle_is_refused(make_workload):
+    """Stages too narrow for a middle are bad input, and the message names the key and the value."""
+    with pytest.raises(UsageProblem, match=r"model\.hidden_sizes.*3 leaves no channel.*4 or more"):
+        make_workload("resnet50", "tiny", "model.hidden_sizes=[3, 8, 8, 8]")
+
+
+@both
+def test_numbers_of_the_former_network_are_not_comparable(name, make_workload):
+    """The settings that decide comparability name the network's revision."""
+    assert make_workload(name, "tiny").section.revision == 2
