@@ -8,10 +8,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.environment import cuda_devices
 from gpubench_plugin.errors import UsageProblem, invalid_choice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import torch
 
@@ -20,17 +21,21 @@ CPU_FILE: Final = Path("/proc/cpuinfo")
 TYPES: Final = ("cuda", "mps", "xpu", "cpu")
 """Device types in the order of preference for ``auto``."""
 
+_GIB: Final = 2**30
+
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
     """A device: torch name, model name, and own memory in GiB (None for a CPU).
 
+    `free_gib` of it no process used when it was looked up; None if unknown.
     `device_count` is the number of such devices on the host; None for a CPU, which ranks share.
     """
 
     torch_name: str
     model: str
     memory_gib: float | None
+    free_gib: float | None = None
     device_count: int | None = None
 
     @property
@@ -56,54 +61,63 @@ def find(name: str, *, local_rank: int = 0) -> Device:
     Raises:
         UsageProblem: there is no such device.
     """
-    import torch
-
     check_name(name)
+    kind, _, index = name.partition(":")
     if name == "auto":
-        kind, index = next(t for t in TYPES if _count(t)), ""
+        kind, devices = next((t, found) for t in TYPES if (found := _available(t)))
     else:
-        kind, _, index = name.partition(":")
-    count = _count(kind)
-    if not count:
-        available = ", ".join(t for t in TYPES if _count(t))
+        devices = _available(kind)
+    if not devices:
+        import torch
+
+        available = ", ".join(t for t in TYPES if _available(t))
         raise UsageProblem(
             f"--device={name}: torch {torch.__version__} supports no such device; available: "
             f"{available}"
         )
     number = int(index) if index else local_rank if kind in {"cuda", "xpu"} else 0
-    if number >= count:
-        last_device = f"{kind}:{count - 1}"
+    if number >= len(devices):
+        last_device = f"{kind}:{len(devices) - 1}"
         raise UsageProblem(
             f"--device={name}: this rank has no {kind}:{number}; the last one is {last_device}"
         )
-    return _describe(kind, number)
+    return devices[number]
 
 
-def _count(kind: str) -> int:
+def _available(kind: str) -> Sequence[Device]:
+    """All devices of a type, by their indices; CUDA is not started."""
+    if kind == "cpu":
+        return (host(),)
     import torch
 
-    if kind == "cpu":
-        return 1
     if kind == "mps":
-        return int(torch.backends.mps.is_available())
-    module = getattr(torch, kind)
-    return int(module.device_count()) if module.is_available() else 0
+        if not torch.backends.mps.is_available():
+            return ()
+        memory = torch.mps.recommended_max_memory() / _GIB
+        return (Device(torch_name="mps", model=cpu_model(), memory_gib=memory, device_count=1),)
+    if kind == "cuda":
+        found = cuda_devices.visible()
+        return [
+            Device(
+                torch_name=f"cuda:{number}",
+                model=device.name,
+                memory_gib=device.memory_bytes / _GIB,
+                free_gib=None if device.free_bytes is None else device.free_bytes / _GIB,
+                device_count=len(found),
+            )
+            for number, device in enumerate(found)
+        ]
+    count = torch.xpu.device_count() if torch.xpu.is_available() else 0
+    return [_xpu(number, count) for number in range(count)]
 
 
-def _describe(kind: str, number: int) -> Device:
+def _xpu(number: int, count: int) -> Device:
     import torch
 
-    if kind == "cpu":
-        return host()
-    if kind == "mps":
-        memory = torch.mps.recommended_max_memory() / 2**30
-        return Device(torch_name="mps", model=cpu_model(), memory_gib=memory, device_count=1)
-    properties = getattr(torch, kind).get_device_properties(number)
+    properties = torch.xpu.get_device_properties(number)
+    memory = properties.total_memory / _GIB
     return Device(
-        torch_name=f"{kind}:{number}",
-        model=properties.name,
-        memory_gib=properties.total_memory / 2**30,
-        device_count=_count(kind),
+        torch_name=f"xpu:{number}", model=properties.name, memory_gib=memory, device_count=count
     )
 
 

@@ -103,11 +103,23 @@ def _torch(torch: ModuleType | None) -> Json | None:
         "git_commit": torch.version.git_version,
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
-        "cudnn": _or_none(torch.backends.cudnn.version),
+        "cudnn": _cudnn_version(torch),
         "nccl": _or_none(lambda: ".".join(map(str, torch.cuda.nccl.version()))),
         "threads": torch.get_num_threads(),
         "interop_threads": torch.get_num_interop_threads(),
     }
+
+
+def _cudnn_version(torch: ModuleType) -> int | None:
+    """Version of cuDNN, as an integer.
+
+    ``torch.backends.cudnn.version`` tells the same, but first asks every device for its capability,
+    which starts CUDA.
+    """
+    try:
+        return int(torch._C._cudnn.getVersionInt())
+    except (AttributeError, RuntimeError):
+        return None
 
 
 def _or_none(query: Callable[[], Any]) -> Any:

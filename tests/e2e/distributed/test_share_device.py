@@ -11,7 +11,7 @@ import torch
 
 from gpubench_plugin.config import Case, CaseFactory, resolve_case
 from gpubench_plugin.distributed import World, backend_for, free_bytes, rank_device
-from gpubench_plugin.environment import devices
+from gpubench_plugin.environment import cuda_devices, devices
 from gpubench_plugin.errors import Unsupported, UsageProblem
 
 SHARED = pytest.mark.gpubench_set("distributed.share_device=true").mark
@@ -41,9 +41,8 @@ def case_of(monkeypatch: pytest.MonkeyPatch) -> Any:
     def made(item: Item, *, device: str = "cuda", count: int = 1) -> Case:
         monkeypatch.setattr(resolve_case, "is_adopted", lambda *_: False)
         monkeypatch.setattr(resolve_case, "fixture_names", lambda _: ())
-        monkeypatch.setattr(devices, "_count", lambda kind: count if kind == "cuda" else 1)
-        properties = SimpleNamespace(name="fake", total_memory=2**34)
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+        fakes = [cuda_devices.CudaDevice(name="fake", memory_bytes=2**34)] * count
+        monkeypatch.setattr(cuda_devices, "visible", lambda: fakes)
         settings: Any = SimpleNamespace(
             devices=(device,),
             default_precisions=("fp32",),

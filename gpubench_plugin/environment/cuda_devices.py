@@ -1,0 +1,204 @@
+"""The CUDA devices of this process, without starting CUDA in it.
+
+Reading ``torch.cuda.get_device_properties`` starts CUDA: after that no forked child can use it, and
+the controller of ranks would hold it beside them. ``torch.cuda.is_available`` and, where NVML does
+not answer, ``torch.cuda.device_count`` call ``cuInit``, with which torch forbids CUDA to forked
+children as well (https://docs.pytorch.org/docs/stable/notes/multiprocessing.html). So NVML is read,
+and where it cannot tell which devices CUDA would show, a child process asks CUDA.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from gpubench_plugin.environment import nvml
+from gpubench_plugin.errors import UsageProblem
+
+_VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+_AMD_DRIVER: Final = Path("/dev/kfd")
+_CHILD_TIMEOUT_S: Final = 120
+"""Not measured on a GPU; importing torch from a cold disk is most of it."""
+
+_CHILD: Final = """\
+import json
+import torch
+
+count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+properties = map(torch.cuda.get_device_properties, range(count))
+print(json.dumps([{"name": p.name, "memory_bytes": p.total_memory} for p in properties]))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CudaDevice:
+    """A device by the name that torch reports, and its memory that CUDA can use.
+
+    `free_bytes` is what no process uses now, None if unknown.
+    """
+
+    name: str
+    memory_bytes: int
+    free_bytes: int | None = None
+
+
+def visible(environ: Mapping[str, str] = os.environ) -> tuple[CudaDevice, ...]:
+    """The devices that torch can use in this process, in CUDA's order.
+
+    Raises:
+        UsageProblem: there is a driver, and a process that asks it for its devices fails.
+    """
+    import torch
+
+    if not torch.backends.cuda.is_built():
+        return ()
+    if torch.cuda.is_initialized():
+        return tuple(map(_started_device, range(torch.cuda.device_count())))
+    devices = None if torch.version.cuda is None else _from_nvml(torch.version.cuda, environ)
+    if devices is not None:
+        return devices
+    has_driver = _AMD_DRIVER.exists() if torch.version.hip else _has_nvidia_driver()
+    return _from_child(environ.get(_VISIBLE)) if has_driver else ()
+
+
+def _started_device(index: int) -> CudaDevice:
+    import torch
+
+    properties = torch.cuda.get_device_properties(index)
+    return CudaDevice(name=properties.name, memory_bytes=properties.total_memory)
+
+
+def _from_nvml(torch_cuda: str, environ: Mapping[str, str]) -> tuple[CudaDevice, ...] | None:
+    """Devices by NVML; None where it cannot tell what CUDA would show to a torch of `torch_cuda`.
+
+    That is so of a driver older than torch's CUDA (unless a compatibility package helps), of GPUs
+    in slices, and of different GPUs: CUDA puts the fastest first unless ``CUDA_DEVICE_ORDER`` is
+    ``PCI_BUS_ID``, NVML's order. See "CUDA Environment Variables" in
+    https://docs.nvidia.com/cuda/cuda-programming-guide/.
+    """
+    with nvml.opened() as library:
+        if library is None or not _runs(library, torch_cuda):
+            return None
+        variable = environ.get(_VISIBLE)
+        if variable is not None and variable.startswith("MIG-"):
+            return _slice(library, variable)
+        handles = nvml.handles(library)
+        if handles is None or None in handles:
+            return None
+        if any((nvml.answer(library, "nvmlDeviceGetMigMode", h) or (0,))[0] for h in handles):
+            return None
+        uuids = [nvml.text(nvml.answer(library, "nvmlDeviceGetUUID", h)) or "" for h in handles]
+        indices = visible_indices(variable, uuids)
+        devices = [_device(library, handle) for handle in handles]
+        is_ordered = (
+            len({device and (device.name, device.memory_bytes) for device in devices}) == 1
+            or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+            or (variable or "").startswith("GPU-")
+        )
+        if indices is None or not is_ordered:
+            return None
+        chosen = [devices[index] for index in indices]
+    return None if None in chosen else tuple(filter(None, chosen))
+
+
+def _runs(library: Any, torch_cuda: str) -> bool:
+    """Whether the driver runs programs of CUDA `torch_cuda`, which needs the same major version.
+
+    Source: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+    """
+    version = nvml.answer(library, "nvmlSystemGetCudaDriverVersion_v2")
+    return version is not None and version // 1000 >= int(torch_cuda.partition(".")[0])
+
+
+def visible_indices(variable: str | None, uuids: Sequence[str]) -> list[int] | None:
+    """Indices of the GPUs `uuids` that ``CUDA_VISIBLE_DEVICES`` shows, in its order.
+
+    An entry is an index or the unique beginning of a UUID. The first that is neither ends the list,
+    and a repeated one empties it. None for a form that only CUDA can judge.
+    """
+    if variable is None:
+        return [*range(len(uuids))]
+    indices: list[int] = []
+    for entry in variable.split(","):
+        match = entry.strip()
+        if match.startswith("GPU-"):
+            found = [index for index, uuid in enumerate(uuids) if uuid.startswith(match)]
+            index = found[0] if len(found) == 1 else -1
+        elif match in {"", "-1"}:
+            index = -1
+        elif match.isdecimal():
+            index = int(match)
+        else:
+            return None
+        if not 0 <= index < len(uuids):
+            break
+        if index in indices:
+            return []
+        indices.append(index)
+    return indices
+
+
+def _slice(library: Any, uuid: str) -> tuple[CudaDevice, ...] | None:
+    """The one MIG slice `uuid`; None for several, of which CUDA shows some, or an unknown name."""
+    handle = None if "," in uuid else nvml.answer(library, "nvmlDeviceGetHandleByUUID", uuid)
+    device = None if handle is None else _device(library, handle)
+    # A name without its slice would be taken for the whole GPU.
+    return None if device is None or "MIG" not in device.name else (device,)
+
+
+def _device(library: Any, handle: Any) -> CudaDevice | None:
+    """Name and memory by `handle`; None if it has none of its own, as with unified memory.
+
+    Of the total a part is reserved for the driver, which CUDA does not count. Only the newer form
+    of the answer tells it (drivers from 510 on).
+    """
+    name = nvml.text(nvml.answer(library, "nvmlDeviceGetName", handle))
+    version = getattr(library, "nvmlMemory_v2", None)
+    newer = version and nvml.answer(library, "nvmlDeviceGetMemoryInfo", handle, version=version)
+    memory = newer or nvml.answer(library, "nvmlDeviceGetMemoryInfo", handle)
+    if name is None or memory is None:
+        return None
+    usable = memory.total - (newer.reserved if newer else 0)
+    return CudaDevice(name=name, memory_bytes=usable, free_bytes=memory.free)
+
+
+def _has_nvidia_driver() -> bool:
+    """Whether CUDA's driver library can be loaded, which starts nothing yet."""
+    with suppress(OSError):
+        ctypes.CDLL("libcuda.so.1")
+        return True
+    return False
+
+
+@cache
+def _from_child(variable: str | None) -> tuple[CudaDevice, ...]:
+    """Devices that CUDA shows a process with ``CUDA_VISIBLE_DEVICES`` as `variable`."""
+    environ = {key: value for key, value in os.environ.items() if key != "PYTHONWARNINGS"}
+    environ.pop(_VISIBLE, None)
+    if variable is not None:
+        environ[_VISIBLE] = variable
+    try:
+        child = subprocess.run(
+            [sys.executable, "-P", "-c", _CHILD],
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_CHILD_TIMEOUT_S,
+        )
+        return tuple(CudaDevice(**facts) for facts in json.loads(child.stdout.splitlines()[-1]))
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
+        reason = (getattr(error, "stderr", None) or str(error)).strip().rpartition("\n")[2]
+        raise UsageProblem(
+            f"--device=cuda: a process that asks CUDA for its devices fails: {reason}; "
+            "--device=cpu measures without them"
+        ) from error

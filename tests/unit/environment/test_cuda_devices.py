@@ -1,0 +1,219 @@
+"""CUDA devices of this process: by NVML, by a child process, from a CUDA that has started."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from gpubench_plugin.environment import cuda_devices, devices
+from gpubench_plugin.errors import UsageProblem
+from tests.support.fake_gpus import GIB, CudaStartedError, FakeGpu, FakeNvml, install
+
+UUIDS = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
+SLICE = FakeGpu(name="NVIDIA H200 MIG 1g.18gb", uuid="MIG-7", total=18 * GIB, reserved=0)
+
+
+def gpus(*names: str) -> list[FakeGpu]:
+    """One of each name, with the UUIDs in their order."""
+    return [FakeGpu(name=name, uuid=uuid) for name, uuid in zip(names, UUIDS, strict=False)]
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Scripts given to a child process, which then knows one device."""
+    scripts: list[str] = []
+
+    def run(command: list[str], **_: object) -> SimpleNamespace:
+        scripts.append(command[-1])
+        answer = json.dumps([{"name": "by the child", "memory_bytes": GIB}])
+        return SimpleNamespace(stdout=f"noise\n{answer}\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return scripts
+
+
+@pytest.mark.parametrize(
+    ("variable", "expected"),
+    [
+        (None, [0, 1, 2]),
+        ("", []),
+        ("-1", []),
+        ("2,0", [2, 0]),
+        ("1, 2", [1, 2]),
+        ("0,7,1", [0]),
+        ("1,1", []),
+        ("GPU-c", [2]),
+        ("GPU-cccc-3,GPU-aabb", [2, 1]),
+        ("GPU-aa", []),
+        ("GPU-c,GPU-aa,GPU-aabb", [2]),
+        ("NoDevFiles", None),
+        ("0,MIG-7", None),
+    ],
+)
+def test_visible_devices_are_those_of_the_variable(
+    variable: str | None, expected: list[int] | None
+) -> None:
+    """Indices and beginnings of UUIDs; the first wrong one ends the list, as in CUDA."""
+    assert cuda_devices.visible_indices(variable, UUIDS) == expected
+
+
+def test_devices_come_from_nvml(monkeypatch: pytest.MonkeyPatch, child: list[str]) -> None:
+    """Name, usable and free memory of the visible ones; neither CUDA nor a child starts."""
+    first, second = gpus("NVIDIA H200", "NVIDIA H200")
+    second.used = 39 * GIB
+    install(monkeypatch, FakeNvml(first, second))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    (device,) = cuda_devices.visible()
+    assert device == cuda_devices.CudaDevice(
+        name="NVIDIA H200", memory_bytes=139 * GIB, free_bytes=100 * GIB
+    )
+    found = devices.find("auto")
+    assert (found.torch_name, found.memory_gib, found.free_gib) == ("cuda:0", 139, 100)
+    assert child == []
+
+
+def test_indices_select_among_the_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index, else the local rank; one too many is refused with the last there is."""
+    install(monkeypatch, FakeNvml(*gpus("NVIDIA L4", "NVIDIA L4")))
+    found = devices.find("cuda", local_rank=1)
+    assert (found.torch_name, found.device_count) == ("cuda:1", 2)
+    assert devices.find("cuda:1").torch_name == "cuda:1"
+    with pytest.raises(UsageProblem, match=r"^--device=cuda:2: this rank has no cuda:2; the last "):
+        devices.find("cuda:2")
+
+
+def test_a_driver_without_the_newer_form_tells_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the driver keeps for itself is then not known, and stays in the total."""
+    nvml = FakeNvml(FakeGpu(total=16 * GIB, reserved=GIB))
+    monkeypatch.setattr(nvml, "nvmlMemory_v2", None)
+    install(monkeypatch, nvml)
+    assert cuda_devices.visible()[0].memory_bytes == 16 * GIB
+
+
+def test_one_slice_is_known_by_its_uuid(monkeypatch: pytest.MonkeyPatch, child: list[str]) -> None:
+    """Its name says that it is one."""
+    install(monkeypatch, FakeNvml(*gpus("NVIDIA H200"), SLICE))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-7")
+    (device,) = cuda_devices.visible()
+    assert (device.name, device.memory_bytes) == ("NVIDIA H200 MIG 1g.18gb", 18 * GIB)
+    assert child == []
+
+
+DIFFERENT = FakeNvml(*gpus("NVIDIA L4", "NVIDIA H200"))
+
+
+@pytest.mark.parametrize(
+    ("nvml", "environ"),
+    [
+        (None, {}),
+        (FakeNvml(nvmlInit=None), {}),
+        (FakeNvml(FakeGpu(), nvmlSystemGetCudaDriverVersion_v2=12090), {}),
+        (FakeNvml(FakeGpu(answers={"nvmlDeviceGetMigMode": (1, 1)})), {}),
+        (FakeNvml(FakeGpu(answers={"nvmlDeviceGetMemoryInfo": None})), {}),
+        (DIFFERENT, {}),
+        (DIFFERENT, {"CUDA_VISIBLE_DEVICES": "1"}),
+        (FakeNvml(SLICE), {"CUDA_VISIBLE_DEVICES": "MIG-7,MIG-8"}),
+        (FakeNvml(FakeGpu(uuid="MIG-7")), {"CUDA_VISIBLE_DEVICES": "MIG-7"}),
+        (FakeNvml(FakeGpu()), {"CUDA_VISIBLE_DEVICES": "0x1"}),
+    ],
+    ids=[
+        *("no package", "no library", "driver too old", "sliced", "no memory of its own"),
+        *("different", "different, by index", "two slices", "slice without its name", "odd form"),
+    ],
+)
+def test_where_nvml_cannot_tell_a_child_asks_cuda(
+    nvml: FakeNvml | None,
+    environ: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    child: list[str],
+) -> None:
+    """The order or the number of devices is CUDA's own: a process that ends asks for them, once."""
+    install(monkeypatch, nvml)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    expected = (cuda_devices.CudaDevice(name="by the child", memory_bytes=GIB),)
+    assert (cuda_devices.visible(), cuda_devices.visible()) == (expected, expected)
+    assert child == [cuda_devices._CHILD]
+
+
+@pytest.mark.parametrize(
+    "environ", [{"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, {"CUDA_VISIBLE_DEVICES": "GPU-aaaa,GPU-aabb"}]
+)
+def test_different_gpus_in_a_certain_order(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, child: list[str]
+) -> None:
+    """By the bus, or by their UUIDs, the order is that of NVML."""
+    install(monkeypatch, DIFFERENT)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert [d.name for d in cuda_devices.visible()] == ["NVIDIA L4", "NVIDIA H200"]
+    assert child == []
+
+
+@pytest.mark.parametrize("is_built", [True, False])
+def test_without_a_driver_nothing_is_started(
+    is_built: bool, monkeypatch: pytest.MonkeyPatch, child: list[str]
+) -> None:
+    """A machine without GPU pays nothing for a torch that was built for CUDA."""
+    install(monkeypatch, None)
+    monkeypatch.setattr(cuda_devices, "_has_nvidia_driver", lambda: not is_built)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: is_built)
+    assert (cuda_devices.visible(), child) == ((), [])
+
+
+def test_a_cuda_that_has_started_is_asked_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to be spared any more."""
+    install(monkeypatch, None)
+    properties = SimpleNamespace(name="NVIDIA T4", total_memory=15 * GIB)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    expected = cuda_devices.CudaDevice(name="NVIDIA T4", memory_bytes=15 * GIB)
+    assert cuda_devices.visible() == (expected,)
+
+
+@pytest.mark.slow
+def test_the_child_is_a_whole_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine without CUDA the real child finds no device."""
+    install(monkeypatch, None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert cuda_devices.visible() == ()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("import sys; sys.exit('Traceback\\nRuntimeError: broken driver')", "RuntimeError: broken"),
+        ("print()", "Expecting value"),
+        ("", "list index out of range"),
+    ],
+)
+def test_a_child_that_fails_is_one_message(
+    script: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last line of its error, and how to go on without the devices."""
+    install(monkeypatch, None)
+    monkeypatch.setattr(cuda_devices, "_CHILD", script)
+    with pytest.raises(UsageProblem) as problem:
+        devices.find("auto")
+    message = str(problem.value)
+    assert f"fails: {reason}" in message
+    assert message.endswith("; --device=cpu measures without them")
+    assert "\n" not in message
+
+
+def test_a_message_names_what_is_there_without_starting_cuda(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also the list of available devices is made without CUDA."""
+    install(monkeypatch, FakeNvml(FakeGpu()))
+    with pytest.raises(UsageProblem, match=r"supports no such device; available: cuda, cpu$"):
+        devices.find("xpu")
+    with pytest.raises(CudaStartedError):
+        torch.cuda.is_available()
+    assert sys.modules["pynvml"].gpus
