@@ -1,8 +1,8 @@
 """Resolution of names, files and options into one validated configuration.
 
-The layers, later ones win: the profile of measuring, the named file, its chosen preset, each
-``--config`` file in order with its preset, each dot-key override in order, and what the flags
-choose.
+The layers, later ones win: the profile of measuring, the times of a sustained rate, the named file,
+its chosen preset, each ``--config`` file in order with its preset, each dot-key override in order,
+and what the flags choose.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from gpubench_plugin import catalog
 from gpubench_plugin.config import overrides as dot_keys
 from gpubench_plugin.config import schema_errors
 from gpubench_plugin.config.files import PRESETS, ConfigurationFile, find, overlay, search_path
-from gpubench_plugin.config.layers import Key, Layer, Merged, merge, nested, profile_layers
+from gpubench_plugin.config.layers import (
+    Key,
+    Layer,
+    Merged,
+    merge,
+    nested,
+    profile_layers,
+    sustained_layers,
+)
 from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection, Preset
 from gpubench_plugin.errors import UsageProblem, nearest
 
@@ -117,6 +125,7 @@ def resolve(
     fixed_values: Mapping[str, object],
     rootdir: Path,
     model_section: Callable[[str], type[ModelSection]],
+    sustained: bool = False,
 ) -> Configuration[Any]:
     """Resolve the configuration of one benchmark.
 
@@ -128,6 +137,7 @@ def resolve(
         fixed_values: values of the keys in :data:`CHOSEN_BY`, by dot key.
         rootdir: pytest's; its folder ``configs`` is searched.
         model_section: returns the class of section ``model`` for a workload's name.
+        sustained: measure long enough for a rate that lasts.
 
     Raises:
         UsageProblem: anything in the layers is not allowed; the message has a line for each.
@@ -143,7 +153,8 @@ def resolve(
     # The workload, which may itself be an override, decides which keys the model section has.
     untyped = merge(layers(_schema(ModelSection)))
     schema = _schema(_model_section(untyped, model_section))
-    stated_layers = [*profile_layers(untyped), *layers(schema)]
+    defaults = [*profile_layers(untyped), *(sustained_layers(untyped) if sustained else ())]
+    stated_layers = [*defaults, *layers(schema)]
     fixed_values = {"experiment.preset": preset, **fixed_values}
     _refuse_contradiction(merge(stated_layers), fixed_values)
     flags = [

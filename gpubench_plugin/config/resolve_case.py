@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin import catalog
@@ -82,7 +83,7 @@ class CaseFactory:
         is_offered = supports(item, precision) and (uses or _PLAIN in selected)
         configuration = self._configuration(
             item,
-            mark.config,
+            mark,
             device=device,
             # A benchmark that is not offered contradicts no precision in its files.
             precision=precision if uses or is_offered else None,
@@ -108,7 +109,9 @@ class CaseFactory:
         from gpubench_plugin.config.sections import Configuration, ModelSection
 
         mark, device = BenchmarkMark.of(item), devices.host()
-        resolved = self._configuration(item, None, device=device, precision=_PLAIN, world_size=1)
+        resolved = self._configuration(
+            item, replace(mark, config=None), device=device, precision=_PLAIN, world_size=1
+        )
         default = Configuration[ModelSection](model=ModelSection())
         measure = default.measure.model_copy(update={"timeout_s": resolved.measure.timeout_s})
         return Case(
@@ -140,7 +143,7 @@ class CaseFactory:
     def _configuration(
         self,
         item: pytest.Item,
-        name: str | None,
+        mark: BenchmarkMark,
         *,
         device: devices.Device,
         precision: str | None,
@@ -150,7 +153,7 @@ class CaseFactory:
         from gpubench_plugin.config.resolution import resolve
         from gpubench_plugin.environment import redact
 
-        settings = self._settings
+        settings, name = self._settings, mark.config
         preset = self._preset(name, device)
         profiling = ("profiling.enabled=true",) if settings.profile else ()
         own_assignments = assignments(item)
@@ -169,6 +172,7 @@ class CaseFactory:
                 },
                 rootdir=self._rootdir,
                 model_section=_model_section,
+                sustained=_is_sustained(preset, device, mark),
             )
         except UsageProblem as error:
             raise UsageProblem(f"{item.nodeid}: {error}") from error
@@ -199,6 +203,11 @@ class CaseFactory:
 
         memory_gib = needs_memory_gib(name, overlays=self._settings.configs, rootdir=self._rootdir)
         return "full" if device.memory_gib >= memory_gib else "tiny"
+
+
+def _is_sustained(preset: str, device: devices.Device, mark: BenchmarkMark) -> bool:
+    """Whether its rate is to be that of a long run; single kernels are timed at their best."""
+    return preset == "full" and device.type != "cpu" and mark.timing != "kernel"
 
 
 def _params(item: pytest.Item) -> dict[str, Any]:

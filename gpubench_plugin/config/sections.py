@@ -227,7 +227,8 @@ class ModelSection(Section):
     )
     compile_backend: str = Field(default="inductor", description="torch.compile backend")
     cudnn_benchmark: bool | None = Field(
-        default=None, description="Enable cuDNN autotuning; null: yes"
+        default=None,
+        description="Enable cuDNN autotuning; null: yes. Preset full tries every algorithm",
     )
     activation_checkpointing: bool = Field(
         default=False, description="Recompute activations in the backward pass"

@@ -12,7 +12,7 @@ import torch
 
 from gpubench_plugin import launchers
 from gpubench_plugin.bench import device as fixtures
-from gpubench_plugin.config import Configuration, ModelSection
+from gpubench_plugin.config import Configuration, ExperimentSection, ModelSection, Preset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,15 +43,17 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def device_of(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Callable[[ModelSection], Any]:
+def device_of(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Callable[..., Any]:
     """A context with the fixture's device, for a case on ``cuda:1``; its end tears it down."""
     ranks = SimpleNamespace(world=SimpleNamespace(local_size=1))
     monkeypatch.setattr(launchers, "context_of", lambda _: SimpleNamespace(ranks=ranks))
 
-    def of(model: ModelSection) -> Any:
+    def of(model: ModelSection, preset: Preset = "tiny") -> Any:
         case = SimpleNamespace(
             device=SimpleNamespace(torch_name="cuda:1"),
-            configuration=Configuration[ModelSection](model=model),
+            configuration=Configuration[ModelSection](
+                experiment=ExperimentSection(preset=preset), model=model
+            ),
         )
         monkeypatch.setattr(fixtures, "case_of", lambda _: case)
         generator: Any = fixtures.torch_device
@@ -64,7 +66,7 @@ def device_of(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Callable[[Mode
     ("configured", "expected"), [(None, True), (True, True), (False, False)], ids=str
 )
 def test_cudnn_chooses_its_kernels_by_measuring_unless_told_not_to(
-    device_of: Callable[[ModelSection], Any], configured: bool | None, expected: bool
+    device_of: Callable[..., Any], configured: bool | None, expected: bool
 ) -> None:
     """During the benchmark; the switch is put back to what it was."""
     for before in (False, True):
@@ -77,9 +79,22 @@ def test_cudnn_chooses_its_kernels_by_measuring_unless_told_not_to(
             torch.backends.cudnn.benchmark = False
 
 
-def test_device_with_an_index_is_entered(
-    device_of: Callable[[ModelSection], Any], log: list[str]
+@pytest.mark.parametrize(("preset", "limit"), [("full", 0), ("tiny", 7)])
+def test_full_preset_times_every_algorithm_of_a_convolution(
+    device_of: Callable[..., Any], preset: Preset, limit: int
 ) -> None:
+    """The limit of ten is lifted for preset full only, and put back after it."""
+    before = torch.backends.cudnn.benchmark_limit
+    try:
+        torch.backends.cudnn.benchmark_limit = 7
+        with device_of(ModelSection(), preset):
+            assert torch.backends.cudnn.benchmark_limit == limit
+        assert torch.backends.cudnn.benchmark_limit == 7
+    finally:
+        torch.backends.cudnn.benchmark_limit = before
+
+
+def test_device_with_an_index_is_entered(device_of: Callable[..., Any], log: list[str]) -> None:
     """It is the current one from before the seed until its generators are to be put back."""
     with device_of(ModelSection()) as device:
         assert str(device) == "cuda:1"
@@ -95,7 +110,7 @@ def test_device_with_an_index_is_entered(
 
 
 def test_a_benchmark_that_raises_leaves_the_device(
-    device_of: Callable[[ModelSection], Any], log: list[str]
+    device_of: Callable[..., Any], log: list[str]
 ) -> None:
     """The switch, the generators and the memory as well."""
     with pytest.raises(ZeroDivisionError), device_of(ModelSection()):
