@@ -2,8 +2,8 @@
 
 All figures are from datasheets; of one "with sparsity" half is the dense one. A device is matched
 by its full name, so that a slice (MIG) or a variant is not taken for it. Consumer cards are left
-out: they run above the clock of their datasheet, so true measurements would exceed the peak. MFU
-has no fallback.
+out: they run above the clock of their datasheet, so true measurements would exceed the peak. So are
+H20 and H800, of which NVIDIA has no public datasheet. MFU has no fallback.
 
 Rates above a plausibility limit are refused. Limits are generous, above what any dtype or cache
 reaches; devices that are not in the table have one as well.
@@ -20,11 +20,19 @@ _A100 = (
     "nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"
 )
 _A10 = "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a10/pdf/a10-datasheet.pdf"
-_B200 = "https://www.nvidia.com/en-us/data-center/hgx/"
+_A30 = (
+    "https://www.nvidia.com/content/dam/en-zz/Solutions/data-center/products/a30-gpu/pdf/"
+    "a30-datasheet.pdf"
+)
+_A40 = "https://images.nvidia.com/content/Solutions/data-center/a40/nvidia-a40-datasheet.pdf"
+_GB200 = "https://www.nvidia.com/en-us/data-center/gb200-nvl72/"
+_GH200 = "https://resources.nvidia.com/en-us-grace-cpu/grace-hopper-superchip"
+_HGX = "https://www.nvidia.com/en-us/data-center/hgx/"
 _H100 = "https://www.nvidia.com/en-us/data-center/h100/"
 _H100_PCIE = "https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet"
 _H200 = "https://www.nvidia.com/en-us/data-center/h200/"
 _L4 = "https://www.nvidia.com/en-us/data-center/l4/"
+_L40 = "https://www.nvidia.com/en-us/data-center/l40/"
 _L40S = "https://www.nvidia.com/en-us/data-center/l40s/"
 _T4 = (
     "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/tesla-t4/"
@@ -77,8 +85,16 @@ DEVICES = (
     _device("A100 80GB PCIe", _A100, memory=1935, link=600,
             fp32=19.5, tf32=156, bf16=312, fp16=312),
     _device("A10", _A10, memory=600, link=64, fp32=31.2, tf32=62.5, bf16=125, fp16=125),
-    # For fp32 and tf32 NVIDIA's own pages differ.
-    _device("B200", _B200, memory=8000, link=1800, bf16=2250, fp16=2250, fp8=4500),
+    _device("A30", _A30, memory=933, link=200, fp32=10.3, tf32=82, bf16=165, fp16=165),
+    _device("A40", _A40, memory=696, link=112.5, fp32=37.4, tf32=74.8, bf16=149.7, fp16=149.7),
+    # For fp32 and tf32 of Blackwell NVIDIA's own pages differ.
+    _device("B200", _HGX, memory=8000, link=1800, bf16=2250, fp16=2250, fp8=4500),
+    _device("B300 SXM6 AC", _HGX, memory=8000, link=1800, bf16=2250, fp16=2250, fp8=4500),
+    # A GPU's share of the rack with 72 of them.
+    _device("GB200", _GB200, memory=8000, link=1800, bf16=2500, fp16=2500, fp8=5000),
+    # Named for the memory of its CPU; its own are 96 GB of HBM3.
+    _device("GH200 480GB", _GH200, memory=4000, link=900,
+            fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
     _device("H100 80GB HBM3", _H100, memory=3350, link=900,
             fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
     _device("H100 NVL", _H100, memory=3900, link=600,
@@ -90,11 +106,14 @@ DEVICES = (
     _device("H200 NVL", _H200, memory=4800, link=900,
             fp32=60, tf32=417.5, bf16=835.5, fp16=835.5, fp8=1670.5),
     _device("L4", _L4, memory=300, link=64, fp32=30.3, tf32=60, bf16=121, fp16=121, fp8=242.5),
+    _device("L40", _L40, memory=864, link=64,
+            fp32=90.5, tf32=90.5, bf16=181.05, fp16=181.05, fp8=362),
     _device("L40S", _L40S, memory=864, link=64,
             fp32=91.6, tf32=183, bf16=362.05, fp16=362.05, fp8=733),
     # The datasheet says 300 GB/s, NVIDIA's product brief 320.
     _device("T4", _T4, memory=320, link=32, fp32=8.1, fp16=65),
     _device("V100-PCIE-(?:16|32)GB", _V100, memory=900, link=32, fp32=14, fp16=112),
+    _device("V100S-PCIE-32GB", _V100, memory=1134, link=32, fp32=16.4, fp16=130),
     _device("V100-SXM2-(?:16|32)GB", _V100, memory=900, link=300, fp32=15.7, fp16=125),
 )  # fmt: skip
 

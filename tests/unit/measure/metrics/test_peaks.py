@@ -15,13 +15,19 @@ from gpubench_plugin.measure.metrics import _peaks as peaks
         ("NVIDIA A100-PCIE-40GB", 312),
         ("NVIDIA A100 80GB PCIe", 312),
         ("NVIDIA A10", 125),
+        ("NVIDIA A30", 165),
+        ("NVIDIA A40", 149.7),
         ("NVIDIA B200", 2250),
+        ("NVIDIA B300 SXM6 AC", 2250),
+        ("NVIDIA GB200", 2500),
+        ("NVIDIA GH200 480GB", 989.5),
         ("NVIDIA H100 80GB HBM3", 989.5),
         ("NVIDIA H100 NVL", 835.5),
         ("NVIDIA H100 PCIe", 756.5),
         ("NVIDIA H200", 989.5),
         ("NVIDIA H200 NVL", 835.5),
         ("NVIDIA L4", 121),
+        ("NVIDIA L40", 181.05),
         ("NVIDIA L40S", 362.05),
     ],
 )
@@ -30,18 +36,33 @@ def test_known_devices_have_their_own_peak(device_name: str, bf16_tflops: float)
     peak = peaks.flops_peak(device_name, "bf16")
     assert peak is not None
     assert peak.flops_per_s == pytest.approx(bf16_tflops * 1e12)
+    assert sum(bool(device.name.fullmatch(device_name)) for device in peaks.DEVICES) == 1
 
 
 @pytest.mark.parametrize(
     "device_name",
     [
         "NVIDIA A10G",
+        "NVIDIA A2",
+        "NVIDIA A30X",
+        "NVIDIA A30 MIG 1g.6gb",
+        "NVIDIA A40-8Q",
+        "NVIDIA A400",
+        "NVIDIA A4000",
+        "NVIDIA B300",
+        "NVIDIA GB10",
+        "NVIDIA GB300",
+        "NVIDIA GH200 144G HBM3e",
         "NVIDIA A100-SXM4-40GB MIG 3g.20gb",
         "NVIDIA GeForce RTX 4090",
         "NVIDIA H100",
         "NVIDIA H20",
         "NVIDIA H200 MIG 1g.18gb",
-        "NVIDIA L40",
+        "NVIDIA H800",
+        "NVIDIA H800 PCIe",
+        "NVIDIA L4-24Q",
+        "NVIDIA L40G",
+        "NVIDIA L20",
         "AMD Instinct MI300X",
         "",
     ],
@@ -71,3 +92,20 @@ def test_every_peak_has_its_source_and_no_sparsity(device: peaks.DeviceLimits) -
     assert ratios == pytest.approx([2.0] * len(ratios), rel=0.02)
     assert device.tflops.get("bf16", device.tflops["fp16"]) == device.tflops["fp16"]
     assert device.source.partition("/")[2].split("/")[1].endswith("nvidia.com")
+
+
+@pytest.mark.parametrize(
+    ("device_name", "fp16_tflops"),
+    [
+        ("Tesla T4", 65),
+        ("Tesla V100-PCIE-16GB", 112),
+        ("Tesla V100-SXM2-32GB", 125),
+        ("Tesla V100S-PCIE-32GB", 130),
+    ],
+)
+def test_older_devices_have_a_peak_in_fp16(device_name: str, fp16_tflops: float) -> None:
+    """Before Ampere there is no bf16; a V100S is not taken for a V100."""
+    peak = peaks.flops_peak(device_name, "fp16")
+    assert peak is not None
+    assert peak.flops_per_s == pytest.approx(fp16_tflops * 1e12)
+    assert sum(bool(device.name.fullmatch(device_name)) for device in peaks.DEVICES) == 1

@@ -174,7 +174,7 @@ def test_operations_on_narrow_types_and_on_sparse_matrices_pass(
 @pytest.mark.parametrize(
     ("work", "message"),
     [
-        (Work(flops=1e15), r"2\.5e\+22 FLOP/s .* RTX 4090, 3\.6e\+17 \(8 times"),
+        (Work(flops=1e15), r"2\.5e\+22 FLOP/s .* RTX 4090, 4e\+17 \(8 times"),
         (Work(bytes=1e12), r"2\.5e\+19 bytes/s .* RTX 4090, 8e\+13 \(ten times the highest"),
     ],
 )
