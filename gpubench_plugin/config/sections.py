@@ -456,7 +456,8 @@ class MeasureSection(Section):
         default=100, description="Maximum warm-up rounds, flagged if not steady by then"
     )
     warmup_max_s: PositiveFloat = Field(
-        default=10.0, description="Maximum warm-up time, flagged if not steady by then"
+        default=10.0,
+        description="Maximum warm-up time, flagged if not steady by then; up to 1e-6: none",
     )
     steady_tolerance: PositiveFloat = Field(
         default=0.02,

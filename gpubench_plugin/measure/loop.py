@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 # calibrating the clock: a cold start or a compilation, whose flags are not worth minutes. Not
 # measured.
 _COSTLY_CALL_S = 1.0
+# Number of ``measure.steps`` below which none are spent on it either. Not measured.
+_FEW_STEPS = 10
 
 Progress = Callable[[int, float], object]
 
@@ -81,10 +83,12 @@ def measure(
         first_step_s = clock.time_first_call(task)
         if on_first is not None:
             on_first()
-        warmup = warm_up(task, clock=clock, section=section, agreement=agreement)
+        warmup = warm_up(
+            task, clock=clock, section=section, agreement=agreement, first_call_s=first_step_s
+        )
         steady = agreement.decide(int(warmup.steady))
-        per_call_s = warmup.pace.wall_s if warmup.calls else first_step_s
-        is_costly = agreement.decide(int(per_call_s >= _COSTLY_CALL_S))
+        is_few = fixed_rounds is None and section.by == "steps" and section.steps < _FEW_STEPS
+        is_costly = agreement.decide(int(is_few or warmup.pace.wall_s >= _COSTLY_CALL_S))
         calibration_calls = 0 if is_costly else clock.calibrate(task)
         plan = planner.plan(warmup.pace, fixed=fixed_rounds).broadcast(agreement)
         rule = make_rule(section, agreement.decide(fixed_rounds.rounds if fixed_rounds else 0))

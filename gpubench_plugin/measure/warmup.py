@@ -26,16 +26,24 @@ _ACCELERATOR_S = 0.5
 _CPU_S = 0.1
 # Growth of a block's calls over the block before: the first pace may be far too fast. Not measured.
 _GROWTH = 10
+# A maximum up to which there is no warm-up at all: less than it takes the ranks to agree on one.
+_NO_WARMUP_S = 1e-6
 
 
 def warm_up(
-    task: Task, *, clock: Clock, section: MeasureSection, agreement: RankAgreement
+    task: Task,
+    *,
+    clock: Clock,
+    section: MeasureSection,
+    agreement: RankAgreement,
+    first_call_s: float = 0.0,
 ) -> WarmUp:
     """Run rounds until the step is steady, or the limits of `section` are reached.
 
     At least `warmup_iterations` calls and `warmup_s` seconds; then until the last 10 to 50 rounds
     have no trend beyond `steady_tolerance`, for at most `warmup_max_rounds` further rounds or
-    `warmup_max_s` in all. The stopping rule has no part in it.
+    `warmup_max_s` in all. The stopping rule has no part in it. No round runs where `warmup_max_s`
+    is a microsecond or less: the pace is then that of the first call.
     """
     planner = Planner(
         clock=clock,
@@ -43,7 +51,7 @@ def warm_up(
         world_size=agreement.world_size,
         is_bare=task.is_bare,
     )
-    warm = WarmUp(clock, section)
+    warm = WarmUp(clock, section, first_call_s=first_call_s)
     while agreement.decide(int(warm.should_continue())):
         plan = warm.next_plan(planner).broadcast(agreement)
         start = clock.now()
@@ -58,10 +66,10 @@ class WarmUp:
     """Warm-up progress on one rank.
 
     `durations_s` are the seconds of each group of calls timed together; their sum is the time
-    spent. `pace` is that of the last rounds.
+    spent. `pace` is that of the last rounds, before any that of the first call.
     """
 
-    def __init__(self, clock: Clock, section: MeasureSection) -> None:
+    def __init__(self, clock: Clock, section: MeasureSection, *, first_call_s: float = 0.0) -> None:
         self._now = clock.now
         self._start_ns = clock.now()
         self._section = section
@@ -73,7 +81,7 @@ class WarmUp:
         self._long_enough = False
         self.durations_s = array("d")
         self.calls = 0
-        self.pace = Pace(timed_s=0.0, wall_s=0.0)
+        self.pace = Pace(timed_s=first_call_s, wall_s=first_call_s)
 
     @property
     def steady(self) -> bool:
@@ -88,7 +96,8 @@ class WarmUp:
 
     def should_continue(self) -> bool:
         """Whether the step is not steady yet and no limit is reached."""
-        if self._elapsed_s() >= self._section.warmup_max_s:
+        max_s = self._section.warmup_max_s
+        if max_s <= _NO_WARMUP_S or self._elapsed_s() >= max_s:
             return False
         return not (self._long_enough and (self.steady or self._rounds_to_go <= 0))
 

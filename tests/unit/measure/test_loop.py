@@ -171,7 +171,7 @@ def test_a_clocks_flags_are_recorded() -> None:
     assert samples.timer == "cuda_events"
 
 
-@pytest.mark.parametrize(("step_s", "calls"), [(0.9, 9), (1.1, 6)])
+@pytest.mark.parametrize(("step_s", "calls"), [(0.9, 17), (1.1, 14)])
 def test_costly_steps_are_not_called_for_the_clock(step_s: float, calls: int) -> None:
     """Of a step over a second only first, warm-up and timed calls are made, without a flag."""
     host, steps = FakeHost(), list[None]()
@@ -181,7 +181,7 @@ def test_costly_steps_are_not_called_for_the_clock(step_s: float, calls: int) ->
         steps.append(None)
         device.launch(enqueue_ns=round(step_s * 1e9), device_ns=round(step_s * 0.05e9))
 
-    section = MeasureSection(by="steps", steps=2, min_rounds=2, warmup_max_s=2.5 * step_s)
+    section = MeasureSection(by="steps", steps=10, min_rounds=2, warmup_max_s=2.5 * step_s)
     samples = measure(
         step,
         clock=CudaStepClock(device, host.now),
@@ -190,6 +190,39 @@ def test_costly_steps_are_not_called_for_the_clock(step_s: float, calls: int) ->
     )
     assert len(steps) == 1 + samples.warmup_calls + samples.calls == calls
     assert ("launch_bound" in samples.flags) == (step_s < 1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "calls"),
+    [
+        pytest.param({"steps": 2, "warmup_max_s": 1e-6}, (1, 0, 2), id="cold start"),
+        pytest.param({"steps": 9, "warmup_max_s": 0.001}, (1, 1, 9), id="few"),
+        pytest.param({"steps": 10, "warmup_max_s": 0.001}, (1, 1 + 3, 10), id="enough"),
+    ],
+)
+def test_few_steps_are_all_that_is_called(
+    keys: dict[str, Any], calls: tuple[int, int, int]
+) -> None:
+    """Of fewer than ten steps none is called for the clock, nor any where nothing warms up.
+
+    These are the calls of a costly step: the first, the warm-up with the calibration, the timed.
+    """
+    host, steps = FakeHost(), list[None]()
+    device = FakeCuda(host)
+
+    def step() -> None:
+        steps.append(None)
+        device.launch(enqueue_ns=700 * MS, device_ns=50 * MS)
+
+    samples = measure(
+        step,
+        clock=CudaStepClock(device, host.now),
+        section=MeasureSection(by="steps", min_rounds=2, **keys),
+        agreement=RankAgreement(),
+    )
+    assert (len(steps) - samples.warmup_calls - samples.calls, samples.warmup_calls) == calls[:2]
+    assert samples.calls == calls[2]
+    assert ("launch_bound" in samples.flags) == (keys["steps"] >= 10)
 
 
 def test_setup_and_teardown_surround_every_call() -> None:
