@@ -44,7 +44,8 @@ class Case:
     `fixed_rounds` come from ``measure.rounds_file`` or a baseline. An `adopted` case was written
     for pytest-benchmark, and runs and is measured as an ordinary test. One with `full_profile_only`
     is too slow on a CPU for a run of the whole suite. One that is not `is_offered` in its
-    precision, or uses none where another is selected, does not run.
+    precision, or uses none where another is selected, does not run, nor does one with a
+    `memory_shortage`: the reason why its device is too full for it.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Case:
     full_profile_only: bool = False
     is_offered: bool = True
     uses_precision: bool = True
+    memory_shortage: str = ""
 
     @property
     def name(self) -> str:
@@ -92,7 +94,8 @@ class Case:
         if reason := self._unsupported_reason():
             return Unsupported(reason)
         ranks = self.world_size if world_size in {None, 1} else 1
-        if reason := too_few_reason(self.device, ranks, shares_device=self.shares_device):
+        too_few = too_few_reason(self.device, ranks, shares_device=self.shares_device)
+        if reason := too_few or self.memory_shortage:
             return Unsupported(reason)
         if world_size is not None and world_size != self.world_size:
             return pytest.skip.Exception(f"needs {self.world_size} ranks, not {world_size}")

@@ -52,12 +52,20 @@ def check_marks(items: Iterable[pytest.Item]) -> None:
 
 
 class CaseFactory:
-    """Builds a session's cases, caching what they share."""
+    """Builds a session's cases, caching what they share.
 
-    def __init__(self, settings: Settings, rootdir: Any, *, local_rank: int):
+    With `checks_free_memory` a case lacks memory whose preset ``auto`` chose by the device's total,
+    if other processes have too much of it. Only the process that the user started checks: later
+    the ranks themselves use memory, and they must agree.
+    """
+
+    def __init__(
+        self, settings: Settings, rootdir: Any, *, local_rank: int, checks_free_memory: bool = False
+    ):
         self._settings = settings
         self._rootdir = rootdir
         self._local_rank = local_rank
+        self._checks_free_memory = checks_free_memory
         self._devices: dict[tuple[str, int], devices.Device] = {}
         self._rounds: dict[str, dict[str, FixedRounds]] = {}
         self._configurations: dict[tuple[type, str, str | None], Configuration[Any]] = {}
@@ -102,7 +110,26 @@ class CaseFactory:
             full_profile_only=full_profile_only(item, precision),
             uses_precision=uses,
             is_offered=is_offered,
+            memory_shortage=self._memory_shortage(mark.config, configuration, name, world_size),
         )
+
+    def _memory_shortage(
+        self, config_name: str | None, configuration: Configuration[Any], device: str, ranks: int
+    ) -> str:
+        """Why the devices of `ranks` ranks are too full for the preset chosen for them, if so."""
+        is_chosen = self._settings.preset == "auto" and configuration.experiment.preset == "full"
+        if not (self._checks_free_memory and is_chosen) or config_name is None:
+            return ""
+        needed_gib = self._needed_gib(config_name)
+        first = self._device(device, local_rank=0)
+        count = 1 if configuration.distributed.share_device else ranks
+        used = [
+            self._device(device, local_rank=i) for i in range(min(count, first.device_count or 1))
+        ]
+        reasons = (
+            devices.too_full_reason(d, needed_gib, preset=f"full of {config_name}") for d in used
+        )
+        return next(filter(None, reasons), "")
 
     def _adopted_case(self, item: pytest.Item) -> Case:
         """Case of a pytest-benchmark test, to which only the limits and the timeout apply."""
@@ -199,10 +226,12 @@ class CaseFactory:
             return self._settings.preset
         if device.memory_gib is None or name is None:
             return "tiny"
+        return "full" if device.memory_gib >= self._needed_gib(name) else "tiny"
+
+    def _needed_gib(self, name: str) -> float:
         from gpubench_plugin.config.resolution import needs_memory_gib
 
-        memory_gib = needs_memory_gib(name, overlays=self._settings.configs, rootdir=self._rootdir)
-        return "full" if device.memory_gib >= memory_gib else "tiny"
+        return needs_memory_gib(name, overlays=self._settings.configs, rootdir=self._rootdir)
 
 
 def _is_sustained(preset: str, device: devices.Device, mark: BenchmarkMark) -> bool:

@@ -138,6 +138,18 @@ def too_few_reason(device: Device, ranks: int, *, shares_device: bool) -> str:
     )
 
 
+def too_full_reason(device: Device, needed_gib: float, *, preset: str) -> str:
+    """Reason that less than `needed_gib` of `device` are free; empty if enough is, or unknown."""
+    if device.memory_gib is None or device.free_gib is None or device.free_gib >= needed_gib:
+        return ""
+    return (
+        f"preset {preset} needs {needed_gib:g} GiB, but of the {device.memory_gib:.1f} GiB of "
+        f"{device.torch_name} ({device.model}) {device.free_gib:.1f} are free: other processes use "
+        "the rest (gpubench doctor lists them); end them, choose another device, or state "
+        "--preset=full or --preset=tiny"
+    )
+
+
 def synchronize(device: torch.device) -> None:
     """Wait for all work queued on `device`; a CPU has no queue."""
     if device.type != "cpu":

@@ -62,7 +62,8 @@ def start_session(
     # Every process runs an adopted test as an ordinary one, and one of them records it.
     records = gang_rank is None and world.is_root
     items = items if records else [i for i in items if not is_adopted(i, fixture_names(i))]
-    _resolve_cases(config, items)
+    is_single = gang_rank is None and not context_of(config).ranks.started_world_size
+    _resolve_cases(config, items, checks_free_memory=is_single)
     if any(item.stash[STATE].case.adopted for item in items):
         manager.register(AdoptionPlugin(), "gpubench-adopter")
     launcher = gang_rank or _choose_launcher(session, items, output)
@@ -135,13 +136,20 @@ def _refuse_flags_of_gangs(context: RunContext) -> None:
             )
 
 
-def _resolve_cases(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+def _resolve_cases(
+    config: pytest.Config, items: Sequence[pytest.Item], *, checks_free_memory: bool
+) -> None:
     context = context_of(config)
     cwd = config.invocation_params.dir  # a benchmark may change the working directory
     registry = absolute_url(context.settings.registry, cwd=cwd)
     update_context(config, settings=replace(context.settings, registry=registry))
     local_rank = context.ranks.world.local_rank
-    cases = CaseFactory(context.settings, config.rootpath, local_rank=local_rank)
+    cases = CaseFactory(
+        context.settings,
+        config.rootpath,
+        local_rank=local_rank,
+        checks_free_memory=checks_free_memory,
+    )
     for item in items:
         item.stash[STATE] = BenchmarkState(case=cases.of(item))
 
