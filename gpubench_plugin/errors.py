@@ -16,6 +16,7 @@
     │       └── GangError           the rendezvous of a gang failed
     └── pytest.skip.Exception
         └── Unsupported             this combination cannot run here
+            └── MissingPackage      a package that could be installed is not
 """
 
 from __future__ import annotations
@@ -91,6 +92,19 @@ class Unsupported(pytest.skip.Exception):  # type: ignore[misc,name-defined] # a
 
     pytest reports a skip, the record the outcome ``unsupported``.
     """
+
+
+class MissingPackage(Unsupported):
+    """A `package` is missing, broken or too old; `install` is the command that brings it.
+
+    A session in which nothing is measured for this reason alone exits with code 4.
+    """
+
+    def __init__(self, problem: str, *, package: str, install: str):
+        super().__init__(f"{problem}: {install}")
+        self.problem = problem
+        self.package = package
+        self.install = install
 
 
 def error_text(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 ``test_cold_start.py`` passes the monotonic time before its start (one clock for all processes), the
 device, and a resolved configuration on standard input. It writes one JSON object: seconds by stage
-in order, the losses, and the monotonic time at the end.
+in order, the losses, and the monotonic time at the end; or else what package is missing.
 """
 
 import time
@@ -29,6 +29,19 @@ class Stages:
         self.last_ns = now_ns
 
 
+def build(workload, **options):
+    """Build the model, or report the package that it lacks and exit."""
+    from gpubench_plugin.errors import MissingPackage
+    from gpubench_plugin.training import build_model
+
+    try:
+        return build_model(workload, **options)
+    except MissingPackage as error:
+        missing = {key: getattr(error, key) for key in ("problem", "package", "install")}
+        json.dump({"missing_package": missing}, sys.stdout)
+        sys.exit()
+
+
 def main(started_ns, device_name):
     """Train, and report."""
     stages = Stages(started_ns)
@@ -39,7 +52,7 @@ def main(started_ns, device_name):
     from gpubench_plugin import catalog
     from gpubench_plugin.config import Configuration
     from gpubench_plugin.environment import synchronize
-    from gpubench_plugin.training import Optimization, build_model
+    from gpubench_plugin.training import Optimization
 
     data = json.load(sys.stdin)
     kind = catalog.load("workloads", data["model"]["name"])
@@ -54,7 +67,7 @@ def main(started_ns, device_name):
     torch.manual_seed(configuration.experiment.seed)
     with precision.switches():
         workload = kind(configuration.model)
-        model = build_model(
+        model = build(
             workload,
             section=configuration.model,
             seed=configuration.experiment.seed,

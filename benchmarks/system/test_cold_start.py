@@ -12,6 +12,7 @@ from statistics import median
 import pytest
 
 from gpubench_plugin import CorrectnessError
+from gpubench_plugin.errors import MissingPackage
 
 _SCRIPT = Path(__file__).with_name("cold_start.py")
 _STEADY_STEPS = 5
@@ -64,6 +65,7 @@ class Process:
 
         Raises:
             CorrectnessError: it failed, or a loss is not finite.
+            MissingPackage: the model's library cannot be imported there.
         """
         started_ns = time.monotonic_ns()
         process = subprocess.run(
@@ -80,6 +82,8 @@ class Process:
                 f"{_SCRIPT.name} exited with {process.returncode}\n{process.stderr}"
             )
         report = json.loads(process.stdout.splitlines()[-1])
+        if missing := report.get("missing_package"):
+            raise MissingPackage(**missing)
         report["stages"]["exit"] = (ended_ns - report["ended_ns"]) * 1e-9
         if not all(math.isfinite(loss) for loss in report["losses"]):
             raise CorrectnessError(f"{_SCRIPT.name}: losses {report['losses']}")

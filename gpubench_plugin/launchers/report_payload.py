@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.environment import stored
+from gpubench_plugin.errors import MissingPackage
 from gpubench_plugin.records import Json, Measurement, Outcome
 from gpubench_plugin.results.outcomes import outcome_of
 
@@ -64,6 +65,9 @@ def attach(
     if not report.passed:
         payload["outcome"], reason = _outcome_and_reason(call, report)
         payload["reason"] = reason[:MAX_REASON_CHARS]
+        error = call.excinfo and call.excinfo.value
+        if isinstance(error, MissingPackage):
+            payload["missing_package"] = {"name": error.package, "install": error.install}
     setattr(report, ATTRIBUTE, payload)
 
 

@@ -30,6 +30,7 @@ from gpubench_plugin.launchers import (
 from gpubench_plugin.results.registry import absolute_url
 from gpubench_plugin.session import gate, xdist
 from gpubench_plugin.session.adoption import AdoptionPlugin
+from gpubench_plugin.session.missing_packages import MissingPackages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -166,6 +167,9 @@ def _record(
     recording = Recording(config, [item.stash[STATE].case for item in items])
     recording.start()
     manager.register(recording, "gpubench-recording")
+    if not gate.measuring_disabled_option(config):
+        cases = {item.nodeid: item.stash[STATE].case for item in items}
+        manager.register(MissingPackages(session, recording, cases), "gpubench-missing-packages")
     if lookup is None:
         return None
     if option := gate.measuring_disabled_option(config):

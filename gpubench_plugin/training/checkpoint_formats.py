@@ -21,6 +21,7 @@ from torch import distributed as dist
 
 from gpubench_plugin.errors import (
     CorrectnessError,
+    MissingPackage,
     ResultsError,
     Unsupported,
     UsageProblem,
@@ -264,7 +265,9 @@ def _safetensors() -> Any:
     try:
         from safetensors import torch as library
     except ImportError as error:
-        raise Unsupported(
-            "safetensors is not installed: pip install 'pytest-gpubench[suite]'"
+        raise MissingPackage(
+            "safetensors is not installed",
+            package="safetensors",
+            install="pip install 'pytest-gpubench[suite]'",
         ) from error
     return library

@@ -5,25 +5,28 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final
 
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.errors import MissingPackage
 
 NEEDS_TRANSFORMERS: Final = "with transformers (extra suite)"
 NEEDS_DIFFUSERS: Final = "with diffusers (extra suite)"
+INSTALL_SUITE: Final = "pip install 'pytest-gpubench[suite]'"
 
 
 def from_library(section_name: str | None, library: str, *names: str) -> tuple[Any, ...]:
     """Import the attributes `names` of `library` (seconds the first time) for a workload.
 
     Raises:
-        Unsupported: the library is missing or broken, or too old to have one of `names`.
+        MissingPackage: the library is missing or broken, or too old to have one of `names`.
     """
     try:
         # Lazy imports inside the library raise here, too.
         return tuple(getattr(import_module(library), name) for name in names)
     except (ImportError, RuntimeError, AttributeError) as error:
-        raise Unsupported(
+        raise MissingPackage(
             f"{section_name} requires {library}, from which {', '.join(names)} cannot be "
-            f"imported ({error}): pip install 'pytest-gpubench[suite]'"
+            f"imported ({error})",
+            package=library.partition(".")[0],
+            install=INSTALL_SUITE,
         ) from error
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.projects import Project
+from tests.support.projects import InlineProject, Project
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,24 +32,214 @@ def without(tmp_path: Path) -> Callable[..., dict[str, str]]:
     return environment
 
 
-@pytest.mark.own_process
-def test_residual_networks_are_measured_with_torch_alone(
-    tmp_path: Path, without: Callable[..., dict[str, str]]
-) -> None:
-    """This repository's ResNets in mixed precision need neither transformers nor diffusers."""
-    project = Project(tmp_path)
+@pytest.fixture
+def suite(tmp_path: Path) -> Project:
+    """This repository's benchmarks, recorded elsewhere."""
     for folder in ("configs", "benchmarks"):
         (tmp_path / folder).symlink_to(REPOSITORY / folder)
-    run = project.run(
-        "benchmarks",
-        "--import-mode=importlib",
-        "--precision=amp",
-        "-k",
-        "resnet50_infer and b1",
+    project = Project(tmp_path)
+    project.write("pytest.ini", "[pytest]\naddopts = --import-mode=importlib\n")
+    return project
+
+
+@pytest.mark.own_process
+def test_residual_networks_are_measured_with_torch_alone(
+    suite: Project, without: Callable[..., dict[str, str]]
+) -> None:
+    """This repository's ResNets in mixed precision need neither transformers nor diffusers."""
+    run = suite.run(
+        *("benchmarks", "--precision=amp", "-k", "resnet50_infer and b1"),
         env=without("transformers", "diffusers"),
     )
     assert run.code == 0, run.out + run.err
     measured = {name for name, outcome in run.outcomes.items() if outcome == "measured"}
-    assert measured == {
-        "test_resnet50_infer[channels_last-b1-amp-ws1]",
-    }
+    assert measured == {"test_resnet50_infer[channels_last-b1-amp-ws1]"}
+
+
+@pytest.mark.own_process
+@pytest.mark.parametrize(
+    ("selection", "options", "library"),
+    [
+        ("llama_decode or llama_prefill", (), "transformers"),
+        ("llama_compile and aot_eager", ("--measure.profile=full",), "transformers"),
+        ("unet_denoising and conditional and 1-fp32", (), "diffusers"),
+    ],
+)
+def test_every_path_to_a_library_says_what_to_install(
+    selection: str,
+    options: tuple[str, ...],
+    library: str,
+    suite: Project,
+    without: Callable[..., dict[str, str]],
+) -> None:
+    """Generation, studies of compilation and pipelines are unsupported, not failed."""
+    run = suite.run("benchmarks", "-k", selection, *options, env=without(library))
+    assert run.code == 4, run.out + run.err
+    assert f"for lack of {library}: pip install 'pytest-gpubench[suite]'" in run.out
+    assert "unsupported" in run.outcomes.values()
+
+
+@pytest.mark.own_process
+def test_cold_start_without_the_library_is_unsupported(
+    tmp_path: Path, without: Callable[..., dict[str, str]]
+) -> None:
+    """The process that lacks the model's library says so to the one that times it."""
+    project = Project(tmp_path)
+    for name in ("cold_start.py", "test_cold_start.py"):
+        project.write(name, (REPOSITORY / "benchmarks" / "system" / name).read_text())
+    project.write("configs/cold-start.yaml", "model: {name: vit}\n")
+    run = project.run("-k", "eager", env=without("transformers"))
+    assert run.code == 4, run.out + run.err
+    (benchmark,) = run.summary["benchmarks"]
+    assert benchmark["outcome"] == "unsupported"
+    assert re.match(r"vit requires transformers, .*: pip install '[^']*'$", benchmark["reason"])
+
+
+BENCHMARKS = """
+    import pytest
+
+    benchmark = pytest.mark.gpubench(ranks="any")
+    full_only = pytest.mark.gpubench_full
+
+
+    @benchmark
+    @pytest.mark.gpubench_set("model.name=vit", "model.image_size=32")
+    def test_vit(gpubench, trainer):
+        gpubench(trainer)
+
+
+    @benchmark
+    @pytest.mark.gpubench_set("model.name=unet2d")
+    def test_unet(gpubench, inference):
+        gpubench(inference)
+
+
+    @full_only
+    @benchmark
+    @pytest.mark.gpubench_set("model.name=vit")
+    def test_left_out(gpubench, trainer):
+        gpubench(trainer)
+
+
+    @benchmark
+    def test_measured(gpubench):
+        gpubench(lambda: None)
+
+
+    @pytest.mark.precision("tf32")
+    @benchmark
+    def test_tf32(gpubench, precision):
+        gpubench(lambda: None)
+
+
+    @benchmark
+    def test_skipped(gpubench):
+        pytest.skip("the user's reason")
+
+
+    @benchmark
+    def test_failing(gpubench):
+        assert False
+
+
+    def test_ordinary():
+        pass
+"""
+TRANSFORMERS = "ERROR: nothing was measured, for lack of transformers: pip install '{}'"
+BOTH = TRANSFORMERS.replace("transformers", "diffusers and transformers")
+SUITE = "pytest-gpubench[suite]"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """Benchmarks that need transformers or diffusers, and others."""
+    project = InlineProject(tmp_path)
+    project.write("test_it.py", BENCHMARKS)
+    return project
+
+
+@pytest.fixture
+def _not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("transformers", "diffusers"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.mark.usefixtures("_not_installed")
+@pytest.mark.parametrize(
+    ("selection", "line"),
+    [
+        ("vit", TRANSFORMERS.format(SUITE)),
+        ("vit or unet", BOTH.format(SUITE)),
+        ("vit or left_out", TRANSFORMERS.format(SUITE)),
+    ],
+)
+def test_selection_that_only_lacks_packages_is_a_usage_error(
+    project: Project, selection: str, line: str
+) -> None:
+    """The exit code is 4, and one line names the packages and how to install them."""
+    run = project.run("-k", selection)
+    assert (run.code, run.out.count(line)) == (4, 1), run.out + run.err
+    assert "measured" not in run.outcomes.values()
+    assert run.summary["status"] == "complete"
+
+
+@pytest.mark.usefixtures("_not_installed")
+@pytest.mark.parametrize(
+    ("selection", "code"),
+    [
+        ("vit or measured", 0),
+        ("vit or tf32", 0),
+        ("vit or skipped", 0),
+        ("vit or ordinary", 0),
+        ("left_out", 0),
+        ("vit or failing", 1),
+    ],
+)
+def test_selection_with_another_outcome_ends_as_before(
+    project: Project, selection: str, code: int
+) -> None:
+    """Something measured, unsupported or skipped otherwise, failed, or no benchmark at all."""
+    run = project.run("-k", selection)
+    assert run.code == code, run.out + run.err
+    assert "for lack of" not in run.out
+
+
+@pytest.mark.usefixtures("_not_installed")
+def test_disabled_measuring_needs_no_package(project: Project) -> None:
+    """With --benchmark-disable nothing is measured anyway: the exit code stays 0."""
+    run = project.run("-k", "vit", "--benchmark-disable")
+    assert (run.code, "for lack of" in run.out) == (0, False), run.out + run.err
+
+
+@pytest.mark.usefixtures("_not_installed")
+def test_gate_keeps_its_own_verdict(project: Project) -> None:
+    """A gate that judged nothing has failed, with exit code 1."""
+    run = project.run("-k", "vit", "--baseline=main", "--gate")
+    assert run.code == 1, run.out + run.err
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks", "code"),
+    [(("--isolate",), 0, 4), (("--world-size=2",), 0, 4), ((), 2, 1)],
+    ids=["isolated", "gang", "torchrun"],
+)
+def test_ranks_end_alike(
+    project: Project,
+    without: Callable[..., dict[str, str]],
+    options: tuple[str, ...],
+    ranks: int,
+    code: int,
+) -> None:
+    """Ranks of their own say the same; torchrun's exit code is 1 for any failing rank."""
+    run = project.run("-k", "vit", *options, env=without("transformers"), ranks=ranks)
+    assert (run.code, run.out.count(TRANSFORMERS.format(SUITE))) == (code, 1), run.out + run.err
+    assert set(run.outcomes.values()) == {"unsupported"}
+
+
+def test_workers_of_xdist_are_refused_first(
+    project: Project, without: Callable[..., dict[str, str]]
+) -> None:
+    """With -n nothing is measured at all: a usage error in any case."""
+    run = project.run("-k", "vit", "-n", "1", env=without("transformers"))
+    assert run.code == 4, run.out + run.err
+    assert "-n (pytest-xdist): concurrent benchmarks" in run.out + run.err

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.errors import MissingPackage, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -187,7 +187,7 @@ def read_folder(path: Path, *, side: int) -> ImageDataset:
 
     Raises:
         UsageProblem: a folder has no image, or the held-out part has other classes.
-        Unsupported: Pillow is not installed.
+        MissingPackage: Pillow is not installed.
     """
     _require_pillow()
     has_train_folder = (path / "train").is_dir()
@@ -256,9 +256,10 @@ def _require_pillow() -> None:
     try:
         import PIL.Image  # noqa: F401 # availability check
     except ImportError as error:
-        raise Unsupported(
-            f"data.source=images: Pillow (for PNG and JPEG) cannot be imported ({error}): pip "
-            "install pillow"
+        raise MissingPackage(
+            f"data.source=images: Pillow (for PNG and JPEG) cannot be imported ({error})",
+            package="Pillow",
+            install="pip install pillow",
         ) from error
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.errors import MissingPackage, UsageProblem
 
 
 def test_patches_become_tokens(make_workload):
@@ -44,13 +44,18 @@ def test_weights_without_data_are_of_the_same_model(make_workload):
 
 @pytest.mark.parametrize(
     ("name", "library"),
-    [("vit", "transformers"), ("mixtral", "transformers"), ("unet2d", "diffusers")],
+    [
+        *((n, "transformers") for n in ("vit", "gpt2", "bert", "llama", "mixtral", "qwen-moe")),
+        *((name, "diffusers") for name in ("unet2d", "unet-cond")),
+    ],
 )
 def test_missing_library_is_unsupported_with_the_remedy(name, library, make_workload, monkeypatch):
     """Without its library the workload is unsupported, and the reason says what to install."""
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(Unsupported, match=rf"{library}.*pip install 'pytest-gpubench\[suite\]'"):
+    message = rf"{library}.*pip install 'pytest-gpubench\[suite\]'"
+    with pytest.raises(MissingPackage, match=message) as caught:
         make_workload(name, "tiny").build()
+    assert caught.value.package == library
 
 
 @pytest.mark.slow
