@@ -2,6 +2,7 @@
 
 import pytest
 
+from gpubench_plugin import Unsupported
 from gpubench_plugin.config.marks import caches
 
 _CHECKED_ROWS = 64  # enough to hit every tile, cheap in fp64; not measured
@@ -45,14 +46,21 @@ def fp8_products(precision):
 
 
 @caches
+@pytest.mark.parametrize("accumulation", [pytest.param("precise", id=pytest.HIDDEN_PARAM), "fast"])
 @pytest.mark.precision("bf16")
 @pytest.mark.gpubench(config="micro", timing="kernel")
-def test_matmul_fp8(gpubench, torch_device, sizes, fp8_products, cache):
-    """A product of two scaled fp8 (e4m3) matrices with a bf16 result."""
+def test_matmul_fp8(gpubench, torch_device, sizes, fp8_products, accumulation, cache):
+    """A product of two scaled fp8 (e4m3) matrices with a bf16 result.
+
+    ``fast`` accumulates in the registers of the tensor cores, with fewer bits than fp32.
+    """
     import torch
 
     from gpubench_plugin.workloads._micro import TOLERANCES, require_close, skip_if_unsupported
 
+    is_fast = accumulation == "fast"
+    if is_fast and torch_device.type != "cuda":
+        raise Unsupported("fast accumulation is one of CUDA's; choose --device=cuda")
     size = sizes.matrix_size
     exact = torch.randn(2, size, size, device=torch_device)
     left, right = exact.to(torch.float8_e4m3fn)
@@ -60,7 +68,14 @@ def test_matmul_fp8(gpubench, torch_device, sizes, fp8_products, cache):
     scale = torch.ones((), device=torch_device)
 
     def step():
-        return torch._scaled_mm(left, right, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
+        return torch._scaled_mm(
+            left,
+            right,
+            scale_a=scale,
+            scale_b=scale,
+            out_dtype=torch.bfloat16,
+            use_fast_accum=is_fast,
+        )
 
     with skip_if_unsupported("torch multiplies no fp8 matrices here"):
         product = step()
