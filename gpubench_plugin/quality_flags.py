@@ -22,6 +22,7 @@ STALLS: Final = "stalls"
 FAST_CALLS: Final = "fast_calls"
 DESCHEDULED: Final = "descheduled"
 LAUNCH_BOUND: Final = "launch_bound"
+ELSEWHERE: Final = "elsewhere"
 PRECISION_UNUSED: Final = "precision_unused"
 UNCHECKED: Final = "unchecked"
 GROWING_MEMORY: Final = "growing_memory"
@@ -59,6 +60,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     FAST_CALLS: "many calls are far below the median: throughput is 10 % above what it implies",
     DESCHEDULED: "single-threaded, but less than 98 % of the wall time was CPU time",
     LAUNCH_BOUND: "the GPU waited for Python",
+    ELSEWHERE: "other CUDA streams worked on after the step's: its times include their work",
     PRECISION_UNUSED: "nothing was computed in the precision named by the id",
     UNCHECKED: "not compared with the fp32 reference",
     GROWING_MEMORY: "memory grew in every quarter of the timed calls: a leak",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.measure.clocks import TorchCuda
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from gpubench_plugin.measure.clocks import Step
 
-_CYCLES_PER_NS = 2
+CURRENT = "current"
+SIDE = "side"
+
+_CYCLES_PER_NS = 2.0
 _RECORD_NS = 10
 
 
@@ -32,22 +35,30 @@ class FakeHost:
         """Let time pass."""
         self.time_ns += ns
 
+    def wait_until(self, ns: int) -> None:
+        """Let time pass up to a reading, if it is still to come."""
+        self.time_ns = max(self.time_ns, ns)
+
 
 @dataclass(eq=False)
 class FakeEvent:
-    """A mark that the device passes at `passed_ns`."""
+    """A mark that the device's current stream passes at `passed_ns`."""
 
     device: FakeCuda
     passed_ns: int | None = None
 
     def record(self) -> None:
         """Put the mark at the queue's end."""
-        self.device.host.spend(_RECORD_NS)
-        self.passed_ns = max(self.device.free_ns, self.device.host.time_ns)
+        self.device.launch(enqueue_ns=_RECORD_NS, device_ns=self.device.record_ns)
+        self.passed_ns = self.device.free_ns - self.device.record_ns
 
     def query(self) -> bool:
         """Whether the device has come past it."""
         return self._passed() <= self.device.host.time_ns
+
+    def synchronize(self) -> None:
+        """Wait until the device has come past it."""
+        self.device.host.wait_until(self._passed())
 
     def elapsed_time(self, end_event: FakeEvent, /) -> float:
         """Milliseconds of device time until the later mark; an error while it is not passed."""
@@ -65,23 +76,39 @@ class FakeEvent:
 
 @dataclass(eq=False)
 class FakeCuda(TorchCuda):
-    """A device with one queue: `launch` costs the host its enqueueing, the device its duration.
+    """A device of streams: `launch` costs the host its enqueueing, a stream its duration.
 
-    A full queue holds the host up until its oldest entry is done, as the real one does.
+    Streams run beside each other at full speed. The full queue of one holds the host up until its
+    oldest entry, work or event, is done, as the real one does.
 
     Args:
         host: the host whose clock the hand-over moves.
-        depth: entries that the queue holds.
+        depth: entries that the queue of a stream holds.
+        record_ns: time of a stream that a timed event takes.
+        cycles_per_ns: clock of the device, by the time at which a spin begins.
     """
 
     host: FakeHost
     depth: int = 1024
-    free_ns: int = 0
+    record_ns: int = 0
+    cycles_per_ns: Callable[[int], float] = lambda _: _CYCLES_PER_NS
     cache_overwritten: bool = False
     spins: int = 0
+    spun_ns: int = 0
     waits: int = 0
-    _queue: deque[int] = field(default_factory=deque)
+    _free_ns: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    _queues: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
     _reported: bool = False
+
+    @property
+    def free_ns(self) -> int:
+        """When the current stream is through with what it has been given."""
+        return self._free_ns[CURRENT]
+
+    @property
+    def idle_ns(self) -> int:
+        """When all streams are."""
+        return max(self._free_ns.values(), default=0)
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -92,21 +119,26 @@ class FakeCuda(TorchCuda):
         """A new mark."""
         return FakeEvent(self)
 
-    def launch(self, *, enqueue_ns: int, device_ns: int) -> None:
-        """Hand work over."""
+    def launch(self, *, enqueue_ns: int, device_ns: int, stream: str = CURRENT) -> None:
+        """Hand work over to a stream."""
         self.host.spend(enqueue_ns)
-        while self._queue and self._queue[0] <= self.host.time_ns:
-            self._queue.popleft()
-        if len(self._queue) >= self.depth:
-            self.host.time_ns = max(self.host.time_ns, self._queue.popleft())
-        self.free_ns = max(self.free_ns, self.host.time_ns) + device_ns
-        self._queue.append(self.free_ns)
+        queue = self._queues[stream]
+        while queue and queue[0] <= self.host.time_ns:
+            queue.popleft()
+        if len(queue) >= self.depth:
+            self.host.wait_until(queue.popleft())
+        self._free_ns[stream] = max(self._free_ns[stream], self.host.time_ns) + device_ns
+        queue.append(self._free_ns[stream])
+
+    def wait_for(self, other: str, *, stream: str = CURRENT) -> None:
+        """Let later work of `stream` begin when the `other` stream is through with its own."""
+        self._free_ns[stream] = max(self._free_ns[stream], self._free_ns[other])
 
     def synchronize(self) -> None:
-        """Wait until the queue is empty."""
+        """Wait until all queues are empty."""
         self.waits += 1
-        self.host.time_ns = max(self.host.time_ns, self.free_ns)
-        self._queue.clear()
+        self.host.wait_until(self.idle_ns)
+        self._queues.clear()
 
     def item(self) -> None:
         """Wait as an operation like ``.item()`` does: torch would report it."""
@@ -116,7 +148,10 @@ class FakeCuda(TorchCuda):
     def spin(self, cycles: int) -> None:
         """Queue idle turning."""
         self.spins += 1
-        self.launch(enqueue_ns=_RECORD_NS, device_ns=cycles // _CYCLES_PER_NS)
+        begin_ns = max(self.free_ns, self.host.time_ns)
+        length_ns = round(cycles / self.cycles_per_ns(begin_ns))
+        self.spun_ns += length_ns
+        self.launch(enqueue_ns=_RECORD_NS, device_ns=length_ns)
 
     def overwrite_cache(self) -> None:
         """Queue a write over the cache; a kernel that cares looks at `cache_overwritten`."""

@@ -22,6 +22,10 @@ class Event(Protocol):
         """Whether the device has reached the event."""
         ...
 
+    def synchronize(self) -> None:
+        """Wait until the device has reached the event."""
+        ...
+
     def elapsed_time(self, end_event: Self, /) -> float:
         """Milliseconds of device time until the later event."""
         ...

@@ -2,47 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping
+from itertools import pairwise
+from statistics import median
 from time import perf_counter_ns
 from typing import ClassVar, Literal
 
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
+from gpubench_plugin.measure.clocks.other_streams import (
+    counts,
+    elsewhere_evidence,
+    elsewhere_flags,
+    outlasting_s,
+)
+from gpubench_plugin.measure.clocks.spin import Spin
 from gpubench_plugin.quality_flags import LAUNCH_BOUND
 
-# About half a millisecond at 2 GHz, a thousand times the events' resolution.
-_CALIBRATION_CYCLES = 1_000_000
-
-
-class Spin:
-    """Spin kernel of a length in seconds, calibrated once with device events.
-
-    Launches of the host queue behind it.
-    """
-
-    def __init__(self, device: TorchCuda) -> None:
-        self._device = device
-        self._cycles_per_s: float | None = None
-
-    def __call__(self, seconds: float) -> None:
-        """Queue a spin of about that length."""
-        if self._cycles_per_s is None:
-            self._cycles_per_s = self._calibrate()
-        self._device.spin(round(seconds * self._cycles_per_s))
-
-    def _calibrate(self) -> float:
-        start, end = self._device.event(), self._device.event()
-        self._device.spin(_CALIBRATION_CYCLES)  # loads the kernel
-        start.record()
-        self._device.spin(_CALIBRATION_CYCLES)
-        end.record()
-        self._device.synchronize()
-        return _CALIBRATION_CYCLES / (start.elapsed_time(end) * 1e-3)
-
-
-# Launches behind one spin: far below the thousand that fit into the queue. Not measured.
-_BURST = 32
+# Calls behind one spin: with two events and a write over the cache for each, about half of the
+# thousand entries that fit into the queue. Not measured.
+_BURST = 128
 # Host time of a launch before the first is timed: well above the microseconds that one costs.
 _FIRST_LAUNCH_S = 5e-5
 # Length of a spin over the expected launch time, and its limit, which wastes device time.
@@ -53,15 +34,25 @@ _LATE_SHARE = 0.05
 
 
 class CudaKernelClock(Clock):
-    """Times a kernel without launch overhead: up to 32 launches queue behind a spin.
+    """Times a kernel without launch overhead: a burst of launches queues behind a spin.
 
-    *Hot*: launches follow each other and find their data in the L2 cache. *Cold*: the cache is
-    overwritten before each, outside its events. Kernels too short for the events' resolution are
-    timed in groups, but only hot.
+    *Hot*: launches follow each other and find their data in the L2 cache, and are timed in groups
+    of about a millisecond, which hide the events' own time. *Cold*: the cache is overwritten before
+    each call, outside its events, so that every call is alone between two of them, and has the time
+    of one in its own.
+
+    A burst of steps with many kernels could fill the queue, which would hold the host up until the
+    spin ends: where launches were late although the spin was long enough for them, the next bursts
+    are shorter.
+
+    Work on other streams does not queue behind the spin. A step with such work (see
+    :class:`CudaStepClock`) is timed call by call, or group by group, from an idle device until all
+    streams are done, with the launches in it, and flagged ``elsewhere``.
     """
 
-    group_s: ClassVar[float] = 5e-5
-    group_calls: ClassVar[int] = _BURST
+    group_s: ClassVar[float] = 1e-3
+    # Fewer than fit into the queue: they have two events and no write over the cache.
+    group_calls: ClassVar[int] = 512
     # Long beside the start of a block, and bounded between two decisions. Not measured.
     block_s: ClassVar[float] = 0.05
     queued_calls: ClassVar[int] = 10_000
@@ -76,11 +67,14 @@ class CudaKernelClock(Clock):
         super().__init__(now)
         self.timer = f"cuda_kernel_{cache}"
         # As of CUDA steps; a group would find its data in the cache after the first call.
-        self.group_threshold_s = 2e-5 if cache == "hot" else 0.0
+        self.group_threshold_s = 1e-3 if cache == "hot" else 0.0
         self._device = device
         self._cold = cache == "cold"
         self._spin = Spin(device)
+        self._burst_calls = _BURST
         self._launch_s = _FIRST_LAUNCH_S
+        self._least_launch_s = math.inf
+        self._works_elsewhere = False
         self._starts: list[Event] = []
         self._ends: list[Event] = []
 
@@ -89,57 +83,125 @@ class CudaKernelClock(Clock):
         self._device.synchronize()
 
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
-        """Time bursts of at most 32 calls until there are enough durations."""
-        max_count = max(1, _BURST // calls_per_duration)
+        """Time bursts until there are enough durations."""
         run = repeat_call(task.step, calls_per_duration)
         lengths: list[float] = []
-        late_count = 0
+        late_count, elsewhere_s = 0, 0.0
         with self._device.current():
-            if not self._starts:
-                self._starts = [self._device.event() for _ in range(_BURST)]
-                self._ends = [self._device.event() for _ in range(_BURST)]
+            self._create_events()
             while len(lengths) < durations:
-                count = min(max_count, durations - len(lengths))
+                count = min(self._burst_durations(calls_per_duration), durations - len(lengths))
                 is_last = len(lengths) + count == durations
-                late_count += count * self._run_burst(
-                    task, run, count, count * calls_per_duration, is_last=is_last
-                )
+                is_late = self._run_burst(task, run, count, calls_per_duration, is_last=is_last)
+                late_count += count * is_late
+                elsewhere_s += self._outlasting_s(self._ends[count - 1])
                 event_pairs = zip(self._starts[:count], self._ends[:count], strict=True)
                 lengths += [start.elapsed_time(end) * 1e-3 for start, end in event_pairs]
+        evidence = elsewhere_evidence(elsewhere_s, sum(lengths))
+        if counts(elsewhere_s, sum(lengths)):
+            lengths = [(sum(lengths) + elsewhere_s) / durations] * durations
         return Block(
             durations_s=array("d", (length / calls_per_duration for length in lengths)),
             length_s=sum(lengths),
             calls=durations * calls_per_duration,
-            evidence={"durations": durations, "late": late_count},
+            evidence={"durations": durations, "late": late_count, **evidence},
         )
+
+    def calibrate(self, task: Task) -> int:
+        """Learn with one call whether the step leaves work on other streams."""
+        with self._device.current():
+            self._create_events()
+            start, end = self._starts[0], self._ends[0]
+            task.run_setup()
+            self._device.synchronize()
+            start.record()
+            task.step()
+            end.record()
+            elsewhere_s = outlasting_s(self._device, end, self.now)
+            task.run_teardown()
+            self._works_elsewhere = counts(elsewhere_s, start.elapsed_time(end) * 1e-3)
+            self._spin.recalibrate()  # the warm-up has raised the clocks
+        return 1
 
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
         """``launch_bound``: more than one in twenty durations started after its spin ended.
 
-        Durations then include the host's launching, or the step synchronizes with the device.
+        Durations then include the host's launching, or the step synchronizes with the device. Also
+        ``elsewhere``.
         """
         is_late = evidence["late"] > _LATE_SHARE * evidence["durations"]
-        return (LAUNCH_BOUND,) if is_late else ()
+        launch_bound = (LAUNCH_BOUND,) if is_late else ()
+        return (*launch_bound, *elsewhere_flags(evidence))
 
-    def _run_burst(self, task: Task, run: Step, count: int, calls: int, *, is_last: bool) -> bool:
-        """Run `count` durations behind a spin; return whether the spin ended too early."""
+    def _create_events(self) -> None:
+        """Create the events of a burst once."""
+        if not self._starts:
+            self._starts = [self._device.event() for _ in range(_BURST)]
+            self._ends = [self._device.event() for _ in range(_BURST)]
+
+    def _burst_durations(self, calls_per_duration: int) -> int:
+        """Durations of the next burst."""
+        return 1 if self._works_elsewhere else max(1, self._burst_calls // calls_per_duration)
+
+    def _run_burst(
+        self, task: Task, run: Step, count: int, calls_per_duration: int, *, is_last: bool
+    ) -> bool:
+        """Launch `count` durations behind a spin; return whether the spin ended too early."""
+        calls = count * calls_per_duration
+        spin_s = min(_SPIN_MARGIN * calls * self._launch_s, _LONGEST_SPIN_S)
         self._device.synchronize()
-        self._spin(min(_SPIN_MARGIN * calls * self._launch_s, _LONGEST_SPIN_S))
-        result = self.take_result()
-        start = self.now()
+        if not self._works_elsewhere:
+            self._spin(spin_s)
+        now, result = self.now, self.take_result()
+        stamps = [now()]
         for start_event, end_event in zip(self._starts[:count], self._ends, strict=False):
             task.run_setup()
             if self._cold:
                 self._device.overwrite_cache()
+            if self._works_elsewhere:  # other streams would begin before the start event
+                self._device.synchronize()
             start_event.record()
             result = None
             result = run()
             end_event.record()
             task.run_teardown()
+            stamps.append(now())
         self.result = result
-        self._launch_s = (self.now() - start) * 1e-9 / calls
-        is_late = self._starts[0].query()
+        is_late = not self._works_elsewhere and self._starts[0].query()
         if is_last:
             self._announce_launched()
-        self._device.synchronize()
+        self._learn_launches(stamps, calls_per_duration, spin_s, is_late=is_late)
         return is_late
+
+    def _outlasting_s(self, last: Event) -> float:
+        """Wait for the device; seconds for which other streams outlast the event, if they do."""
+        if self._works_elsewhere:
+            return outlasting_s(self._device, last, self.now)
+        self._device.synchronize()
+        return 0.0
+
+    def _learn_launches(
+        self, stamps: list[int], calls_per_duration: int, spin_s: float, *, is_late: bool
+    ) -> None:
+        """Adapt the length of spins and bursts to the host's `stamps` around the durations.
+
+        A late burst may have been held up by the full queue until its spin ended: the launch time
+        is then not learned from this burst, unless its typical launch is the shortest so far. Where
+        the spin was long enough for that, it is the burst that was too long: it is shortened to
+        half, or to what came before the launch that took longest.
+        """
+        calls = (len(stamps) - 1) * calls_per_duration
+        if not is_late:
+            self._launch_s = (stamps[-1] - stamps[0]) * 1e-9 / calls
+            self._least_launch_s = min(self._least_launch_s, self._launch_s)
+            return
+        self._spin.recalibrate()  # the clocks may have risen since
+        launches = [end - start for start, end in pairwise(stamps)]
+        typical_s = median(launches) * 1e-9 / calls_per_duration
+        self._least_launch_s = min(self._least_launch_s, typical_s)
+        needed_s = _SPIN_MARGIN * calls * self._least_launch_s
+        if spin_s < min(needed_s, _LONGEST_SPIN_S):
+            self._launch_s = self._least_launch_s
+        else:
+            before_longest = launches.index(max(launches)) * calls_per_duration
+            self._burst_calls = max(1, min(before_longest, calls // 2))

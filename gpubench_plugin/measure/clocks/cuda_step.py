@@ -11,44 +11,65 @@ from typing import ClassVar
 
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
-from gpubench_plugin.measure.clocks.cuda_kernel import Spin
+from gpubench_plugin.measure.clocks.other_streams import (
+    counts,
+    elsewhere_evidence,
+    elsewhere_flags,
+    outlasting_s,
+)
+from gpubench_plugin.measure.clocks.spin import Spin
+from gpubench_plugin.measure.clocks.step_cost import (
+    COST_CALLS,
+    BlockTimes,
+    StepCost,
+    step_cost,
+)
 from gpubench_plugin.quality_flags import LAUNCH_BOUND
 
 # Launch time over step time from which the device waits for the host: 5 % for their jitter. Not
 # measured.
 _LAUNCH_BOUND_SHARE = 0.95
 
-# A launch costs the host some microseconds, and about a thousand fit into the queue: a step
-# launched within this time cannot have filled it, so that a wait behind a spin is its own.
-_QUEUE_FILLS_S = 4e-3
+# Device work over step time below which launches are not what the host is busy with: it reads,
+# writes, copies or sleeps. Not measured.
+_BUSY_SHARE = 0.02
 
 
 class CudaStepClock(Clock):
     """Times steps that run back to back, as training steps do, with a pool of events.
 
+    Each block begins with a spin of :attr:`StepCost.start_up_s`, after which the device is as far
+    behind the host as in an endless loop.
+
+    Events time the current stream. Where other streams work on after the last event (by over 5 %
+    of the block, and over 50 µs), the block lasts until all are done, each of its durations is the
+    mean, and ``elsewhere`` is flagged: which call caused how much of it is unknown. Calls with a
+    setup or teardown are then waited for one by one.
+
     ``launch_bound`` compares the faster of each block's first two launches, which no full queue
-    delays, with the median step of the block. A step that synchronizes with the device always
-    takes as long to launch as to run; :meth:`calibrate` detects it, and it is never flagged.
+    delays, with the median step of the block. A step that waits for the device always takes as long
+    to launch as to run, and one without work on the device has nothing to launch: neither is
+    flagged, nor is any step that was not calibrated.
     """
 
     timer = "cuda_events"
-    # Events resolve about half a microsecond: CUDA runtime API, cudaEventElapsedTime.
-    group_threshold_s = 2e-5
-    group_s: ClassVar[float] = 5e-5
+    # A timed event costs the device 1 to 2 µs between two kernels (not measured): 0.2 % of this.
+    # Their resolution is about half a microsecond: CUDA runtime API, cudaEventElapsedTime.
+    group_threshold_s = 1e-3
+    group_s: ClassVar[float] = 1e-3
     # Long beside the two synchronizations of a block; four calls have a median. Not measured.
     block_s: ClassVar[float] = 0.05
     block_calls: ClassVar[int] = 4
-    # About the launches that fit into the queue.
-    queued_calls: ClassVar[int] = 1000
+    # As many as a block of the shortest launches, of some microseconds, holds.
+    queued_calls: ClassVar[int] = 10_000
 
     def __init__(self, device: TorchCuda, now: HostClock = perf_counter_ns) -> None:
         super().__init__(now)
         self._device = device
         self._spin = Spin(device)
         self._events: list[Event] = []
-        self._is_calibrated = False
-        self._waits = False
-        self._lead_s = 0.0
+        self._cost: StepCost | None = None
+        self._last: BlockTimes | None = None
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -56,53 +77,61 @@ class CudaStepClock(Clock):
 
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
         """Launch all calls, then synchronize once."""
-        calls = durations * calls_per_duration
         with self._device.current():
             if task.is_bare:
                 run = repeat_call(task.step, calls_per_duration)
-                lengths, launches = self._boundaries(run, durations)
+                lengths, launches, elsewhere_s = self._boundaries(run, durations)
             else:
-                lengths, launches = self._separate_boundaries(task, durations)
+                lengths, launches, elsewhere_s = self._separate_boundaries(task, durations)
+        evidence = elsewhere_evidence(elsewhere_s, sum(lengths))
+        if works_elsewhere := counts(elsewhere_s, sum(lengths)):
+            lengths = [(sum(lengths) + elsewhere_s) / durations] * durations
+        if self._cost is None and task.is_bare:
+            self._last = BlockTimes(
+                all_s=sum(lengths),
+                later_s=median(lengths[1:] or lengths) / calls_per_duration,
+                calls=durations * calls_per_duration,
+                elsewhere=works_elsewhere,
+            )
         return Block(
             durations_s=array("d", (length / calls_per_duration for length in lengths)),
             length_s=sum(lengths),
-            calls=calls,
-            evidence={"enqueue_s": min(launches[:2]), "device_s": median(lengths)},
+            calls=durations * calls_per_duration,
+            evidence={
+                "enqueue_s": min(launches[:2]),
+                "device_s": median(lengths),
+                "busy_s": self._cost.device_s * calls_per_duration if self._cost else 0.0,
+                **evidence,
+            },
         )
 
     def calibrate(self, task: Task) -> int:
-        """Detect with three calls whether the step synchronizes with the device.
-
-        torch reports the waits inside its operations. Others show behind a spin longer than the
-        launch: a host that returns only after it has waited, unless the step filled the queue.
-        """
+        """Learn with three calls what the step costs host and device."""
         with self._device.current():
-            task.run_setup()
-            synchronizes = self._device.synchronizes(task.step)
-            task.run_teardown()
-            launch_s, _ = self._time_launch(task, spin_s=0.0)
-            # Three times the launch, whose time varies, and no less than a spin's own overhead.
-            spin_s = 3 * min(launch_s, _QUEUE_FILLS_S) + 1e-4
-            _, spin_ended_first = self._time_launch(task, spin_s=spin_s)
-            self._device.synchronize()
-        self._is_calibrated = True
-        self._waits = synchronizes or (spin_ended_first and launch_s < _QUEUE_FILLS_S)
-        self._lead_s = 0.0 if self._waits else min(launch_s, _QUEUE_FILLS_S)
-        return 3
+            self._spin.recalibrate()  # the warm-up has raised the clocks
+            self._cost = step_cost(
+                task, device=self._device, spin=self._spin, now=self.now, last=self._last
+            )
+        return COST_CALLS
 
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
-        """``launch_bound``: the device waits for the host; unknown without a calibration."""
+        """``launch_bound``: the device waits for the host's launches; ``elsewhere``."""
         is_starved = evidence["enqueue_s"] >= _LAUNCH_BOUND_SHARE * evidence["device_s"]
-        is_known = self._is_calibrated and not self._waits
-        return (LAUNCH_BOUND,) if is_starved and is_known else ()
+        has_work = evidence["busy_s"] >= _BUSY_SHARE * evidence["device_s"]
+        is_known = self._cost is not None and not self._cost.waits
+        launch_bound = (LAUNCH_BOUND,) if is_starved and has_work and is_known else ()
+        return (*launch_bound, *elsewhere_flags(evidence))
 
-    def _boundaries(self, run: Step, durations: int) -> tuple[list[float], list[float]]:
-        """Device seconds and launch seconds per duration, with shared boundary events."""
+    def _boundaries(self, run: Step, durations: int) -> tuple[list[float], list[float], float]:
+        """Device seconds and launch seconds per duration, with shared boundary events.
+
+        The third are the seconds for which other streams outlast them.
+        """
         events = self._first_events(durations + 1)
         stamps = [0] * (durations + 1)
         now, result = self.now, self.take_result()
         self._device.synchronize()
-        self._queue_spin()
+        self._queue_spin(self._cost.start_up_s if self._cost else 0.0)
         events[0].record()
         stamps[0] = now()
         for index in range(1, durations + 1):
@@ -112,57 +141,54 @@ class CudaStepClock(Clock):
             stamps[index] = now()
         self.result = result
         self._announce_launched()
-        self._device.synchronize()
+        elsewhere_s = outlasting_s(self._device, events[-1], now)
         return (
             [start.elapsed_time(end) * 1e-3 for start, end in pairwise(events)],
             [(end - start) * 1e-9 for start, end in pairwise(stamps)],
+            elsewhere_s,
         )
 
-    def _separate_boundaries(self, task: Task, durations: int) -> tuple[list[float], list[float]]:
+    def _separate_boundaries(
+        self, task: Task, durations: int
+    ) -> tuple[list[float], list[float], float]:
         """The same with separate events per call, excluding setup and teardown."""
-        events = self._first_events(2 * durations)
+        *events, last = self._first_events(2 * durations + 1)
         launches = [0] * durations
+        waits_for_others = self._cost is not None and self._cost.elsewhere
+        elsewhere_s = 0.0
         now, result = self.now, self.take_result()
         self._device.synchronize()
         for index in range(durations):
             task.run_setup()
-            if index == 0:
-                self._queue_spin()
+            if waits_for_others:  # they would begin before the start event
+                self._device.synchronize()
+            # A host slower than the device finds it idle at every start.
+            if index == 0 and self._cost is not None and self._cost.is_device_bound:
+                self._queue_spin(self._cost.start_up_s)
             events[2 * index].record()
             start = now()
             result = None
             result = task.step()
             events[2 * index + 1].record()
             launches[index] = now() - start
+            if waits_for_others:
+                elsewhere_s += outlasting_s(self._device, events[2 * index + 1], now)
             task.run_teardown()
         self.result = result
+        last.record()
         self._announce_launched()
-        self._device.synchronize()
+        elsewhere_s += outlasting_s(self._device, last, now)
         pairs = zip(events[::2], events[1::2], strict=True)
         return (
             [start.elapsed_time(end) * 1e-3 for start, end in pairs],
             [time * 1e-9 for time in launches],
+            elsewhere_s,
         )
 
-    def _queue_spin(self) -> None:
-        """Keep the idle device busy while the first step is launched: else it would time that."""
-        if self._lead_s:
-            self._spin(self._lead_s)
-
-    def _time_launch(self, task: Task, *, spin_s: float) -> tuple[float, bool]:
-        """Launch seconds of one call behind a spin, and whether the spin ended first."""
-        mark = self._first_events(1)[0]
-        task.run_setup()
-        self._device.synchronize()
-        if spin_s:
-            self._spin(spin_s)
-        mark.record()
-        start = self.now()
-        task.step()
-        launch_s = (self.now() - start) * 1e-9
-        spin_ended = mark.query()
-        task.run_teardown()
-        return launch_s, spin_ended
+    def _queue_spin(self, seconds: float) -> None:
+        """Keep the idle device behind the host."""
+        if seconds:
+            self._spin(seconds)
 
     def _first_events(self, count: int) -> list[Event]:
         """The first `count` events of a growing pool."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from gpubench_plugin.measure.clocks import CudaKernelClock, Step, Task
-from tests.support.fake_cuda import FakeCuda, FakeHost
+from tests.support.fake_cuda import SIDE, FakeCuda, FakeHost
 
 US = 1000
 
@@ -37,12 +39,13 @@ def test_the_launch_is_not_in_the_duration(device: FakeCuda) -> None:
 
 
 @pytest.mark.parametrize(
-    ("calls_per_duration", "durations", "bursts"), [(1, 32, 1), (1, 70, 3), (10, 7, 3), (32, 2, 2)]
+    ("calls_per_duration", "durations", "bursts"),
+    [(1, 128, 1), (1, 300, 3), (10, 30, 3), (128, 2, 2), (500, 2, 2)],
 )
-def test_at_most_32_launches_wait_behind_a_spin(
+def test_at_most_128_launches_wait_behind_a_spin(
     device: FakeCuda, calls_per_duration: int, durations: int, bursts: int
 ) -> None:
-    """A block is run in bursts, each behind a spin of its own."""
+    """A block is run in bursts, each behind a spin of its own; a larger group is a burst."""
     clock = CudaKernelClock(device, now=device.host.now)
     task = Task(step=kernel(device, hot_ns=30 * US))
     clock.block(task, durations=1)
@@ -72,10 +75,10 @@ def test_hot_kernels_do_not(device: FakeCuda) -> None:
 
 
 def test_only_short_hot_kernels_are_grouped(device: FakeCuda) -> None:
-    """Below 20 µs several launches share a duration, at most 32; a cold one is always alone."""
+    """Below 1 ms several launches share a duration, at most 512; a cold one is always alone."""
     hot, cold = CudaKernelClock(device), CudaKernelClock(device, cache="cold")
-    assert [hot.group_size(s) for s in (20e-6, 19e-6, 5e-6, 1e-7)] == [1, 3, 10, 32]
-    assert [cold.group_size(s) for s in (20e-6, 19e-6, 5e-6, 1e-7)] == [1, 1, 1, 1]
+    assert [hot.group_size(s) for s in (1e-3, 9e-4, 5e-6, 1e-7)] == [1, 2, 200, 512]
+    assert [cold.group_size(s) for s in (1e-3, 9e-4, 5e-6, 1e-7)] == [1, 1, 1, 1]
 
 
 def test_a_spin_grows_with_the_launches(device: FakeCuda) -> None:
@@ -132,3 +135,77 @@ def test_the_devices_state_is_read_once_per_block(device: FakeCuda) -> None:
     assert pytest.approx([30e-6] * 70) == list(block.durations_s)
     assert len(left_ns) == 1
     assert left_ns[0] > 0
+
+
+def launching(device: FakeCuda, launches: int) -> Step:
+    """A step of so many kernels, of which each costs the host 5 µs and the device 20 µs."""
+
+    def step() -> None:
+        for _ in range(launches):
+            device.launch(enqueue_ns=5 * US, device_ns=20 * US)
+
+    return step
+
+
+def test_steps_of_many_kernels_are_no_starving_device(device: FakeCuda) -> None:
+    """Bursts that fill the queue become shorter; neither they nor the spins are late for long."""
+    clock = CudaKernelClock(device, now=device.host.now)
+    task = Task(step=launching(device, 60))
+    clock.block(task, durations=1)
+    clock.block(task, durations=40)
+    device.spins, device.spun_ns = 0, 0
+    block = clock.block(task, durations=40)
+    assert clock.flags(block.evidence) == ()
+    assert pytest.approx([1.2e-3] * 40) == list(block.durations_s)
+    assert device.spun_ns < 5 * US * 60 * 40 * 3
+
+
+def test_a_step_that_waits_does_not_lengthen_its_spins(device: FakeCuda) -> None:
+    """What waits for its spin takes longer with a longer one; that is no reason for more."""
+    clock = CudaKernelClock(device, now=device.host.now)
+    launch = kernel(device, hot_ns=30 * US)
+
+    def waiting() -> None:
+        launch()
+        device.synchronize()
+
+    task = Task(step=waiting)
+    clock.block(task, durations=32)
+    device.spins, device.spun_ns = 0, 0
+    clock.block(task, durations=32)
+    assert device.spun_ns / device.spins < 1000 * US
+
+
+def test_a_late_burst_measures_the_spin_again(device: FakeCuda) -> None:
+    """On a device whose clock has risen a spin is too short once, not for ever."""
+    clock = CudaKernelClock(device, now=device.host.now)
+    device.cycles_per_ns = lambda now_ns: 0.345 if now_ns < 20 * US * US else 1.98
+    task = Task(step=kernel(device, hot_ns=30 * US))
+    clock.block(task, durations=32)
+    device.host.spend(20 * US * US)
+    assert clock.flags(clock.block(task, durations=32).evidence) == ("launch_bound",)
+    assert clock.flags(clock.block(task, durations=320).evidence) == ()
+
+
+def test_the_spin_is_measured_again_after_the_warm_up(device: FakeCuda) -> None:
+    """No burst is late for a clock that rose in the warm-up."""
+    clock = CudaKernelClock(device, now=device.host.now)
+    device.cycles_per_ns = lambda now_ns: 0.345 if now_ns < 20 * US * US else 1.98
+    task = Task(step=kernel(device, hot_ns=30 * US))
+    clock.block(task, durations=32)
+    device.host.spend(20 * US * US)
+    assert clock.calibrate(task) == 1
+    assert clock.flags(clock.block(task, durations=32).evidence) == ()
+
+
+@pytest.mark.parametrize("cache", ["hot", "cold"])
+def test_kernels_on_another_stream_are_timed_until_they_are_done(
+    device: FakeCuda, cache: Literal["hot", "cold"]
+) -> None:
+    """They do not queue behind the spin: each is waited for, its launch included, and flagged."""
+    clock = CudaKernelClock(device, cache=cache, now=device.host.now)
+    task = Task(step=lambda: device.launch(enqueue_ns=8 * US, device_ns=400 * US, stream=SIDE))
+    clock.calibrate(task)
+    block = clock.block(task, durations=40)
+    assert pytest.approx([408e-6] * 40, rel=1e-2) == list(block.durations_s)
+    assert clock.flags(block.evidence) == ("elsewhere",)

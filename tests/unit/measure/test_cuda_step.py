@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gpubench_plugin.measure.clocks import CudaStepClock, Step, Task
-from tests.support.fake_cuda import FakeCuda, FakeHost
+from tests.support.fake_cuda import SIDE, FakeCuda, FakeHost
 
 US = 1000
 MS = 1_000_000
@@ -87,7 +87,7 @@ def test_grouped_calls_share_a_duration(device: FakeCuda, clock: CudaStepClock) 
     block = clock.block(Task(step=step), durations=3, calls_per_duration=10)
     assert pytest.approx([5e-6] * 3, rel=1e-2) == list(block.durations_s)
     assert block.calls == 30
-    assert [clock.group_size(s) for s in (20e-6, 19e-6, 5e-6)] == [1, 3, 10]
+    assert [clock.group_size(s) for s in (1e-3, 9e-4, 20e-6, 5e-6)] == [1, 2, 50, 200]
 
 
 def test_setup_and_teardown_are_not_timed(device: FakeCuda, clock: CudaStepClock) -> None:
@@ -203,3 +203,105 @@ def test_first_duration_has_nothing_of_the_host_in_it(
     for task in (Task(step=step), Task(step=step, setup=lambda: None)):
         block = clock.block(task, durations=4)
         assert pytest.approx([5e-3] * 4, rel=1e-3) == list(block.durations_s)
+
+
+@pytest.mark.parametrize("host_ms", [5, 200])
+def test_a_host_without_work_for_the_device_is_not_flagged(
+    device: FakeCuda, clock: CudaStepClock, host_ms: int
+) -> None:
+    """Reading, writing or sleeping is no launch problem, however long it takes."""
+    assert flags(clock, lambda: device.host.spend(host_ms * MS), durations=4) == ()
+    copy = launching(device, enqueue_ns=host_ms * MS, device_ns=US)
+    assert flags(clock, copy, durations=4) == ()
+
+
+def test_a_long_step_that_synchronises_is_not_flagged(
+    device: FakeCuda, clock: CudaStepClock
+) -> None:
+    """An explicit wait is found out also where it lasts longer than the queue takes to fill."""
+    work = launching(device, enqueue_ns=10 * US, device_ns=100 * US, launches=500)
+    assert flags(clock, then(work, device.synchronize), durations=4) == ()
+
+
+def test_a_long_step_of_short_kernels_is_flagged(device: FakeCuda, clock: CudaStepClock) -> None:
+    """A launch-bound step that fills the queue behind any spin keeps its flag."""
+    step = launching(device, enqueue_ns=10 * US, device_ns=2 * US, launches=50_000)
+    assert flags(clock, step, durations=4) == ("launch_bound",)
+
+
+def test_the_spin_is_measured_again_after_the_warm_up(
+    device: FakeCuda, clock: CudaStepClock
+) -> None:
+    """Calibrating follows a clock that rose: no block begins behind a spin of another length."""
+    device.cycles_per_ns = lambda now_ns: 0.345 if now_ns < 50 * MS else 1.98
+    task = Task(step=launching(device, enqueue_ns=500 * US, device_ns=5 * MS))
+    clock.calibrate(task)
+    device.host.spend(50 * MS)
+    clock.calibrate(task)
+    device.spins, device.spun_ns = 0, 0
+    clock.block(task, durations=4)
+    assert pytest.approx(500 * US, rel=0.01) == device.spun_ns / device.spins
+
+
+def test_work_elsewhere_is_in_the_durations(device: FakeCuda, clock: CudaStepClock) -> None:
+    """Calls of which a side stream works on for longer last until it is done, and are flagged."""
+
+    def step() -> None:
+        device.launch(enqueue_ns=10 * US, device_ns=MS)
+        device.launch(enqueue_ns=10 * US, device_ns=3 * MS, stream=SIDE)
+
+    block = clock.block(Task(step=step), durations=10)
+    assert pytest.approx([3e-3] * 10, rel=0.01) == list(block.durations_s)
+    assert pytest.approx(30e-3, rel=0.01) == block.length_s
+    assert clock.flags(block.evidence) == ("elsewhere",)
+
+
+def test_awaited_work_elsewhere_is_no_such(device: FakeCuda, clock: CudaStepClock) -> None:
+    """A side stream for which the step's own waits is in its events already."""
+
+    def step() -> None:
+        device.launch(enqueue_ns=10 * US, device_ns=MS)
+        device.launch(enqueue_ns=10 * US, device_ns=3 * MS, stream=SIDE)
+        device.wait_for(SIDE)
+
+    block = clock.block(Task(step=step), durations=10)
+    assert pytest.approx([3e-3] * 10, rel=0.01) == list(block.durations_s)
+    assert clock.flags(block.evidence) == ()
+
+
+@pytest.mark.parametrize("left_us", [40, 400])
+def test_little_work_elsewhere_is_left_out(
+    device: FakeCuda, clock: CudaStepClock, left_us: int
+) -> None:
+    """Below 50 µs, or 5 % of a block, the events are taken as they are."""
+    device.launch(enqueue_ns=0, device_ns=0)
+
+    def step() -> None:
+        device.launch(enqueue_ns=0, device_ns=left_us * US)
+        device.launch(enqueue_ns=0, device_ns=left_us * US * 102 // 100, stream=SIDE)
+
+    block = clock.block(Task(step=step), durations=4)
+    assert pytest.approx([left_us * 1e-6] * 4, rel=1e-3) == list(block.durations_s)
+    assert clock.flags(block.evidence) == ()
+
+
+def test_work_elsewhere_beside_a_setup_is_waited_for(
+    device: FakeCuda, clock: CudaStepClock
+) -> None:
+    """After calibration every call is, so that setup and teardown hide nothing of it."""
+
+    def step() -> None:
+        device.launch(enqueue_ns=10 * US, device_ns=MS)
+        device.launch(enqueue_ns=10 * US, device_ns=3 * MS, stream=SIDE)
+
+    task = Task(step=step, setup=launching(device, enqueue_ns=10 * US, device_ns=7 * MS))
+    clock.calibrate(task)
+    block = clock.block(task, durations=10)
+    assert pytest.approx([3e-3] * 10, rel=0.01) == list(block.durations_s)
+    assert clock.flags(block.evidence) == ("elsewhere",)
+
+
+def test_a_launch_bound_step_works_nowhere_else(device: FakeCuda, clock: CudaStepClock) -> None:
+    """The time that a device waits for launches is not taken for work on other streams."""
+    step = launching(device, enqueue_ns=100 * US, device_ns=5 * US, launches=10)
+    assert flags(clock, step) == ("launch_bound",)

@@ -62,8 +62,8 @@ def test_a_block_of_cuda_steps_is_long_but_within_the_limit(
 
 def test_the_queue_of_a_device_is_bounded() -> None:
     """A block of short steps holds no more calls than the clock queues."""
-    grouped, width, rounds = plan(2.5e-5, clock=STEP)
-    assert (grouped, width) == (1, 40)
+    grouped, width, rounds = plan(2.5e-6, clock=STEP)
+    assert (grouped, width) == (400, 1)
     assert grouped * width * rounds == STEP.queued_calls
 
 
@@ -77,8 +77,8 @@ def test_frozen_rounds_are_queued_only_as_far_as_the_clock_allows() -> None:
 
 
 def test_short_kernels_are_grouped() -> None:
-    """A kernel of 5 µs is timed ten at a time."""
-    assert plan(5e-6, clock=KERNEL) == (10, 20, 50)
+    """Of a kernel of 5 µs so many are timed at a time as last a millisecond."""
+    assert plan(5e-6, clock=KERNEL) == (200, 1, 50)
 
 
 def test_a_setup_forbids_grouping() -> None:

@@ -1,0 +1,202 @@
+"""The clocks of CUDA against the time of a call in an endless loop, on a device on paper.
+
+Either the median and the throughput are within 0.5 % of it, or the number is flagged, or what other
+streams add lies below the limits of that flag.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.config import MeasureSection
+from gpubench_plugin.distributed import RankAgreement
+from gpubench_plugin.measure import measure
+from gpubench_plugin.measure.clocks import CudaKernelClock, CudaStepClock
+from tests.support.fake_cuda import CURRENT, SIDE, FakeCuda, FakeHost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubench_plugin.records import Samples
+
+US = 1000
+EVENT_NS = 1500
+"""Device time of a timed event: 1 to 2 µs."""
+BRIEF = MeasureSection(
+    warmup_s=0.1, warmup_max_s=0.5, max_time_s=0.3, min_time_s=0.05, max_rounds=100
+)
+
+
+@dataclass(frozen=True)
+class Load:
+    """A step of `kernels`, with the µs of host and device for all of them together.
+
+    The host spends `before_us` before the first launch. The side stream works for `side_us`, from
+    the step's first kernel on; the current one waits for it at the end of the step, or never does.
+    """
+
+    host_us: float
+    device_us: float
+    kernels: int = 1
+    before_us: float = 0.0
+    side_us: float = 0.0
+    awaited: bool = False
+
+    def run(self, device: FakeCuda) -> None:
+        """One call."""
+        device.host.spend(round(self.before_us * US))
+        for kernel in range(self.kernels):
+            device.launch(
+                enqueue_ns=round(self.host_us * US / self.kernels),
+                device_ns=round(self.device_us * US / self.kernels),
+            )
+            if kernel == 0 and self.side_us:
+                device.launch(enqueue_ns=0, device_ns=round(self.side_us * US), stream=SIDE)
+        if self.awaited:
+            device.wait_for(SIDE, stream=CURRENT)
+
+    def endless_s(self, launch: bool = True) -> float:
+        """Seconds of a call in an endless loop; without its launches if the host is free."""
+        load = self if launch else Load(0.0, self.device_us, self.kernels)
+        device = FakeCuda(FakeHost())
+        calls = 100
+        for _ in range(20):
+            load.run(device)
+        begin_ns = max(device.host.time_ns, device.idle_ns)
+        for _ in range(calls):
+            load.run(device)
+        return (max(device.host.time_ns, device.idle_ns) - begin_ns) / calls * 1e-9
+
+
+def measured(load: Load, clock: Callable[[FakeCuda], CudaStepClock | CudaKernelClock]) -> Samples:
+    device = FakeCuda(FakeHost(), record_ns=EVENT_NS)
+    return measure(
+        lambda: load.run(device), clock=clock(device), section=BRIEF, agreement=RankAgreement()
+    )
+
+
+def by_steps(load: Load) -> Samples:
+    return measured(load, lambda device: CudaStepClock(device, device.host.now))
+
+
+def by_kernels(load: Load) -> Samples:
+    return measured(load, lambda device: CudaKernelClock(device, now=device.host.now))
+
+
+def errors(samples: Samples, truth_s: float) -> tuple[float, float]:
+    """Relative errors of the median and of the mean over all blocks."""
+    mean_s = sum(samples.block_s) / samples.calls
+    return median(samples.durations_s) / truth_s - 1, mean_s / truth_s - 1
+
+
+def is_right(samples: Samples, truth_s: float) -> bool:
+    return all(abs(error) <= 0.005 for error in errors(samples, truth_s))
+
+
+def loads(
+    devices_us: tuple[float, ...],
+    kernels: tuple[int, ...],
+    before: tuple[float, ...],
+    **others: Any,
+) -> list[Load]:
+    """Loads of all these kinds; the share `before` of the host's time is before the launches."""
+    return [
+        Load(
+            host_us=device_us * ratio * (1 - share),
+            device_us=device_us,
+            kernels=count,
+            before_us=device_us * ratio * share,
+            **others,
+        )
+        for device_us, count, share, ratio in product(devices_us, kernels, before, RATIOS)
+    ]
+
+
+RATIOS = (0.5, 0.8, 0.96, 1.0, 1.05, 2.0)
+STEPS = [
+    *loads((30.0,), (1,), (0.0, 0.7)),
+    *loads((400.0,), (1, 10), (0.0, 0.7)),
+    *loads((12_000.0,), (1, 100), (0.0, 0.7)),
+]
+ALL_STEPS = [
+    *loads((30.0, 400.0, 1100.0, 5000.0, 50_000.0), (1, 3, 20), (0.0, 0.3, 0.7)),
+    *loads((5000.0, 50_000.0), (500,), (0.0, 0.3, 0.7)),
+]
+# Kernels of at least 3 µs and launches of at least 1.5 µs: shorter ones do not exist.
+MANY_KERNELS = loads((10_000.0, 50_000.0), (1500, 3000), (0.0, 0.1))
+
+
+@pytest.mark.parametrize("load", STEPS, ids=str)
+def test_a_step_takes_what_it_takes_in_an_endless_loop(load: Load) -> None:
+    """Whichever of host and device is slower, and wherever in the step the host is busy."""
+    assert_right(load)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("load", ALL_STEPS + MANY_KERNELS, ids=str)
+def test_every_step_takes_what_it_takes_in_an_endless_loop(load: Load) -> None:
+    """The same over a finer grid, also of steps that fill the queue."""
+    assert_right(load)
+
+
+def assert_right(load: Load) -> None:
+    samples, truth_s = by_steps(load), load.endless_s()
+    assert is_right(samples, truth_s), errors(samples, truth_s)
+    assert "outliers" not in samples.flags
+    assert "elsewhere" not in samples.flags
+    if load.kernels < 1000:  # else the queue is full before the first launch time is known
+        is_launch_bound = load.host_us + load.before_us >= 0.95 * load.device_us
+        assert ("launch_bound" in samples.flags) == is_launch_bound
+
+
+SIDES = [
+    Load(device_us * ratio, device_us, kernels, side_us=device_us * side, awaited=awaited)
+    for device_us, kernels, ratio, side, awaited in product(
+        (400.0, 5000.0), (1, 10), (0.3, 0.9, 1.1, 3.0), (0.5, 1.02, 1.2, 4.0), (False, True)
+    )
+]
+
+
+@pytest.mark.parametrize("load", SIDES, ids=str)
+def test_work_on_another_stream_costs_what_it_costs_in_an_endless_loop(load: Load) -> None:
+    """Awaited or not; what outlasts the step's own stream is flagged, and in the number."""
+    samples, truth_s = by_steps(load), load.endless_s()
+    slower_us = max(load.host_us, load.device_us)
+    is_elsewhere = load.side_us > 1.06 * slower_us and not load.awaited
+    assert ("elsewhere" in samples.flags) == is_elsewhere
+    if not load.awaited and slower_us < load.side_us <= 1.05 * slower_us:
+        assert all(-0.05 <= error <= 0.005 for error in errors(samples, truth_s))
+    else:
+        assert is_right(samples, truth_s), errors(samples, truth_s)
+
+
+KERNELS = [
+    Load(launch_us * kernels, device_us * kernels, kernels)
+    for launch_us, device_us, kernels in product((3.0, 8.0), (2.0, 30.0, 200.0), (1, 3, 20, 200))
+]
+
+
+@pytest.mark.parametrize("load", KERNELS, ids=str)
+def test_kernels_take_what_the_device_takes_without_launches(load: Load) -> None:
+    """Also steps of so many kernels that few of them fill the queue."""
+    samples, truth_s = by_kernels(load), load.endless_s(launch=False)
+    assert is_right(samples, truth_s), errors(samples, truth_s)
+    assert samples.flags == ()
+
+
+def test_kernels_that_cannot_queue_are_flagged() -> None:
+    """A step that fills the queue by itself is launched while it runs."""
+    samples = by_kernels(Load(8.0 * 3000, 2.0 * 3000, 3000))
+    assert "launch_bound" in samples.flags
+
+
+def test_events_between_short_kernels_cost_less_than_half_a_percent() -> None:
+    """A kernel of 30 µs is timed in groups, beside which 1.5 µs of an event are little."""
+    for samples in (by_steps(Load(8.0, 30.0)), by_kernels(Load(8.0, 30.0))):
+        assert samples.calls_per_duration * 30e-6 >= 1e-3
+        assert is_right(samples, 30e-6)
