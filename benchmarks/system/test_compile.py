@@ -64,6 +64,7 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
         INDUCTOR,
         CompiledStep,
         build_model,
+        fp32_batch,
         make_compiler,
         run_fake_step,
     )
@@ -97,6 +98,9 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
         tolerance=TOLERANCES[precision.compute_dtype],
         flops_step=partial(run_fake_step, workload, samples=size, backward=True),
         samples=size,
+        exact_loss=None
+        if precision.name == "fp32"
+        else lambda module: workload.loss(module, fp32_batch(batch)),
     )
     clock = clock_for(torch_device, gpubench_config.measure)
 

@@ -9,14 +9,12 @@ from operator import sub
 from typing import NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gpubench_plugin.environment import timed_s
-from gpubench_plugin.errors import CorrectnessError, Unsupported
+from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.records import Check, Work
-
-Loss = Callable[[nn.Module], Tensor]
-"""Loss of one batch, computed by a module."""
+from gpubench_plugin.training.compiled_accuracy import Loss, StepResults, compare, exact_results
 
 # Inductor's errors without a compiler for its code, by name.
 _MISSING = {
@@ -49,8 +47,9 @@ class CompiledStep:
 
     `compiled` compiles the module `eager`; see :func:`.compile.make_compiler`. `loss` is that of
     the measured batch of `samples`, `other_losses` are untimed ones of other batch sizes.
-    `tolerance` limits the relative error of loss and gradients against `eager`; `flops_step` is one
-    step on fake tensors.
+    `tolerance` limits the relative error of loss and gradients against `eager`. `exact_loss` is the
+    loss of the same batch by a module with fp32 weights, without autocast; None where `eager` is
+    computed in fp32. `flops_step` is one step on fake tensors.
     """
 
     eager: nn.Module
@@ -61,6 +60,7 @@ class CompiledStep:
     tolerance: float
     flops_step: Callable[[], None]
     samples: int
+    exact_loss: Loss | None = None
     recompiles: int = field(default=0, init=False)
     calls: int = field(default=0, init=False)
     _graphs_before: int = field(default=0, init=False)
@@ -88,22 +88,20 @@ class CompiledStep:
         """Compile cold and warm, and compare the results with the uncompiled module.
 
         Raises:
-            CorrectnessError: loss or gradients differ by more than the tolerance.
+            CorrectnessError: loss or gradients differ by more than the tolerance, and from fp32 by
+                more than the uncompiled ones.
             Unsupported: the backend's compiler is missing.
         """
-        expected = self._results(self.eager)
+        expected = StepResults.of(self.loss, self.eager)
         with _compiler_errors():
             first_s = self._compile()
-        error = relative_error(self._results(self._compiled), expected)
-        if not error <= self.tolerance:  # also where it is NaN
-            raise CorrectnessError(
-                f"the compiled step differs from the eager one by {error:.3g} of the norm of loss "
-                f"and gradients; allowed: {self.tolerance:g}"
-            )
-        return Check(
-            correctness={"relative_error": error, "tolerance": self.tolerance},
-            facts={"first_step_s": first_s},
+        accuracy = compare(
+            StepResults.of(self.loss, self.eager, computed_by=self._compiled),
+            expected,
+            tolerance=self.tolerance,
+            exact=self._exact_results,
         )
+        return Check(correctness=accuracy, facts={"first_step_s": first_s})
 
     def begin(self) -> None:
         """Start counting recompiles."""
@@ -155,14 +153,11 @@ class CompiledStep:
         self.loss(module).backward()
         self.eager.zero_grad(set_to_none=True)
 
-    def _results(self, module: nn.Module) -> list[Tensor]:
-        """Loss and gradients, in double precision."""
-        loss = self.loss(module)
-        loss.backward()
-        gradients = [p.grad for p in self.eager.parameters() if p.grad is not None]
-        results = [tensor.detach().double() for tensor in (loss, *gradients)]
-        self.eager.zero_grad(set_to_none=True)
-        return results
+    def _exact_results(self) -> StepResults | None:
+        """The same step in fp32; None where the precision is fp32 or the memory too small."""
+        if self.exact_loss is None:
+            return None
+        return exact_results(self.exact_loss, self.eager, self.device)
 
 
 class CaptureCounters(NamedTuple):
@@ -185,16 +180,6 @@ def capture_counters() -> CaptureCounters:
         graph_breaks=sum(counters["graph_break"].values()),
         operations=counters["stats"]["calls_captured"],
     )
-
-
-def relative_error(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """Norm of the difference over the norm of the expected values."""
-    difference = [a - e for a, e in zip(actual, expected, strict=True)]
-    return _norm(difference) / _norm(expected)
-
-
-def _norm(tensors: Sequence[Tensor]) -> float:
-    return float(torch.stack([tensor.norm() for tensor in tensors]).norm())
 
 
 @contextmanager

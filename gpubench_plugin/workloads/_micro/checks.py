@@ -19,8 +19,13 @@ DTYPES: Final = {
 }
 """Storage dtypes, by a precision's ``compute_dtype``."""
 
-# Four roundings to mantissas of 10, 10 and 7 bits; in fp32 above the rounding of thousands of
-# additions, far below that of TF32.
+# Four roundings to mantissas of 10, 10 and 7 bits. In fp32 above what any algorithm of a 3×3
+# convolution loses, and far below TF32. Measured on a CPU, with 256 channels: 2.3e-7 directly,
+# 3.6e-7 by Winograd's F(2×2, 3×3) and 2.3e-6 by F(4×4, 3×3), both in fp32; 2.9e-4 with inputs
+# rounded to TF32. 25,088 products, as of a weight's gradient in preset full, added one after the
+# other: 2.8e-6, which F(4×4, 3×3) would make ten times as much.
+# Source of the algorithms: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks,
+# arXiv:1509.09308.
 TOLERANCES: Final = {"fp32": 5e-5, "tf32": 2.0**-8, "fp16": 2.0**-8, "bf16": 2.0**-5}
 """Largest relative error of a result, by a precision's ``compute_dtype``."""
 

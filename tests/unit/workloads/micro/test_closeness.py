@@ -53,3 +53,59 @@ def test_a_product_in_every_type_is_within_its_tolerance(name: str) -> None:
     require_close(name, left @ right, expected, tolerance=TOLERANCES[name])
     with pytest.raises(CorrectnessError):
         require_close(name, left @ right, expected * 1.4, tolerance=TOLERANCES[name])
+
+
+# Winograd's transforms F(4×4, 3×3) of inputs, weights and outputs.
+# Source: Lavin and Gray, arXiv:1509.09308, section 4.3.
+INPUTS = (
+    (4, 0, -5, 0, 1, 0),
+    (0, -4, -4, 1, 1, 0),
+    (0, 4, -4, -1, 1, 0),
+    (0, -2, -1, 2, 1, 0),
+    (0, 2, -1, -2, 1, 0),
+    (0, 4, 0, -5, 0, 1),
+)
+WEIGHTS = (
+    (1 / 4, 0, 0),
+    (-1 / 6, -1 / 6, -1 / 6),
+    (-1 / 6, 1 / 6, -1 / 6),
+    (1 / 24, 1 / 12, 1 / 6),
+    (1 / 24, -1 / 12, 1 / 6),
+    (0, 0, 1),
+)
+OUTPUTS = ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1))
+
+
+def winograd(images: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """A 3×3 convolution in tiles of 4×4 outputs, in the tensors' own type."""
+    of_inputs, of_weights, of_outputs = (
+        torch.tensor(rows, dtype=images.dtype) for rows in (INPUTS, WEIGHTS, OUTPUTS)
+    )
+    tiles = torch.nn.functional.pad(images, (1, 1, 1, 1)).unfold(2, 6, 4).unfold(3, 6, 4)
+    products = torch.einsum(
+        "ocij,nchwij->nohwij",
+        of_weights @ weights @ of_weights.T,
+        of_inputs @ tiles @ of_inputs.T,
+    )
+    parts = of_outputs @ products @ of_outputs.T
+    count, channels, rows, columns = parts.shape[:4]
+    return parts.transpose(3, 4).reshape(count, channels, 4 * rows, 4 * columns)
+
+
+def as_tf32(tensor: torch.Tensor) -> torch.Tensor:
+    """Rounded to a mantissa of 10 bits."""
+    return ((tensor.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+def test_fp32_allows_every_algorithm_of_a_convolution_but_no_tf32() -> None:
+    """Winograd's is within a fifth of the tolerance; inputs rounded to TF32 are beyond it."""
+    torch.manual_seed(0)
+    images = torch.randn(1, 64, 28, 28)
+    weights = torch.randn(64, 64, 3, 3) / 24
+    exact = torch.nn.functional.conv2d(images.double(), weights.double(), padding=1)
+    tolerance = TOLERANCES["fp32"]
+    error = require_close("Winograd", winograd(images, weights), exact, tolerance=tolerance / 5)
+    assert error > 1e-7
+    rounded = torch.nn.functional.conv2d(as_tf32(images), as_tf32(weights), padding=1)
+    with pytest.raises(CorrectnessError, match="relative error"):
+        require_close("TF32", rounded, exact, tolerance=tolerance)
