@@ -26,6 +26,7 @@ ELSEWHERE: Final = "elsewhere"
 PRECISION_UNUSED: Final = "precision_unused"
 UNCHECKED: Final = "unchecked"
 GROWING_MEMORY: Final = "growing_memory"
+UNCOLLECTED: Final = "uncollected"
 SINCE_START: Final = "peak_memory_since_start"
 SKETCHED: Final = "sketched"
 CONDENSED: Final = "condensed"
@@ -64,6 +65,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     PRECISION_UNUSED: "nothing was computed in the precision named by the id",
     UNCHECKED: "not compared with the fp32 reference",
     GROWING_MEMORY: "memory grew in every quarter of the timed calls: a leak",
+    UNCOLLECTED: "reference cycles held device memory: the peak includes garbage",
     SINCE_START: "the process's memory peak could not be reset: it is that since its start",
     SKETCHED: "too many durations to store; percentiles need a sketch (pytest-gpubench[sketch])",
     CONDENSED: "a rank had more samples, flags or facts than its report can hold",

@@ -13,7 +13,7 @@ from typing import Final
 import torch
 
 from gpubench_plugin.measure.state import release_memory
-from gpubench_plugin.quality_flags import GROWING_MEMORY
+from gpubench_plugin.quality_flags import GROWING_MEMORY, UNCOLLECTED
 
 _STATM: Final = Path("/proc/self/statm")
 
@@ -29,6 +29,9 @@ again while the arrays are reallocated."""
 
 _STEADY: Final = 0.5
 """Growth of each part as a share of its growth if all parts grew alike. Not measured."""
+
+_UNCOLLECTED: Final = 0.05
+"""Share of an accelerator's memory in use that garbage has to hold for its flag. Not measured."""
 
 
 class MemoryGrowth:
@@ -58,15 +61,24 @@ class MemoryGrowth:
             self._readings.append(self._read())
 
     def flags(self, block_calls: Sequence[int], calls_per_duration: int) -> tuple[str, ...]:
-        """``growing_memory`` or empty, given the calls per block.
+        """``growing_memory`` and ``uncollected``, as far as they apply, given the calls per block.
 
-        Garbage that Python's collector, disabled while timing, frees afterwards is no leak.
+        Garbage that Python's collector, disabled while timing, frees afterwards is no leak. On an
+        accelerator it is in the peak, and flagged there; a CPU's peak is that of the process.
         """
-        if self._read is None or not grows(self._readings, block_calls, calls_per_duration):
+        is_device = self._device.type != "cpu"
+        is_growing = grows(self._readings, block_calls, calls_per_duration)
+        if self._read is None or not (is_growing or is_device):
             return ()
+        before = self._read()
         release_memory(self._device)
-        share_kept = (self._read() - self._readings[0]) / (self._readings[-1] - self._readings[0])
-        return (GROWING_MEMORY,) if share_kept > _STEADY else ()
+        after = self._read()
+        is_garbage = before - after >= max(_LEAST_BYTES, _UNCOLLECTED * before)
+        is_leak = is_growing and after - self._readings[0] > _STEADY * (
+            self._readings[-1] - self._readings[0]
+        )
+        raised = {GROWING_MEMORY: is_leak, UNCOLLECTED: is_device and is_garbage}
+        return tuple(flag for flag, is_raised in raised.items() if is_raised)
 
 
 def grows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mmap import ACCESS_READ, MADV_DONTNEED, MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -150,3 +151,20 @@ def test_an_accelerator_is_asked_for_what_is_allocated(monkeypatch: pytest.Monke
         growth.block_ended()
     assert growth.flags([1] * BLOCKS, 1) == (GROWING_MEMORY,)
     assert set(asked) == {device}
+
+
+@pytest.mark.parametrize(("garbage_mib", "flags"), [(40, ("uncollected",)), (3, ())])
+def test_garbage_on_an_accelerator_is_flagged(
+    monkeypatch: pytest.MonkeyPatch, garbage_mib: int, flags: tuple[str, ...]
+) -> None:
+    """A collection that frees much of the allocated memory says that the peak has garbage in it."""
+    freed: list[None] = []
+    kept = 100 * MIB
+    module = SimpleNamespace(
+        memory_allocated=lambda _: kept + (0 if freed else garbage_mib * MIB),
+        empty_cache=lambda: freed.append(None),
+    )
+    monkeypatch.setattr(torch, "get_device_module", lambda _: module)
+    growth = MemoryGrowth(torch.device("cuda", 0))
+    growth.block_ended()
+    assert growth.flags([1], 1) == flags
