@@ -273,7 +273,7 @@ class Bench:
                 self._context.progress(rounds, half_width)
 
         with ExitStack() as probes:
-            memory = probes.enter_context(PeakMemory(self._device))
+            memory = probes.enter_context(PeakMemory(self._device, clock.prepare()))
             throttling = probes.enter_context(Throttling(self._device))
             suspension = probes.enter_context(Suspension())
             measured = partial(

@@ -153,6 +153,10 @@ class FakeCuda(TorchCuda):
         self.spun_ns += length_ns
         self.launch(enqueue_ns=_RECORD_NS, device_ns=length_ns)
 
+    def allocate_scratch(self) -> int:
+        """The size of what is written over the cache."""
+        return 1 << 20
+
     def overwrite_cache(self) -> None:
         """Queue a write over the cache; a kernel that cares looks at `cache_overwritten`."""
         self.cache_overwritten = True

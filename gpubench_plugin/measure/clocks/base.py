@@ -92,6 +92,13 @@ class Clock(ABC):
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
         """Time `durations` × `calls_per_duration` calls; only bare tasks may be grouped."""
 
+    def prepare(self) -> int:
+        """Allocate the device memory that the blocks need beside the step's; return its bytes.
+
+        Called before the memory of a benchmark is watched, whose peaks should not include it.
+        """
+        return 0
+
     def time_first_call(self, task: Task) -> float:
         """Host time of a call, including its device work."""
         task.run_setup()

@@ -57,12 +57,18 @@ class TorchCuda:
         """Queue an idle kernel of that many cycles."""
         torch.cuda._sleep(cycles)
 
-    def overwrite_cache(self) -> None:
-        """Queue a write that evicts the step's data from the L2 cache."""
+    def allocate_scratch(self) -> int:
+        """Allocate what :meth:`overwrite_cache` writes to, once; return its bytes."""
         if self._scratch is None:
             # Twice the cache, since its replacement is not strictly LRU.
             size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
             self._scratch = torch.empty(size, dtype=torch.uint8, device=self._device)
+        return self._scratch.nbytes
+
+    def overwrite_cache(self) -> None:
+        """Queue a write that evicts the step's data from the L2 cache."""
+        self.allocate_scratch()
+        assert self._scratch is not None
         self._scratch.zero_()
 
     def synchronizes(self, step: Step) -> bool:

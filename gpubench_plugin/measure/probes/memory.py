@@ -26,16 +26,25 @@ class PeakMemory:
     `process_bytes` is the peak resident size of the process since the entry, interpreter and
     libraries included; if the system cannot reset it, since the start of the process, and flagged.
     Peaks without a counter (MPS) stay None.
+
+    `excluded_bytes` of the device, allocated before the entry and until the exit, count neither as
+    allocated nor, but for the rounding of the allocator (to 2 MiB), as reserved.
     """
 
     def __init__(
-        self, device: torch.device, *, clear: Path = _CLEAR, status: Path = _STATUS
+        self,
+        device: torch.device,
+        excluded_bytes: int = 0,
+        *,
+        clear: Path = _CLEAR,
+        status: Path = _STATUS,
     ) -> None:
         self.peak_bytes: int | None = None
         self.reserved_bytes: int | None = None
         self.process_bytes: int | None = None
         self.flags: tuple[str, ...] = ()
         self._device = device
+        self._excluded_bytes = excluded_bytes
         self._clear = clear
         self._status = status
 
@@ -60,8 +69,10 @@ class PeakMemory:
         if self._device.type == "cpu":
             self.process_bytes = _since_start() if self.flags else _resident_peak(self._status)
         elif counters := self._counters():
-            self.peak_bytes = int(counters.max_memory_allocated(self._device))
-            self.reserved_bytes = int(counters.max_memory_reserved(self._device))
+            allocated = int(counters.max_memory_allocated(self._device))
+            reserved = int(counters.max_memory_reserved(self._device))
+            self.peak_bytes = allocated - self._excluded_bytes
+            self.reserved_bytes = reserved - self._excluded_bytes
 
     def _counters(self) -> ModuleType | None:
         module = torch.get_device_module(self._device)

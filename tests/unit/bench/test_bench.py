@@ -31,7 +31,7 @@ from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.environment import Device
 from gpubench_plugin.errors import CorrectnessError, MeasurementError, UsageProblem
 from gpubench_plugin.launchers import BenchmarkState
-from gpubench_plugin.measure import probes
+from gpubench_plugin.measure import clocks, probes
 from gpubench_plugin.records import Check, Json, Work
 
 ID = "test_it.py::test_step"
@@ -128,6 +128,23 @@ def test_what_a_probe_has_seen_is_a_flag_of_the_record(
     probe = SimpleNamespace(flags=("seen",), facts={})
     monkeypatch.setattr(probes, name, lambda *_: nullcontext(probe))
     assert "seen" in bench(Group())(step).flags
+
+
+def test_the_clocks_own_memory_is_allocated_before_memory_is_watched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And what it says that it allocated is excluded from the peaks."""
+    excluded: list[int] = []
+
+    class Watch(probes.PeakMemory):
+        def __init__(self, device: torch.device, excluded_bytes: int = 0) -> None:
+            super().__init__(device, excluded_bytes)
+            excluded.append(excluded_bytes)
+
+    monkeypatch.setattr(clocks.CpuClock, "prepare", lambda _: 42)
+    monkeypatch.setattr(probes, "PeakMemory", Watch)
+    bench(Group())(step)
+    assert excluded == [42]
 
 
 def test_a_dead_proxy_takes_nothing_from_a_measurement() -> None:

@@ -1,8 +1,10 @@
-"""What of the real CUDA device can be tested without one: how it listens to torch's warnings."""
+"""What of the real CUDA device can be tested without one: which of torch's functions it calls."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -63,3 +65,66 @@ def test_a_step_that_raises_leaves_the_mode_as_it_was(
     with pytest.raises(ZeroDivisionError):
         device.synchronizes(raising)
     assert modes == ["warn", 0]
+
+
+class Calls:
+    """A ``torch.cuda`` that notes what is called with what, and has one device of so much cache."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, cache_bytes: int) -> None:
+        self.noted: list[tuple[object, ...]] = []
+        for name in ("synchronize", "_sleep", "Event", "device"):
+            monkeypatch.setattr(torch.cuda, name, self._noting(name))
+        properties = SimpleNamespace(L2_cache_size=cache_bytes)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+        monkeypatch.setattr(torch, "empty", self._empty)
+
+    def _noting(self, name: str) -> Callable[..., str]:
+        def call(*args: object, **keys: object) -> str:
+            self.noted.append((name, *args, *keys.items()))
+            return name
+
+        return call
+
+    def _empty(self, size: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        self.noted.append(("empty", size, dtype, device))
+        return torch.full((size,), 7, dtype=dtype)
+
+
+def test_the_device_asked_for_is_the_one_that_works(
+    device: TorchCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events take times, waiting is for this device, which is made current; spins have cycles."""
+    calls = Calls(monkeypatch, cache_bytes=1)
+    assert device.event() == "Event"
+    device.synchronize()
+    device.spin(123)
+    assert device.current() == "device"
+    index = torch.device("cuda", 0)
+    assert calls.noted == [
+        ("Event", ("enable_timing", True)),
+        ("synchronize", index),
+        ("_sleep", 123),
+        ("device", index),
+    ]
+
+
+def test_the_cache_is_overwritten_by_twice_its_size(
+    device: TorchCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In memory that is allocated once, on the device, and whose bytes the clock can tell."""
+    calls = Calls(monkeypatch, cache_bytes=1000)
+    assert device.allocate_scratch() == 2000
+    device.overwrite_cache()
+    device.overwrite_cache()
+    assert calls.noted == [("empty", 2000, torch.uint8, torch.device("cuda", 0))]
+    assert device._scratch is not None
+    assert device._scratch.count_nonzero() == 0
+
+
+def test_a_cache_can_be_overwritten_without_preparation(
+    device: TorchCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first write allocates what it needs."""
+    calls = Calls(monkeypatch, cache_bytes=8)
+    device.overwrite_cache()
+    assert [call[:2] for call in calls.noted] == [("empty", 16)]

@@ -209,3 +209,11 @@ def test_kernels_on_another_stream_are_timed_until_they_are_done(
     block = clock.block(task, durations=40)
     assert pytest.approx([408e-6] * 40, rel=1e-2) == list(block.durations_s)
     assert clock.flags(block.evidence) == ("elsewhere",)
+
+
+@pytest.mark.parametrize(("cache", "size"), [("hot", 0), ("cold", 1 << 20)])
+def test_what_overwrites_the_cache_is_allocated_before(
+    device: FakeCuda, cache: Literal["hot", "cold"], size: int
+) -> None:
+    """A cold clock says how much of the device's memory is its own; a hot one has none."""
+    assert CudaKernelClock(device, cache=cache).prepare() == size

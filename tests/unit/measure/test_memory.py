@@ -92,6 +92,19 @@ def test_an_accelerator_has_its_own_counters(monkeypatch: pytest.MonkeyPatch) ->
     assert asked[1:] == [("allocated", device), ("reserved", device)]
 
 
+def test_what_was_allocated_for_the_clock_is_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes of the device that are excluded count neither as allocated nor as reserved."""
+    module = types.SimpleNamespace(
+        reset_peak_memory_stats=lambda _: None,
+        max_memory_allocated=lambda _: 103 * MIB,
+        max_memory_reserved=lambda _: 104 * MIB,
+    )
+    monkeypatch.setattr(torch, "get_device_module", lambda _: module)
+    with PeakMemory(torch.device("cuda"), 100 * MIB) as memory:
+        pass
+    assert (memory.peak_bytes, memory.reserved_bytes) == (3 * MIB, 4 * MIB)
+
+
 def test_a_device_without_counters_has_no_peak() -> None:
     """On MPS, which has none, nothing is made up."""
     with PeakMemory(torch.device("mps")) as memory:
