@@ -63,10 +63,12 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
     from gpubench_plugin.training import (
         INDUCTOR,
         CompiledStep,
+        batch_in,
         build_model,
-        fp32_batch,
+        exact_results,
         make_compiler,
         run_fake_step,
+        wider_dtype,
     )
     from gpubench_plugin.workloads._micro import TOLERANCES
 
@@ -87,6 +89,16 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
         with precision.forward_context(torch_device):
             return workload.loss(module, batch)
 
+    def exact():
+        dtype = wider_dtype(precision.compute_dtype)
+        wide_batch = batch_in(batch, dtype)
+        return exact_results(
+            lambda module: workload.loss(module, wide_batch),
+            eager,
+            dtype=dtype,
+            device=torch_device,
+        )
+
     study = CompiledStep(
         eager=eager,
         compiled=make_compiler(mode=section.compile, backend=section.compile_backend),
@@ -98,9 +110,7 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
         tolerance=TOLERANCES[precision.compute_dtype],
         flops_step=partial(run_fake_step, workload, samples=size, backward=True),
         samples=size,
-        exact_loss=None
-        if precision.name == "fp32"
-        else lambda module: workload.loss(module, fp32_batch(batch)),
+        exact=exact,
     )
     clock = clock_for(torch_device, gpubench_config.measure)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         make_compiler,
     )
     from gpubench_plugin.training.compile_study import CompiledStep, capture_counters
-    from gpubench_plugin.training.compiled_accuracy import fp32_batch
+    from gpubench_plugin.training.compiled_accuracy import batch_in, exact_results, wider_dtype
     from gpubench_plugin.training.convergence import ReproducibleTraining, Target, TimeToTarget
     from gpubench_plugin.training.evaluation import Evaluation, EvaluationCheck, Evaluator
     from gpubench_plugin.training.generation import TOLERANCE, Decode, Generation, Prefill

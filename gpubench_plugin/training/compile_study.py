@@ -14,7 +14,7 @@ from torch import nn
 from gpubench_plugin.environment import timed_s
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.records import Check, Work
-from gpubench_plugin.training.compiled_accuracy import Loss, StepResults, compare, exact_results
+from gpubench_plugin.training.compiled_accuracy import Loss, StepResults, compare
 
 # Inductor's errors without a compiler for its code, by name.
 _MISSING = {
@@ -47,9 +47,8 @@ class CompiledStep:
 
     `compiled` compiles the module `eager`; see :func:`.compile.make_compiler`. `loss` is that of
     the measured batch of `samples`, `other_losses` are untimed ones of other batch sizes.
-    `tolerance` limits the relative error of loss and gradients against `eager`. `exact_loss` is the
-    loss of the same batch by a module with fp32 weights, without autocast; None where `eager` is
-    computed in fp32. `flops_step` is one step on fake tensors.
+    `tolerance` limits the relative error of loss and gradients against `eager`. `exact` computes
+    the results of `eager` in a wider dtype. `flops_step` is one step on fake tensors.
     """
 
     eager: nn.Module
@@ -60,7 +59,7 @@ class CompiledStep:
     tolerance: float
     flops_step: Callable[[], None]
     samples: int
-    exact_loss: Loss | None = None
+    exact: Callable[[], StepResults | None] | None = None
     recompiles: int = field(default=0, init=False)
     calls: int = field(default=0, init=False)
     _graphs_before: int = field(default=0, init=False)
@@ -88,8 +87,8 @@ class CompiledStep:
         """Compile cold and warm, and compare the results with the uncompiled module.
 
         Raises:
-            CorrectnessError: loss or gradients differ by more than the tolerance, and from fp32 by
-                more than the uncompiled ones.
+            CorrectnessError: loss or gradients differ by more than the tolerance, and from exact
+                ones by more than the uncompiled ones.
             Unsupported: the backend's compiler is missing.
         """
         expected = StepResults.of(self.loss, self.eager)
@@ -99,7 +98,7 @@ class CompiledStep:
             StepResults.of(self.loss, self.eager, computed_by=self._compiled),
             expected,
             tolerance=self.tolerance,
-            exact=self._exact_results,
+            exact=self.exact,
         )
         return Check(correctness=accuracy, facts={"first_step_s": first_s})
 
@@ -152,12 +151,6 @@ class CompiledStep:
     def _train(self, module: nn.Module) -> None:
         self.loss(module).backward()
         self.eager.zero_grad(set_to_none=True)
-
-    def _exact_results(self) -> StepResults | None:
-        """The same step in fp32; None where the precision is fp32 or the memory too small."""
-        if self.exact_loss is None:
-            return None
-        return exact_results(self.exact_loss, self.eager, self.device)
 
 
 class CaptureCounters(NamedTuple):

@@ -1,4 +1,4 @@
-"""When a compiled step counts as accurate: beside the eager one, and beside fp32."""
+"""When a compiled step counts as accurate: beside the eager one, and beside a wider dtype."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.training import compiled_accuracy
 from gpubench_plugin.training.compiled_accuracy import (
     StepResults,
+    batch_in,
     compare,
     exact_results,
-    fp32_batch,
+    wider_dtype,
 )
 from gpubench_plugin.workloads import Batch
 
@@ -40,7 +41,7 @@ def loss(dtype: torch.dtype | None, rows: Tensor, module: nn.Module) -> Tensor:
     """The loss under autocast to `dtype`, None for fp32."""
     with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
         output: Tensor = module(rows)
-    return output.float().square().mean()
+    return output.square().mean()
 
 
 def in_another_order(module: nn.Module) -> nn.Module:
@@ -68,28 +69,38 @@ def in_another_order(module: nn.Module) -> nn.Module:
 def results(
     dtype: torch.dtype | None, change: Callable[[nn.Module], nn.Module] | None = None
 ) -> tuple[StepResults, Callable[[], StepResults | None]]:
-    """Results of the network in a dtype, and what computes them in fp32."""
+    """Results of the network in a dtype, and what computes them in a wider one."""
     module, rows = deep_network()
     computed_by = None if change is None else change(module)
     measured = StepResults.of(partial(loss, dtype, rows), module, computed_by=computed_by)
-    return measured, partial(exact_results, partial(loss, None, rows), module, CPU)
+    wide = wider_dtype("fp32" if dtype is None else "bf16")
+    exact = partial(
+        exact_results, partial(loss, None, rows.to(wide)), module, dtype=wide, device=CPU
+    )
+    return measured, exact
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_other_roundings_of_a_deep_network_are_accurate(dtype: torch.dtype) -> None:
-    """They differ by more than the tolerance, and by no more than rounding does from fp32."""
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.float16, TOLERANCE), (torch.bfloat16, TOLERANCE), (None, 1e-7)],
+    ids=["fp16", "bf16", "fp32"],
+)
+def test_other_roundings_of_a_deep_network_are_accurate(
+    dtype: torch.dtype | None, tolerance: float
+) -> None:
+    """They differ by more than the tolerance, and by no more than rounding does from exact ones."""
     (expected, exact), (actual, _) = results(dtype), results(dtype, in_another_order)
-    errors = compare(actual, expected, tolerance=TOLERANCE, exact=exact)
-    assert errors["relative_error"] > TOLERANCE
-    assert errors["eager_error"] > TOLERANCE
+    errors = compare(actual, expected, tolerance=tolerance, exact=exact)
+    assert errors["relative_error"] > tolerance
+    assert errors["eager_error"] > tolerance
     assert errors["compiled_error"] <= 1.5 * errors["eager_error"]
     assert errors["eager_error_near_loss"] < errors["eager_error"]
     with pytest.raises(CorrectnessError, match="differs from the eager one by"):
-        compare(actual, expected, tolerance=TOLERANCE, exact=lambda: None)
+        compare(actual, expected, tolerance=tolerance, exact=lambda: None)
 
 
 def test_results_within_the_tolerance_need_no_reference() -> None:
-    """Nothing is computed in fp32 where the cheap comparison is enough."""
+    """Nothing else is computed where the cheap comparison is enough."""
     (expected, _), (actual, _) = results(None), results(None, in_another_order)
     errors = compare(actual, expected, tolerance=1e-3, exact=lambda: pytest.fail("computed"))
     assert errors == {"relative_error": actual.error(expected), "tolerance": 1e-3}
@@ -117,7 +128,7 @@ def test_wrong_results_are_refused_however_ill_conditioned(factor: float) -> Non
         results(torch.bfloat16),
         results(torch.bfloat16, scaled(factor)),
     )
-    with pytest.raises(CorrectnessError, match=r"or 1\.5 times the eager error against fp32"):
+    with pytest.raises(CorrectnessError, match=r"or 1\.5 times the eager error, which"):
         compare(actual, expected, tolerance=TOLERANCE, exact=exact)
 
 
@@ -126,7 +137,7 @@ def test_weights_of_16_bits_have_a_reference_of_their_own() -> None:
     torch.manual_seed(0)
     module = nn.Linear(4, 2).bfloat16()
     rows = torch.randn(3, 4)
-    reference = exact_results(partial(loss, None, rows), module, CPU)
+    reference = exact_results(partial(loss, None, rows), module, dtype=torch.float32, device=CPU)
     assert reference is not None
     assert {tensor.dtype for tensor in reference.tensors} == {torch.float32}
     assert module.weight.dtype == torch.bfloat16
@@ -142,15 +153,16 @@ def test_reference_without_memory_is_none(monkeypatch: pytest.MonkeyPatch) -> No
     def fail(error: Exception, module: nn.Module) -> Tensor:
         raise error
 
-    assert exact_results(partial(fail, torch.OutOfMemoryError("no")), module, CPU) is None
+    exact = partial(exact_results, module=module, dtype=torch.float64, device=CPU)
+    assert exact(partial(fail, torch.OutOfMemoryError("no"))) is None
     assert released == [CPU]
     with pytest.raises(RuntimeError, match="another"):
-        exact_results(partial(fail, RuntimeError("another")), module, CPU)
+        exact(partial(fail, RuntimeError("another")))
 
 
-def test_batch_in_fp32_keeps_its_numbers_of_classes() -> None:
+def test_wider_batch_keeps_its_numbers_of_classes() -> None:
     """Floating-point tensors are cast, the others are the same."""
     targets = torch.arange(2)
-    batch = fp32_batch(Batch(torch.ones(2).bfloat16(), targets, (torch.ones(2).half(),)))
-    assert batch.inputs.dtype == batch.context[0].dtype == torch.float32
+    batch = batch_in(Batch(torch.ones(2), targets, (torch.ones(2).half(),)), torch.float64)
+    assert batch.inputs.dtype == batch.context[0].dtype == torch.float64
     assert batch.targets is targets
