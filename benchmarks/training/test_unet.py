@@ -13,7 +13,8 @@ from gpubench_plugin.config import (
     param_variants,
 )
 
-# On a CPU channels_last is slower here, and a step of FSDP2 takes half a second.
+# On a CPU channels_last is slower here, and on CUDA lost at every group normalisation; a step of
+# FSDP2 takes half a second.
 unet_variants = param_variants(
     PLAIN, CHANNELS_LAST & FULL, COMPILED, ACCUMULATED, CHECKPOINTED, FSDP2 & FULL
 )
