@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,24 +11,12 @@ from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.measure import measure
 from gpubench_plugin.measure.clocks import clock_for
-from tests.support.gpu_selections import FULL_TRAINING, TINY_TRAINING, Selection
+from tests.support.gpu_selections import FULL_TRAINING, TINY_TRAINING
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-REPOSITORY = Path(__file__).parents[3]
-
-
-def run(tmp_path: Path, selection: Selection) -> dict[str, dict[str, Any]]:
-    """This repository's selected benchmarks, on CUDA: the summary's benchmarks by name."""
-    command = [sys.executable, "-m", "pytest", "benchmarks", "--device=cuda"]
-    command += selection.arguments
-    command += [f"--results-dir={tmp_path}", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (summary,) = tmp_path.glob("*/*/summary.json")
-    return {b["name"]: b for b in json.loads(summary.read_text())["benchmarks"]}
 
 
 def test_events_agree_with_a_known_load() -> None:
@@ -71,7 +55,7 @@ def test_kernels_are_timed_without_launch_latency(cache: str) -> None:
 
 def test_tiny_training_is_measured_in_every_precision(tmp_path: Path) -> None:
     """ResNet-18 trains and is measured in every precision an Ampere or newer device has."""
-    benchmarks = run(tmp_path, TINY_TRAINING)
+    benchmarks = TINY_TRAINING.measured(tmp_path)
     assert {name: b["outcome"] for name, b in benchmarks.items()} == dict.fromkeys(
         TINY_TRAINING.names, "measured"
     )
@@ -81,7 +65,7 @@ def test_tiny_training_is_measured_in_every_precision(tmp_path: Path) -> None:
 
 def test_full_preset_is_measured_with_mfu_where_the_device_is_known(tmp_path: Path) -> None:
     """ResNet-50 on ImageNet-shaped batches: throughput, memory, and MFU for a known device."""
-    benchmarks = run(tmp_path, FULL_TRAINING)
+    benchmarks = FULL_TRAINING.measured(tmp_path)
     (benchmark,) = (benchmarks[name] for name in FULL_TRAINING.names)
     assert benchmark["outcome"] == "measured"
     assert benchmark["metrics"]["samples_per_s"]["value"] > 0
