@@ -57,10 +57,13 @@ def find(name: str, *, local_rank: int = 0) -> Device:
     """Resolve `name` for this rank.
 
     ``auto`` is the best available type; a type without an index means the local rank's device.
+    torch is imported for a CPU, too: a run with benchmarks records its version and threads.
 
     Raises:
         UsageProblem: there is no such device.
     """
+    import torch
+
     check_name(name)
     kind, _, index = name.partition(":")
     if name == "auto":
@@ -68,8 +71,6 @@ def find(name: str, *, local_rank: int = 0) -> Device:
     else:
         devices = _available(kind)
     if not devices:
-        import torch
-
         available = ", ".join(t for t in TYPES if _available(t))
         raise UsageProblem(
             f"--device={name}: torch {torch.__version__} supports no such device; available: "
