@@ -41,10 +41,10 @@ class CudaStepClock(Clock):
     Each block begins with a spin of :attr:`StepCost.start_up_s`, after which the device is as far
     behind the host as in an endless loop.
 
-    Events time the current stream. Where other streams work on after the last event (by over 5 %
-    of the block, and over 50 µs), the block lasts until all are done, each of its durations is the
-    mean, and ``elsewhere`` is flagged: which call caused how much of it is unknown. Calls with a
-    setup or teardown are then waited for one by one.
+    Events time the current stream. Where other streams fall behind it (until the end of a block by
+    over 5 % of it, and over 50 µs, more than after a single call), the block lasts until all are
+    done, each of its durations is the mean, and ``elsewhere`` is flagged: which call caused how
+    much of it is unknown. Calls with a setup or teardown are then waited for one by one.
 
     ``launch_bound`` compares the faster of each block's first two launches, which no full queue
     delays, with the median step of the block. A step that waits for the device always takes as long
@@ -70,6 +70,7 @@ class CudaStepClock(Clock):
         self._events: list[Event] = []
         self._cost: StepCost | None = None
         self._last: BlockTimes | None = None
+        self._outlasting_s = 0.0
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -80,28 +81,34 @@ class CudaStepClock(Clock):
         with self._device.current():
             if task.is_bare:
                 run = repeat_call(task.step, calls_per_duration)
-                lengths, launches, elsewhere_s = self._boundaries(run, durations)
+                lengths, launches, others_s = self._boundaries(run, durations)
             else:
-                lengths, launches, elsewhere_s = self._separate_boundaries(task, durations)
-        evidence = elsewhere_evidence(elsewhere_s, sum(lengths))
-        if works_elsewhere := counts(elsewhere_s, sum(lengths)):
-            lengths = [(sum(lengths) + elsewhere_s) / durations] * durations
-        if self._cost is None and task.is_bare:
+                lengths, launches, others_s = self._separate_boundaries(task, durations)
+        calls, timed_s = durations * calls_per_duration, sum(lengths)
+        behind_s = self._behind_s(others_s, calls) if task.is_bare else others_s
+        works_elsewhere = counts(behind_s, timed_s)
+        if self._cost is not None and self._cost.elsewhere:
+            works_elsewhere, behind_s = True, others_s
+            if task.is_bare:
+                others_s -= self._cost.start_up_s
+        if works_elsewhere:
+            lengths = [(timed_s + others_s) / durations] * durations
+        if self._cost is None and task.is_bare and (calls > 1 or self._last is None):
             self._last = BlockTimes(
                 all_s=sum(lengths),
                 later_s=median(lengths[1:] or lengths) / calls_per_duration,
-                calls=durations * calls_per_duration,
+                calls=calls,
                 elsewhere=works_elsewhere,
             )
         return Block(
             durations_s=array("d", (length / calls_per_duration for length in lengths)),
             length_s=sum(lengths),
-            calls=durations * calls_per_duration,
+            calls=calls,
             evidence={
                 "enqueue_s": min(launches[:2]),
                 "device_s": median(lengths),
                 "busy_s": self._cost.device_s * calls_per_duration if self._cost else 0.0,
-                **evidence,
+                **elsewhere_evidence(behind_s, timed_s),
             },
         )
 
@@ -112,6 +119,7 @@ class CudaStepClock(Clock):
             self._cost = step_cost(
                 task, device=self._device, spin=self._spin, now=self.now, last=self._last
             )
+        self._outlasting_s = self._cost.outlasting_s
         return COST_CALLS
 
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
@@ -122,6 +130,17 @@ class CudaStepClock(Clock):
         launch_bound = (LAUNCH_BOUND,) if is_starved and has_work and is_known else ()
         return (*launch_bound, *elsewhere_flags(evidence))
 
+    def _behind_s(self, outlasting_s: float, calls: int) -> float:
+        """Seconds by which other streams fell behind in a block of `calls` that they outlast.
+
+        What they work on after a single call is left out: it overlaps the next one, as a copy to
+        the host may. Of a single call it is unknown whether it is more than that.
+        """
+        if self._cost is None and calls == 1:
+            self._outlasting_s = outlasting_s
+            return outlasting_s
+        return max(0.0, outlasting_s - self._outlasting_s)
+
     def _boundaries(self, run: Step, durations: int) -> tuple[list[float], list[float], float]:
         """Device seconds and launch seconds per duration, with shared boundary events.
 
@@ -131,7 +150,8 @@ class CudaStepClock(Clock):
         stamps = [0] * (durations + 1)
         now, result = self.now, self.take_result()
         self._device.synchronize()
-        self._queue_spin(self._cost.start_up_s if self._cost else 0.0)
+        if self._cost is not None and not self._cost.elsewhere:
+            self._queue_spin(self._cost.start_up_s)
         events[0].record()
         stamps[0] = now()
         for index in range(1, durations + 1):

@@ -47,9 +47,12 @@ class BlockTimes:
     elsewhere: bool
 
     def steady_s(self, alone_s: float) -> float:
-        """Seconds of a call among others, of a step that takes `alone_s` on an idle device."""
-        if self.calls < 2:
-            return 0.0
+        """Seconds of a call among others, of a step that takes `alone_s` on an idle device.
+
+        Zero if a single call does not tell, or all of it if other streams fall behind.
+        """
+        if self.calls == 1:
+            return alone_s if self.elsewhere else 0.0
         return (self.all_s - alone_s) / (self.calls - 1) if self.elsewhere else self.later_s
 
 
@@ -58,11 +61,11 @@ class StepCost:
     """Seconds of one call on host and device.
 
     `launch_s`: the host, until the call returns. `alone_s`: the device, of a call on an idle one:
-    it includes the waiting for launches, and work on other streams if that outlasts the events.
+    it includes the waiting for launches, and the end of other streams if they fall behind.
     `device_s`: the work of the current stream, without waiting. `steady_s`: a call among others,
     which the slowest of host, current stream and other streams decides. `is_device_bound`: that is
     the current stream. `waits`: the call returns only after it has waited for the device.
-    `elsewhere`: other streams outlast the events.
+    `outlasting_s`: other streams, after it. `elsewhere`: they fall behind the current one.
     """
 
     launch_s: float
@@ -71,17 +74,18 @@ class StepCost:
     steady_s: float
     is_device_bound: bool
     waits: bool
+    outlasting_s: float
     elsewhere: bool
 
     @property
     def start_up_s(self) -> float:
-        """Seconds by which the device must be behind the host where calls begin on an idle one.
+        """Seconds by which the first call on an idle device takes longer than the others.
 
-        The first call on an idle device takes `alone_s`, every other one `steady_s`: a start later
-        by the difference makes them alike, and does not delay the end of the first. If the current
-        stream is the slowest part, a start behind the whole launch costs nothing either, whatever
-        the jitter of the launches. If it is not, a longer wait would hide time of the host or of
-        other streams, which go on meanwhile.
+        That is the difference of `alone_s` and `steady_s`. If the device starts later by so much,
+        all calls are alike, and the end of the first is not delayed. If the current stream is the
+        slowest part, a start behind the whole launch costs nothing either, whatever the jitter of
+        the launches. If it is not, a longer wait would hide time of the host or of other streams,
+        which go on meanwhile.
         """
         if self.is_device_bound:
             return self.launch_s
@@ -99,8 +103,9 @@ def step_cost(
     The third behind a short spin shows waits that torch does not report: a host that does not wait
     needs no longer for it.
 
-    Of the `last` block `steady_s` is taken if other streams are the slowest part. Else it is that
-    of the three calls, whose launch is one with that of `alone_s`, so that its jitter cancels out.
+    Of the `last` block of several calls `steady_s` is taken if other streams are the slowest part.
+    Else it is that of the three calls, whose launch is one with that of `alone_s`, so that its
+    jitter cancels out.
     """
     call = _TimedCall(task, device, spin, now)
     is_reported = call.run(detects_waits=True)
@@ -116,7 +121,8 @@ def step_cost(
     if elsewhere:
         alone_s += outlasting
     slower_s = max(launch_s, device_s)
-    others_s = 0.0 if last is None else last.steady_s(alone_s)
+    unknown_s = alone_s if elsewhere else 0.0
+    others_s = unknown_s if last is None else last.steady_s(alone_s)
     is_device_bound = (
         launch_s < _DEVICE_BOUND_SHARE * device_s and others_s <= _OTHERS_DEVICE_SHARE * device_s
     )
@@ -125,8 +131,9 @@ def step_cost(
         alone_s=alone_s,
         device_s=device_s,
         steady_s=others_s if others_s > _OTHERS_SHARE * slower_s else slower_s,
-        is_device_bound=is_device_bound,
+        is_device_bound=is_device_bound and not elsewhere,
         waits=waits,
+        outlasting_s=outlasting,
         elsewhere=elsewhere,
     )
 

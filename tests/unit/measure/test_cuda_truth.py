@@ -37,7 +37,8 @@ class Load:
     """A step of `kernels`, with the µs of host and device for all of them together.
 
     The host spends `before_us` before the first launch. The side stream works for `side_us`, from
-    the step's first kernel on; the current one waits for it at the end of the step, or never does.
+    the step's first kernel on, or as the `last` part from its end on; the current one waits for it
+    at the end of the step, or never does.
     """
 
     host_us: float
@@ -46,6 +47,7 @@ class Load:
     before_us: float = 0.0
     side_us: float = 0.0
     awaited: bool = False
+    last: bool = False
 
     def run(self, device: FakeCuda) -> None:
         """One call."""
@@ -55,8 +57,11 @@ class Load:
                 enqueue_ns=round(self.host_us * US / self.kernels),
                 device_ns=round(self.device_us * US / self.kernels),
             )
-            if kernel == 0 and self.side_us:
+            if kernel == 0 and self.side_us and not self.last:
                 device.launch(enqueue_ns=0, device_ns=round(self.side_us * US), stream=SIDE)
+        if self.last:
+            device.wait_for(CURRENT, stream=SIDE)
+            device.launch(enqueue_ns=0, device_ns=round(self.side_us * US), stream=SIDE)
         if self.awaited:
             device.wait_for(SIDE, stream=CURRENT)
 
@@ -173,6 +178,23 @@ def test_work_on_another_stream_costs_what_it_costs_in_an_endless_loop(load: Loa
         assert all(-0.05 <= error <= 0.005 for error in errors(samples, truth_s))
     else:
         assert is_right(samples, truth_s), errors(samples, truth_s)
+
+
+LAST = [
+    Load(device_us * ratio, device_us, kernels, side_us=device_us * side, last=True)
+    for device_us, kernels, ratio, side in product(
+        (400.0, 5000.0, 12_000.0), (1, 10), (0.3, 0.9, 1.1), (0.2, 0.9, 1.3, 4.0)
+    )
+]
+
+
+@pytest.mark.parametrize("load", LAST, ids=str)
+def test_work_that_overlaps_the_next_step_costs_nothing(load: Load) -> None:
+    """A stream that goes on while the next step runs, as a copy to the host does, keeps pace."""
+    samples, truth_s = by_steps(load), load.endless_s()
+    slower_us = max(load.host_us, load.device_us)
+    assert is_right(samples, truth_s), errors(samples, truth_s)
+    assert ("elsewhere" in samples.flags) == (load.side_us > slower_us)
 
 
 KERNELS = [
