@@ -137,7 +137,7 @@ def resolve(
         fixed_values: values of the keys in :data:`CHOSEN_BY`, by dot key.
         rootdir: pytest's; its folder ``configs`` is searched.
         model_section: returns the class of section ``model`` for a workload's name.
-        sustained: measure long enough for a rate that lasts.
+        sustained: measure long enough for a rate that lasts, if a file defines the preset.
 
     Raises:
         UsageProblem: anything in the layers is not allowed; the message has a line for each.
@@ -153,6 +153,7 @@ def resolve(
     # The workload, which may itself be an override, decides which keys the model section has.
     untyped = merge(layers(_schema(ModelSection)))
     schema = _schema(_model_section(untyped, model_section))
+    sustained = sustained and any(preset in file.presets for file in files)
     defaults = [*profile_layers(untyped), *(sustained_layers(untyped) if sustained else ())]
     stated_layers = [*defaults, *layers(schema)]
     fixed_values = {"experiment.preset": preset, **fixed_values}

@@ -25,7 +25,7 @@ class Item:
     nodeid = "test_it.py::test_x[ws1]"
 
     def __init__(self, **arguments: Any):
-        self.marks = [pytest.mark.gpubench(config="own", **arguments).mark]
+        self.marks = [pytest.mark.gpubench(**{"config": "own", **arguments}).mark]
 
     def iter_markers(self, name: str) -> list[pytest.Mark]:
         return [mark for mark in self.marks if mark.name == name]
@@ -39,6 +39,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Section measure of a benchmark on a type of device, with overrides."""
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "own.yaml").write_text(PRESETS)
+    (tmp_path / "configs" / "plain.yaml").write_text("model: {}")
 
     def resolved(
         *overrides: str, device: str = "cuda:0", preset: str = "full", **arguments: Any
@@ -85,10 +86,12 @@ def test_full_preset_on_an_accelerator_is_a_sustained_rate(
         {"device": "cpu"},
         {"preset": "tiny"},
         {"timing": "kernel"},
+        {"config": None},
+        {"config": "plain"},
     ],
 )
 def test_other_benchmarks_keep_their_times(measured: Any, chosen: dict[str, str]) -> None:
-    """A CPU, preset tiny, and single kernels, which are timed at their best."""
+    """A CPU, preset tiny, single kernels, which are timed at their best, and files without it."""
     assert times(measured(**chosen)) == PLAIN
 
 
