@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,19 +9,9 @@ import pytest
 import torch
 
 from gpubench_plugin import Unsupported
+from tests.support.micro_suite import operations
 
-FOLDER = Path(__file__).parents[4] / "benchmarks" / "micro"
 META = torch.device("meta")
-
-
-def operations(name: str) -> Any:
-    """A file of the suite as a module."""
-    specification = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 class Drawn(Exception):

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-FOLDER = Path(__file__).parents[4] / "benchmarks" / "micro"
+from tests.support.micro_suite import benchmarks
 
 KERNELS = {
     "test_attention",
@@ -47,17 +42,6 @@ COLD = {
 }
 
 
-def operations() -> Iterator[tuple[str, Any]]:
-    """The test functions of the suite's micro benchmarks, by name."""
-    for path in FOLDER.glob("test_*.py"):
-        specification = importlib.util.spec_from_file_location(path.stem, path)
-        assert specification is not None
-        assert specification.loader is not None
-        module = importlib.util.module_from_spec(specification)
-        specification.loader.exec_module(module)
-        yield from ((name, test) for name, test in vars(module).items() if name[:5] == "test_")
-
-
 def marks(test: Any, name: str) -> list[pytest.Mark]:
     return [mark for mark in test.pytestmark if mark.name == name]
 
@@ -65,7 +49,7 @@ def marks(test: Any, name: str) -> list[pytest.Mark]:
 def test_every_operation_has_the_timing_that_suits_it() -> None:
     """Single kernels are timed without launches; steps that wait or are launches are not."""
     timings = {
-        name: marks(test, "gpubench")[0].kwargs.get("timing", "step") for name, test in operations()
+        name: marks(test, "gpubench")[0].kwargs.get("timing", "step") for name, test in benchmarks()
     }
     assert timings == dict.fromkeys(KERNELS, "kernel") | dict.fromkeys(STEPS, "step")
 
@@ -79,7 +63,7 @@ def test_cold_cases_are_those_of_kernels_bound_by_memory_or_products() -> None:
             if mark.args[0] == "cache"
             for case in mark.args[1]
         ]
-        for name, test in operations()
+        for name, test in benchmarks()
     }
     both = [
         (("hot",), pytest.HIDDEN_PARAM, []),
