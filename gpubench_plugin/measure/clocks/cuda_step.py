@@ -85,14 +85,9 @@ class CudaStepClock(Clock):
             else:
                 lengths, launches, others_s = self._separate_boundaries(task, durations)
         calls, timed_s = durations * calls_per_duration, sum(lengths)
-        behind_s = self._behind_s(others_s, calls) if task.is_bare else others_s
-        works_elsewhere = counts(behind_s, timed_s)
-        if self._cost is not None and self._cost.elsewhere:
-            works_elsewhere, behind_s = True, others_s
-            if task.is_bare:
-                others_s -= self._cost.start_up_s
-        if works_elsewhere:
-            lengths = [(timed_s + others_s) / durations] * durations
+        behind_s = self._behind_s(task, others_s, calls)
+        if works_elsewhere := self._works_elsewhere or counts(behind_s, timed_s):
+            lengths = [(timed_s + others_s - self._lag_s(task)) / durations] * durations
         if self._cost is None and task.is_bare and (calls > 1 or self._last is None):
             self._last = BlockTimes(
                 all_s=sum(lengths),
@@ -130,27 +125,40 @@ class CudaStepClock(Clock):
         launch_bound = (LAUNCH_BOUND,) if is_starved and has_work and is_known else ()
         return (*launch_bound, *elsewhere_flags(evidence))
 
-    def _behind_s(self, outlasting_s: float, calls: int) -> float:
-        """Seconds by which other streams fell behind in a block of `calls` that they outlast.
+    @property
+    def _works_elsewhere(self) -> bool:
+        """Whether other streams are known to fall behind."""
+        return self._cost is not None and self._cost.elsewhere
+
+    def _behind_s(self, task: Task, others_s: float, calls: int) -> float:
+        """Seconds by which other streams, which outlast a block of `calls`, fell behind in it.
 
         What they work on after a single call is left out: it overlaps the next one, as a copy to
         the host may. Of a single call it is unknown whether it is more than that.
         """
+        if self._works_elsewhere or not task.is_bare:
+            return others_s
         if self._cost is None and calls == 1:
-            self._outlasting_s = outlasting_s
-            return outlasting_s
-        return max(0.0, outlasting_s - self._outlasting_s)
+            self._outlasting_s = others_s
+            return others_s
+        return max(0.0, others_s - self._outlasting_s)
+
+    def _lag_s(self, task: Task) -> float:
+        """Seconds until all streams are done that are no part of an endless loop, if known."""
+        return (
+            self._cost.start_up_s if self._cost and self._works_elsewhere and task.is_bare else 0.0
+        )
 
     def _boundaries(self, run: Step, durations: int) -> tuple[list[float], list[float], float]:
         """Device seconds and launch seconds per duration, with shared boundary events.
 
-        The third are the seconds for which other streams outlast them.
+        The third are the seconds for which other streams outlast the last event.
         """
         events = self._first_events(durations + 1)
         stamps = [0] * (durations + 1)
         now, result = self.now, self.take_result()
         self._device.synchronize()
-        if self._cost is not None and not self._cost.elsewhere:
+        if self._cost is not None and not self._works_elsewhere:
             self._queue_spin(self._cost.start_up_s)
         events[0].record()
         stamps[0] = now()
@@ -174,7 +182,7 @@ class CudaStepClock(Clock):
         """The same with separate events per call, excluding setup and teardown."""
         *events, last = self._first_events(2 * durations + 1)
         launches = [0] * durations
-        waits_for_others = self._cost is not None and self._cost.elsewhere
+        waits_for_others = self._works_elsewhere
         elsewhere_s = 0.0
         now, result = self.now, self.take_result()
         self._device.synchronize()
