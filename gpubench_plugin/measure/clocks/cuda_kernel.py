@@ -19,6 +19,7 @@ from gpubench_plugin.measure.clocks.other_streams import (
     outlasting_s,
 )
 from gpubench_plugin.measure.clocks.spin import Spin
+from gpubench_plugin.measure.clocks.timed_call import TimedCall
 from gpubench_plugin.quality_flags import LAUNCH_BOUND
 
 # Calls behind one spin: with two events and a write over the cache for each, about half of the
@@ -29,6 +30,8 @@ _FIRST_LAUNCH_S = 5e-5
 # Length of a spin over the expected launch time, and its limit, which wastes device time.
 _SPIN_MARGIN = 2.0
 _LONGEST_SPIN_S = 0.05
+# Resolution of events: CUDA runtime API, cudaEventElapsedTime.
+_RESOLUTION_S = 5e-7
 # Share of late durations that is flagged: a few outliers of the host do no harm. Not measured.
 _LATE_SHARE = 0.05
 
@@ -45,9 +48,10 @@ class CudaKernelClock(Clock):
     spin ends: where launches were late although the spin was long enough for them, the next bursts
     are shorter.
 
-    Work on other streams does not queue behind the spin. A step with such work (see
-    :class:`CudaStepClock`) is timed call by call, or group by group, from an idle device until all
-    streams are done, with the launches in it, and flagged ``elsewhere``.
+    Other streams that fall behind the current one are dealt with as by :class:`CudaStepClock`. But
+    their work queues behind the spin only if they wait for the current one. Else, and where there
+    is no work on the current one at all, each duration is timed from an idle device until all
+    streams are done, without a spin, and has the launches in it.
     """
 
     group_s: ClassVar[float] = 1e-3
@@ -74,7 +78,8 @@ class CudaKernelClock(Clock):
         self._burst_calls = _BURST
         self._launch_s = _FIRST_LAUNCH_S
         self._least_launch_s = math.inf
-        self._works_elsewhere = False
+        self._is_queued = True
+        self._outlasting_s = 0.0
         self._starts: list[Event] = []
         self._ends: list[Event] = []
 
@@ -90,7 +95,7 @@ class CudaKernelClock(Clock):
         """Time bursts until there are enough durations."""
         run = repeat_call(task.step, calls_per_duration)
         lengths: list[float] = []
-        late_count, elsewhere_s = 0, 0.0
+        late_count, others_s, behind_s = 0, 0.0, 0.0
         with self._device.current():
             self._create_events()
             while len(lengths) < durations:
@@ -98,34 +103,43 @@ class CudaKernelClock(Clock):
                 is_last = len(lengths) + count == durations
                 is_late = self._run_burst(task, run, count, calls_per_duration, is_last=is_last)
                 late_count += count * is_late
-                elsewhere_s += self._outlasting_s(self._ends[count - 1])
+                outlasting = outlasting_s(self._device, self._starts[-1], self.now)
+                others_s += outlasting
+                behind_s += max(0.0, outlasting - self._outlasting_s)
                 event_pairs = zip(self._starts[:count], self._ends[:count], strict=True)
                 lengths += [start.elapsed_time(end) * 1e-3 for start, end in event_pairs]
-        evidence = elsewhere_evidence(elsewhere_s, sum(lengths))
-        if counts(elsewhere_s, sum(lengths)):
-            lengths = [(sum(lengths) + elsewhere_s) / durations] * durations
+        timed_s = sum(lengths)
+        if counts(behind_s, timed_s):
+            lengths = [(timed_s + others_s) / durations] * durations
         return Block(
             durations_s=array("d", (length / calls_per_duration for length in lengths)),
             length_s=sum(lengths),
             calls=durations * calls_per_duration,
-            evidence={"durations": durations, "late": late_count, **evidence},
+            evidence={
+                "durations": durations,
+                "late": late_count,
+                **elsewhere_evidence(behind_s, timed_s),
+            },
         )
 
     def calibrate(self, task: Task) -> int:
-        """Learn with one call whether the step leaves work on other streams."""
+        """Learn with two calls whether the step's work queues behind a spin.
+
+        Work on other streams does not if it outlasts the current one alone, but not behind a spin
+        that has given it the time to end.
+        """
         with self._device.current():
-            self._create_events()
-            start, end = self._starts[0], self._ends[0]
-            task.run_setup()
-            self._device.synchronize()
-            start.record()
-            task.step()
-            end.record()
-            elsewhere_s = outlasting_s(self._device, end, self.now)
-            task.run_teardown()
-            self._works_elsewhere = counts(elsewhere_s, start.elapsed_time(end) * 1e-3)
             self._spin.recalibrate()  # the warm-up has raised the clocks
-        return 1
+            call = TimedCall(task, self._device, self._spin, self.now)
+            call.run()
+            all_s = call.device_s + call.outlasting_s
+            is_outlasted = counts(call.outlasting_s, call.device_s)
+            call.run(spin_s=_SPIN_MARGIN * all_s + 2 * _FIRST_LAUNCH_S)
+            has_work = call.device_s - call.event_s > _RESOLUTION_S
+            stays_behind = counts(call.outlasting_s, call.device_s)
+            self._is_queued = has_work and (stays_behind or not is_outlasted)
+            self._outlasting_s = call.outlasting_s if self._is_queued else 0.0
+        return 2
 
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
         """``launch_bound``: more than one in twenty durations started after its spin ended.
@@ -138,14 +152,14 @@ class CudaKernelClock(Clock):
         return (*launch_bound, *elsewhere_flags(evidence))
 
     def _create_events(self) -> None:
-        """Create the events of a burst once."""
+        """Create the events of a burst once: one more start, for the end of it."""
         if not self._starts:
-            self._starts = [self._device.event() for _ in range(_BURST)]
+            self._starts = [self._device.event() for _ in range(_BURST + 1)]
             self._ends = [self._device.event() for _ in range(_BURST)]
 
     def _burst_durations(self, calls_per_duration: int) -> int:
         """Durations of the next burst."""
-        return 1 if self._works_elsewhere else max(1, self._burst_calls // calls_per_duration)
+        return max(1, self._burst_calls // calls_per_duration) if self._is_queued else 1
 
     def _run_burst(
         self, task: Task, run: Step, count: int, calls_per_duration: int, *, is_last: bool
@@ -154,7 +168,7 @@ class CudaKernelClock(Clock):
         calls = count * calls_per_duration
         spin_s = min(_SPIN_MARGIN * calls * self._launch_s, _LONGEST_SPIN_S)
         self._device.synchronize()
-        if not self._works_elsewhere:
+        if self._is_queued:
             self._spin(spin_s)
         now, result = self.now, self.take_result()
         stamps = [now()]
@@ -162,7 +176,7 @@ class CudaKernelClock(Clock):
             task.run_setup()
             if self._cold:
                 self._device.overwrite_cache()
-            if self._works_elsewhere:  # other streams would begin before the start event
+            if not self._is_queued:  # other streams would begin before the start event
                 self._device.synchronize()
             start_event.record()
             result = None
@@ -171,18 +185,12 @@ class CudaKernelClock(Clock):
             task.run_teardown()
             stamps.append(now())
         self.result = result
-        is_late = not self._works_elsewhere and self._starts[0].query()
+        self._starts[-1].record()  # after the teardown, whose work is not the step's
+        is_late = self._is_queued and self._starts[0].query()
         if is_last:
             self._announce_launched()
         self._learn_launches(stamps, calls_per_duration, spin_s, is_late=is_late)
         return is_late
-
-    def _outlasting_s(self, last: Event) -> float:
-        """Wait for the device; seconds for which other streams outlast the event, if they do."""
-        if self._works_elsewhere:
-            return outlasting_s(self._device, last, self.now)
-        self._device.synchronize()
-        return 0.0
 
     def _learn_launches(
         self, stamps: list[int], calls_per_duration: int, spin_s: float, *, is_late: bool

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from gpubench_plugin.measure.clocks.base import HostClock, Task
 from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
-from gpubench_plugin.measure.clocks.other_streams import counts, outlasting_s
+from gpubench_plugin.measure.clocks.other_streams import counts
 from gpubench_plugin.measure.clocks.spin import Spin
+from gpubench_plugin.measure.clocks.timed_call import TimedCall
 
 COST_CALLS = 3
 """Calls of :func:`step_cost`, whatever the step does: ranks that differ stay in step."""
@@ -107,7 +108,7 @@ def step_cost(
     Else it is that of the three calls, whose launch is one with that of `alone_s`, so that its
     jitter cancels out.
     """
-    call = _TimedCall(task, device, spin, now)
+    call = TimedCall(task, device, spin, now)
     is_reported = call.run(detects_waits=True)
     launch_s, alone_s, outlasting = call.launch_s, call.device_s, call.outlasting_s
     call.run(spin_s=_OUTLASTING * launch_s + _SPIN_S)
@@ -136,46 +137,3 @@ def step_cost(
         outlasting_s=outlasting,
         elsewhere=elsewhere,
     )
-
-
-class _TimedCall:
-    """Calls of a step between events, and the seconds of the last one.
-
-    `launch_s` are the host's, `device_s` those between the events around the call, `event_s` those
-    between two events with nothing between them, `outlasting_s` those of other streams afterwards.
-    """
-
-    def __init__(self, task: Task, device: TorchCuda, spin: Spin, now: HostClock) -> None:
-        self.launch_s = self.device_s = self.event_s = self.outlasting_s = 0.0
-        self._task = task
-        self._device = device
-        self._spin = spin
-        self._now = now
-        self._events = [device.event() for _ in range(3)]
-
-    def run(self, *, spin_s: float = 0.0, detects_waits: bool = False) -> bool:
-        """Call the step once, behind a spin; return whether torch reported a wait, if asked to."""
-        self._task.run_setup()
-        self._device.synchronize()
-        if spin_s:
-            self._spin(spin_s)
-        is_reported = False
-        if detects_waits:
-            is_reported = self._device.synchronizes(self._launch)
-        else:
-            self._launch()
-        before, start, end = self._events
-        self.outlasting_s = outlasting_s(self._device, end, self._now)
-        self.event_s = before.elapsed_time(start) * 1e-3
-        self.device_s = start.elapsed_time(end) * 1e-3
-        self._task.run_teardown()
-        return is_reported
-
-    def _launch(self) -> None:
-        before, start, end = self._events
-        before.record()
-        start.record()
-        began = self._now()
-        self._task.step()
-        self.launch_s = (self._now() - began) * 1e-9
-        end.record()

@@ -20,7 +20,7 @@ from gpubench_plugin.measure.clocks import (
     SynchronisedClock,
 )
 from gpubench_plugin.records import Samples
-from tests.support.fake_cuda import FakeCuda, FakeHost
+from tests.support.fake_cuda import CURRENT, SIDE, FakeCuda, FakeHost
 
 # A rank that takes part once too often, or not often enough, breaks the barrier for all.
 _TIMEOUT_S = 20
@@ -57,7 +57,10 @@ class Threads(RankAgreement):
 
 
 class Rank:
-    """One rank: a step of its own speed, which noise and slow first calls disturb."""
+    """One rank: a step of its own speed, which noise and slow first calls disturb.
+
+    The second rank waits for its device, the third works on a stream other than the current one.
+    """
 
     def __init__(self, rank: int, per_call_ns: int, kind: str) -> None:
         self.calls = 0
@@ -66,6 +69,7 @@ class Rank:
         self._device = FakeCuda(self._host)
         self._per_call_ns = per_call_ns
         self._waits = rank % 2 == 1
+        self._stream = SIDE if rank == 2 else CURRENT
         self._kind = kind
 
     def clock(self) -> Clock:
@@ -86,7 +90,7 @@ class Rank:
         if self._kind == "cpu":
             self._host.spend(ns)
             return
-        self._device.launch(enqueue_ns=US, device_ns=ns)
+        self._device.launch(enqueue_ns=US, device_ns=ns, stream=self._stream)
         if self._waits:
             self._device.item()
 

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from gpubench_plugin.measure.clocks import CudaKernelClock, Step, Task
-from tests.support.fake_cuda import SIDE, FakeCuda, FakeHost
+from tests.support.fake_cuda import CURRENT, SIDE, FakeCuda, FakeHost
 
 US = 1000
 
@@ -194,7 +194,7 @@ def test_the_spin_is_measured_again_after_the_warm_up(device: FakeCuda) -> None:
     task = Task(step=kernel(device, hot_ns=30 * US))
     clock.block(task, durations=32)
     device.host.spend(20 * US * US)
-    assert clock.calibrate(task) == 1
+    assert clock.calibrate(task) == 2
     assert clock.flags(clock.block(task, durations=32).evidence) == ()
 
 
@@ -217,3 +217,48 @@ def test_what_overwrites_the_cache_is_allocated_before(
 ) -> None:
     """A cold clock says how much of the device's memory is its own; a hot one has none."""
     assert CudaKernelClock(device, cache=cache).prepare() == size
+
+
+def test_a_teardown_is_no_work_elsewhere(device: FakeCuda) -> None:
+    """What it gives the device to do after the last call is neither timed nor flagged."""
+    clock = CudaKernelClock(device, now=device.host.now)
+    task = Task(
+        step=kernel(device, hot_ns=30 * US),
+        teardown=lambda: device.launch(enqueue_ns=US, device_ns=900 * US),
+    )
+    clock.calibrate(task)
+    block = clock.block(task, durations=5)
+    assert pytest.approx([30e-6] * 5) == list(block.durations_s)
+    assert clock.flags(block.evidence) == ()
+
+
+def forked(device: FakeCuda, *, own_us: int, side_us: int) -> Step:
+    """A kernel, and one on a side stream that begins with it and that nobody waits for."""
+
+    def step() -> None:
+        device.wait_for(CURRENT, stream=SIDE)
+        device.launch(enqueue_ns=8 * US, device_ns=side_us * US, stream=SIDE)
+        device.launch(enqueue_ns=8 * US, device_ns=own_us * US)
+
+    return step
+
+
+def test_other_streams_that_queue_behind_the_spin_are_timed_without_launches(
+    device: FakeCuda,
+) -> None:
+    """If they fall behind, kernels take what they do, and are flagged."""
+    clock = CudaKernelClock(device, now=device.host.now)
+    task = Task(step=forked(device, own_us=30, side_us=40))
+    clock.calibrate(task)
+    block = clock.block(task, durations=100)
+    assert pytest.approx([40e-6] * 100, rel=0.02) == list(block.durations_s)
+    assert clock.flags(block.evidence) == ("elsewhere",)
+
+
+def test_a_host_without_kernels_is_timed_without_a_spin(device: FakeCuda) -> None:
+    """Between events behind a spin there would be nothing."""
+    clock = CudaKernelClock(device, now=device.host.now)
+    task = Task(step=lambda: device.host.spend(300 * US))
+    clock.calibrate(task)
+    block = clock.block(task, durations=5)
+    assert pytest.approx([300e-6] * 5, rel=0.01) == list(block.durations_s)
