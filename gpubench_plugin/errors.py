@@ -21,7 +21,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
@@ -113,6 +113,30 @@ def error_text(error: BaseException) -> str:
         return str(error)
     except BaseException:  # raised by a class of the user
         return "<exception str() failed>"
+
+
+def with_causes(errors: Iterable[BaseException]) -> Iterator[BaseException]:
+    """The `errors`, their causes, what was being handled, and members of groups; each once.
+
+    Of torch's compiler also the error that it wraps (``torch._dynamo.exc.BackendCompilerFailed``).
+    """
+    visited_ids: set[int] = set()
+    stack: list[BaseException | None] = [*errors]
+    while stack:
+        error = stack.pop()
+        if error is None or id(error) in visited_ids:
+            continue
+        visited_ids.add(id(error))
+        stack += [error.__cause__, error.__context__, inner_error(error)]
+        if isinstance(error, BaseExceptionGroup):
+            stack += error.exceptions
+        yield error
+
+
+def inner_error(error: BaseException) -> BaseException | None:
+    """The error that torch's compiler wraps in `error`, which it raises ``from None``."""
+    inner = getattr(error, "inner_exception", None)
+    return inner if isinstance(inner, BaseException) else None
 
 
 def nearest(value: str, allowed: Iterable[str]) -> str:

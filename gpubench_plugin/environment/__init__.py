@@ -6,6 +6,15 @@ from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
     from gpubench_plugin.environment.code import LoadedFiles, digests, file_fingerprint
+    from gpubench_plugin.environment.device_errors import (
+        failed_allocation,
+        failures_as_warnings,
+        is_only_lost_context,
+        is_out_of_memory,
+        lost_context,
+        lost_context_text,
+        query_context,
+    )
     from gpubench_plugin.environment.devices import Device, synchronize, timed_s, too_few_reason
     from gpubench_plugin.environment.files import open_to_write, sync_folder, write
     from gpubench_plugin.environment.fingerprints import (

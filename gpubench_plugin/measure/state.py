@@ -17,6 +17,9 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from gpubench_plugin.environment import failures_as_warnings, query_context
+from gpubench_plugin.errors import GpubenchError
+
 # Modules of torch with an fp32_precision, parents before children: setting a parent sets its
 # children.
 _FP32_PRECISION = (
@@ -41,8 +44,16 @@ def state_restored(device: torch.device) -> Iterator[None]:
     compiler the path of its cache.
 
     Garbage and the allocator's cache and peaks are cleared before and after, compiled code after.
+
+    Raises:
+        GpubenchError: the device's context was lost before the body.
+        RuntimeError: the body, or work that it has left on the device, lost the context.
     """
-    _reset_memory(device)
+    try:
+        _reset_memory(device)
+    except RuntimeError as error:
+        message = f"{device}: its context was lost before this benchmark"
+        raise GpubenchError(message) from error
     with ExitStack() as stack:
         # Last in, first out.
         stack.callback(_reset_memory, device)
@@ -171,25 +182,36 @@ def release_memory(device: torch.device) -> None:
     """Release unused memory to the device, or on a CPU to the system.
 
     Else the next peak would include it: glibc keeps freed memory resident until malloc_trim(3),
-    torch's allocator keeps it reserved.
+    torch's allocator keeps it reserved. What the device refuses is a warning.
+
+    Raises:
+        RuntimeError: the device's context is lost.
     """
     gc.collect()
     if device.type != "cpu":
-        torch.get_device_module(device).empty_cache()
+        with failures_as_warnings(f"release the unused memory of {device}"):
+            torch.get_device_module(device).empty_cache()
     elif sys.platform == "linux":
         with suppress(OSError, AttributeError):  # other C libraries lack it
             ctypes.CDLL(None).malloc_trim(0)
 
 
 def _reset_memory(device: torch.device) -> None:
-    """Collect garbage, empty the allocator's cache and reset its peaks."""
-    gc.collect()
+    """Collect garbage, empty the allocator's cache and reset its peaks.
+
+    Raises:
+        RuntimeError: the device's context is lost.
+    """
     if device.type == "cpu":
+        gc.collect()
         return
+    if (lost := query_context(str(device))) is not None:
+        raise lost
+    release_memory(device)
     module = torch.get_device_module(device)
-    module.empty_cache()
     if hasattr(module, "reset_peak_memory_stats"):
-        module.reset_peak_memory_stats(device)
+        with failures_as_warnings(f"reset the peak memory of {device}"):
+            module.reset_peak_memory_stats(device)
 
 
 def _forget_compiled_code() -> None:

@@ -10,11 +10,7 @@ from gpubench_plugin import lazy_names
 if TYPE_CHECKING:
     from gpubench_plugin.results.journal import Journal, utc_now
     from gpubench_plugin.results.logical_time import time_after
-    from gpubench_plugin.results.outcomes import (
-        clear_last_exception,
-        is_out_of_memory,
-        release_frames,
-    )
+    from gpubench_plugin.results.outcomes import clear_last_exception, release_frames
     from gpubench_plugin.results.prune import (
         HASHED_BYTES,
         Leftover,

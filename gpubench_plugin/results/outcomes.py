@@ -7,17 +7,19 @@ import re
 import resource
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
-from gpubench_plugin.environment import byte_size
-from gpubench_plugin.errors import Unsupported, error_text
-from gpubench_plugin.records import Outcome
-
-_CPU_ALLOCATOR: Final = re.compile(
-    r"DefaultCPUAllocator: (can't allocate memory|not enough memory)"
+from gpubench_plugin.environment import (
+    byte_size,
+    failed_allocation,
+    failures_as_warnings,
+    lost_context,
+    lost_context_text,
 )
-"""torch raises a plain RuntimeError for a failed CPU allocation (c10/core/CPUAllocator.cpp)."""
+from gpubench_plugin.errors import Unsupported, error_text, with_causes
+from gpubench_plugin.records import Outcome
 
 _REQUESTED: Final = re.compile(
     r"(?:tried|unable) to allocate (?P<amount>[\d.]+) (?P<unit>bytes|[KMGTP]iB)", re.IGNORECASE
@@ -35,19 +37,12 @@ def outcome_of(error: BaseException, *, skipped: bool = False) -> tuple[Outcome,
     if skipped:
         return "skipped", error_text(error)
     reason = f"{type(error).__name__}: {error_text(error)}".strip(": ")
-    if is_out_of_memory(error):
-        return "oom", f"{_amounts(error_text(error))}: {reason}"
+    if (lost := lost_context(error)) is not None:
+        consequence = "" if lost is error else f"; raised as {reason}"
+        return "crashed", f"{lost_context_text(lost)}{consequence}"
+    if (allocation := failed_allocation(error)) is not None:
+        return "oom", f"{_amounts(error_text(allocation))}: {reason}"
     return "failed", reason
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether it is an allocation failure on an accelerator or the host; imports no torch."""
-    torch = sys.modules.get("torch")
-    if isinstance(error, MemoryError) or (
-        torch is not None and isinstance(error, torch.OutOfMemoryError)
-    ):
-        return True
-    return isinstance(error, RuntimeError) and _CPU_ALLOCATOR.search(error_text(error)) is not None
 
 
 def release_frames(errors: Iterable[BaseException]) -> None:
@@ -56,7 +51,7 @@ def release_frames(errors: Iterable[BaseException]) -> None:
     Running frames are left alone. As memory is short, objects frozen by ``gc.freeze`` are collected
     too.
     """
-    for error in _chain(errors):
+    for error in with_causes(errors):
         traceback.clear_frames(error.__traceback__)
         error.__traceback__ = None
     clear_last_exception()
@@ -64,7 +59,9 @@ def release_frames(errors: Iterable[BaseException]) -> None:
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.accelerator.is_available():
-        torch.accelerator.empty_cache()
+        # What a lost context refuses is told by the benchmark that lost it.
+        with suppress(RuntimeError), failures_as_warnings("release the device's unused memory"):
+            torch.accelerator.empty_cache()
 
 
 def clear_last_exception() -> None:
@@ -74,28 +71,14 @@ def clear_last_exception() -> None:
             delattr(sys, name)
 
 
-def _chain(errors: Iterable[BaseException]) -> Iterator[BaseException]:
-    """The `errors` and their causes, without duplicates."""
-    visited_ids: set[int] = set()
-    stack: list[BaseException | None] = [*errors]
-    while stack:
-        error = stack.pop()
-        if error is None or id(error) in visited_ids:
-            continue
-        visited_ids.add(id(error))
-        stack += [error.__cause__, error.__context__]
-        if isinstance(error, BaseExceptionGroup):
-            stack += error.exceptions
-        yield error
-
-
 def _amounts(message: str) -> str:
     """``out of memory, requested 2.00 GiB, peak 3.10 GiB``, as far as known."""
     parts = ["out of memory"]
     if match := _REQUESTED.search(message):
         power = [unit.lower() for unit in _UNITS].index(match["unit"].lower())
         parts.append(f"requested {byte_size(float(match['amount']) * 1024**power, digits=3)}")
-    parts.append(f"peak {byte_size(_peak_bytes(), digits=3)}")
+    with suppress(RuntimeError):  # of a device that has failed altogether
+        parts.append(f"peak {byte_size(_peak_bytes(), digits=3)}")
     return ", ".join(parts)
 
 

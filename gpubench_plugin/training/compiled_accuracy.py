@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from gpubench_plugin import catalog
+from gpubench_plugin.environment import is_out_of_memory
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.measure import release_memory
-from gpubench_plugin.results import is_out_of_memory
 from gpubench_plugin.training.bands import well_conditioned_parameters
 from gpubench_plugin.workloads import Batch
 

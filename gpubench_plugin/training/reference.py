@@ -20,11 +20,11 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin import catalog
+from gpubench_plugin.environment import is_out_of_memory
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.measure import release_memory
 from gpubench_plugin.quality_flags import UNCHECKED
 from gpubench_plugin.records import Check
-from gpubench_plugin.results import is_out_of_memory
 from gpubench_plugin.training.bands import bands_of, has_batch_norm, well_conditioned_parameters
 from gpubench_plugin.training.compile import EAGER
 from gpubench_plugin.training.model import build_model

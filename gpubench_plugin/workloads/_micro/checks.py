@@ -9,6 +9,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from gpubench_plugin.environment import is_out_of_memory, lost_context
 from gpubench_plugin.errors import CorrectnessError, Unsupported
 
 DTYPES: Final = {
@@ -75,7 +76,7 @@ def skip_if_unsupported(label: str) -> Iterator[None]:
 
 
 def is_failure(error: Exception) -> bool:
-    """Whether it is a real failure (memory, kernel) rather than a refusal."""
-    if isinstance(error, torch.OutOfMemoryError | torch.AcceleratorError):
+    """Whether it is a real failure (memory, kernel, device) rather than a refusal."""
+    if isinstance(error, torch.AcceleratorError) or is_out_of_memory(error):
         return True
-    return "DefaultCPUAllocator" in str(error)
+    return lost_context(error) is not None

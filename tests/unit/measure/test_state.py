@@ -7,6 +7,7 @@ import os
 import random
 import sys
 import types
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.measure import state_restored
 
 CPU = torch.device("cpu")
@@ -265,6 +267,92 @@ def test_an_accelerator_begins_and_ends_afresh(monkeypatch: pytest.MonkeyPatch) 
         raising(device, lambda: did.append("body"))
     fresh = ["empty cache", ("reset peaks", device)]
     assert [*fresh, "body", ("generators", ["state"]), *fresh] == did
+
+
+def test_accelerator_that_keeps_its_memory_harms_no_benchmark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it refuses before and after a benchmark is a warning each, even if those are errors."""
+
+    def refuse(*_: object) -> None:
+        raise torch.AcceleratorError("CUDA error: not ready")
+
+    module = types.SimpleNamespace(
+        empty_cache=refuse,
+        reset_peak_memory_stats=refuse,
+        get_rng_state_all=list,
+        set_rng_state_all=lambda _: None,
+    )
+    monkeypatch.setattr(torch, "get_device_module", lambda _: module)
+    with warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("error")
+        with state_restored(torch.device("cuda", 1)):
+            pass
+    refused = ["release the unused memory of cuda:1", "reset the peak memory of cuda:1"] * 2
+    assert [str(warning.message) for warning in recorded] == [
+        f"could not {action}: AcceleratorError: CUDA error: not ready" for action in refused
+    ]
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], bool]], list[str]]:
+    """A CUDA device in use, whose stream answers by a function; what is done is listed."""
+    done: list[str] = []
+
+    def install(query: Callable[[], bool]) -> list[str]:
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        stream = types.SimpleNamespace(query=query)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda _: stream)
+        module = types.SimpleNamespace(
+            empty_cache=lambda: done.append("empty cache"),
+            get_rng_state_all=list,
+            set_rng_state_all=lambda _: done.append("generators"),
+        )
+        monkeypatch.setattr(torch, "get_device_module", lambda _: module)
+        return done
+
+    return install
+
+
+LOST = "CUDA error: an illegal memory access was encountered"
+
+
+def lost() -> bool:
+    """What a query of a lost device does."""
+    raise torch.AcceleratorError(LOST)
+
+
+def test_context_lost_by_work_left_on_the_device_is_raised_at_the_end(
+    cuda: Callable[[Callable[[], bool]], list[str]],
+) -> None:
+    """By the benchmark whose work it was, not by the next; everything else is restored."""
+    ended = False
+    done = cuda(lambda: lost() if ended else True)
+    threads = torch.get_num_threads()
+
+    def body() -> None:
+        nonlocal ended
+        with state_restored(torch.device("cuda", 0)):
+            torch.set_num_threads(threads + 1)
+            ended = True
+
+    with pytest.raises(torch.AcceleratorError, match=LOST):
+        body()
+    assert torch.get_num_threads() == threads
+    assert done == ["empty cache", "generators"]
+
+
+def test_context_lost_before_the_body_is_not_the_bodys(
+    cuda: Callable[[Callable[[], bool]], list[str]],
+) -> None:
+    """A test that is no benchmark may have lost it: the body never runs."""
+    done = cuda(lost)
+    message = "cuda:0: its context was lost before this benchmark"
+    with pytest.raises(GpubenchError, match=message) as error:
+        raising(torch.device("cuda", 0), lambda: done.append("body"))
+    assert str(error.value.__cause__) == LOST
+    assert done == []
 
 
 def test_garbage_of_the_body_is_collected() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import warnings
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -56,6 +57,65 @@ def test_oom_without_an_amount_says_the_peak_alone() -> None:
     assert kind == "oom"
     assert reason.startswith("out of memory, peak ")
     assert reason.endswith(": MemoryError")
+
+
+def test_lost_context_is_a_crash_with_the_runtimes_words() -> None:
+    """Torch's hints are left to the traceback; what was raised on top of it is named."""
+    lost = torch.AcceleratorError("CUDA error: misaligned address\nCompile with")
+    reason = "CUDA context lost: AcceleratorError: CUDA error: misaligned address"
+    assert outcomes.outcome_of(lost) == ("crashed", reason)
+
+    error = ValueError("layer 3")
+    error.__context__ = lost
+
+    raised = "; raised as ValueError: layer 3"
+    assert outcomes.outcome_of(error) == ("crashed", f"{reason}{raised}")
+
+
+def test_amount_is_that_of_the_allocation_that_was_the_cause() -> None:
+    """The error around it may not repeat the amount."""
+    error = ValueError("layer 3")
+    error.__cause__ = torch.OutOfMemoryError("Tried to allocate 2.00 GiB")
+
+    kind, reason = outcomes.outcome_of(error)
+
+    assert kind == "oom"
+    assert reason.startswith("out of memory, requested 2.00 GiB, peak ")
+    assert reason.endswith(": ValueError: layer 3")
+
+
+def test_device_that_tells_no_peak_does_not_hide_the_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reason is made while pytest reports: an error there would end the session."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+
+    def refuse() -> int:
+        raise torch.AcceleratorError("CUDA error: misaligned address")
+
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", refuse)
+    assert outcomes.outcome_of(MemoryError()) == ("oom", "out of memory: MemoryError")
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"), [("CUDA error: misaligned address", 0), ("CUDA error: not ready", 1)]
+)
+def test_device_that_keeps_its_memory_harms_no_later_benchmark(
+    monkeypatch: pytest.MonkeyPatch, text: str, warned: int
+) -> None:
+    """It is a warning, unless the context is lost, which was reported by then."""
+
+    def refuse() -> None:
+        raise torch.AcceleratorError(text)
+
+    accelerator = SimpleNamespace(is_available=lambda: True, empty_cache=refuse)
+    monkeypatch.setattr(torch, "accelerator", accelerator)
+    with warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("error")
+        outcomes.release_frames([MemoryError()])
+    assert [str(warning.message) for warning in recorded] == [
+        f"could not release the device's unused memory: AcceleratorError: {text}"
+    ] * warned
 
 
 def test_peak_on_cuda_is_the_allocators(monkeypatch: pytest.MonkeyPatch) -> None:
