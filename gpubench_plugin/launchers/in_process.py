@@ -18,6 +18,7 @@ from gpubench_plugin.launchers import merged_reports, report_payload, stacks
 from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
 from gpubench_plugin.launchers.forced_exit import force_exit
+from gpubench_plugin.launchers.lost_context import LostContext
 from gpubench_plugin.launchers.outcome import RankOutcome, judge
 from gpubench_plugin.launchers.report_payload import Notes
 from gpubench_plugin.launchers.signals import SignalInterrupt
@@ -37,6 +38,7 @@ class LauncherPlugin:
     def __init__(self, config: pytest.Config):
         self._config = config
         self._gc_freezer = GcFreezer()
+        self._lost_context = LostContext()
         self._errors: list[BaseException] = []
         self._is_device_pending = False
 
@@ -106,6 +108,9 @@ class LauncherPlugin:
         """Attach the benchmark's notes to its report."""
         report = yield
         if (state := state_of(item)) is not None:
+            error = None if call.excinfo is None else call.excinfo.value
+            if error is not None and self._lost_context.forgive_teardown(report, error):
+                error = None
             files = self._loaded_files.newly_loaded()
             events = [{"event": "code", "files": files}] if files else []
             report_payload.attach(report, call, state.notes, events)
@@ -114,10 +119,16 @@ class LauncherPlugin:
             if call.excinfo is not None and isinstance(call.excinfo.value, UsageProblem):
                 # Without our traceback; pytest prints the id itself.
                 report.longrepr = str(call.excinfo.value).removeprefix(f"{item.nodeid}: ")
+            if error is not None:
+                self._lost_context.detect(report, error, state.case)
+                self._end_if_context_lost(item, state)
             exclude_failed(item, report)
             if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
                 self._errors.append(call.excinfo.value)
         return report
+
+    def _end_if_context_lost(self, item: pytest.Item, state: BenchmarkState) -> None:
+        """End the session if `item` has lost this process's context and no other replaces it."""
 
     @pytest.hookimpl(wrapper=True, specname="pytest_runtest_protocol")
     def pytest_collect_garbage(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -157,7 +168,7 @@ def has_debugger(config: pytest.Config) -> bool:
 class InProcessLauncher(LauncherPlugin, SignalInterrupt):
     """Runs benchmarks in the process that the user started.
 
-    A hang ends the session, since a thread cannot be killed.
+    A hang ends the session, since a thread cannot be killed; so does the loss of the CUDA context.
     """
 
     def __init__(self, config: pytest.Config):
@@ -188,6 +199,32 @@ class InProcessLauncher(LauncherPlugin, SignalInterrupt):
     def pytest_enter_pdb(self) -> None:
         """Disable the timeout in the debugger."""
         self._watchdog.cancel()
+
+    @pytest.hookimpl(wrapper=True, trylast=True, specname="pytest_sessionfinish")  # within others
+    def pytest_forgive_lost_context(self) -> Generator[None, object, object]:
+        """Ignore what fixtures of several tests raise for a context that is reported as lost."""
+        try:
+            return (yield)
+        except Exception as error:
+            if not self._lost_context.explains(error):
+                raise
+            return None
+
+    def _end_if_context_lost(self, item: pytest.Item, state: BenchmarkState) -> None:
+        """End the session after this phase of `item`, with all fixtures torn down."""
+        if not self._lost_context.reason:
+            return
+        first_line = self._lost_context.reason.partition("\n")[0]
+        message = (
+            f"{item.name}: {first_line}; no benchmark can run in this process any more, so the "
+            "session ends"
+        )
+        if not state.case.adopted:  # that runs in this process in any case
+            message += (
+                ". With --isolate every benchmark runs in its own processes, and the session "
+                "continues"
+            )
+        item.session.shouldfail = message
 
     def _end(self) -> None:
         assert self._running_test is not None

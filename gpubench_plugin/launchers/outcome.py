@@ -2,7 +2,8 @@
 
 In this order, since an earlier condition causes the later ones:
 
-1. a rank's process died: ``crashed``, though its peers may report a lost connection;
+1. a rank's process died, or lost its CUDA context: ``crashed``, though its peers may report a lost
+   connection;
 2. a rank ran out of memory: ``oom``, though its peers may wait for it;
 3. a rank did not collect the benchmark: ``mismatched_ranks``;
 4. a rank did not finish: the failure of another one if there is one, else ``mismatched_ranks`` if
@@ -65,11 +66,16 @@ class RankOutcome:
 
     @property
     def outcome(self) -> str:
-        """``passed``, or the outcome of the first report that is not a pass."""
+        """``passed``, or the outcome of the decisive report that is not a pass."""
         if self.failed is None:
             return "passed"
-        kind: str = report_payload.read(self.failed).get("outcome", self.failed.outcome)
+        kind: str = self._decisive.get("outcome", self.failed.outcome)
         return kind
+
+    @property
+    def context_lost(self) -> bool:
+        """Whether the rank's process cannot use its device any more."""
+        return any(map(report_payload.is_context_lost, self.reports))
 
     @property
     def skipped(self) -> bool:
@@ -79,7 +85,12 @@ class RankOutcome:
     @property
     def reason(self) -> str:
         """Reason for not passing."""
-        return "" if self.failed is None else report_payload.read(self.failed).get("reason", "")
+        reason: str = self._decisive.get("reason", "")
+        return reason
+
+    @property
+    def _decisive(self) -> Json:
+        return report_payload.decisive([report_payload.read(r) for r in self.reports]) or {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +108,9 @@ class JointVerdict:
 
 def judge(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict:
     """Judge the outcomes of all ranks."""
-    if crashed := _in_state(rank_outcomes, "died"):
-        details = "; ".join(f"{_ranks([outcome])} {outcome.details}" for outcome in crashed)
-        return JointVerdict(outcome="crashed", reason=details)
+    crashed = [outcome for outcome in rank_outcomes if outcome.outcome == "crashed"]
+    if _in_state(rank_outcomes, "died") or 0 < len(crashed) < len(rank_outcomes):
+        return JointVerdict(outcome="crashed", reason=_crash_reason(rank_outcomes))
     oom = [outcome for outcome in rank_outcomes if outcome.outcome == "oom"]
     if 0 < len(oom) < len(rank_outcomes):
         return JointVerdict(outcome="oom", reason=f"{_ranks(oom)}: {oom[0].reason}")
@@ -113,6 +124,19 @@ def judge(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict:
     if len({outcome.outcome for outcome in rank_outcomes}) > 1:
         return _judge_mismatch(rank_outcomes)
     return JointVerdict()
+
+
+def _crash_reason(rank_outcomes: Sequence[RankOutcome]) -> str:
+    """How each process died, then which ranks lost their contexts; the latter once per reason."""
+    parts = [
+        f"{_ranks([outcome])} {outcome.details}" for outcome in _in_state(rank_outcomes, "died")
+    ]
+    lost = [outcome for outcome in rank_outcomes if outcome.outcome == "crashed"]
+    parts += [
+        f"{_ranks([outcome for outcome in lost if outcome.reason == reason])}: {reason}"
+        for reason in dict.fromkeys(outcome.reason for outcome in lost)
+    ]
+    return "; ".join(parts)
 
 
 def _judge_hang(rank_outcomes: Sequence[RankOutcome], message: str) -> JointVerdict:

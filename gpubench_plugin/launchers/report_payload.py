@@ -26,6 +26,7 @@ ATTRIBUTE: Final = "gpubench"
 MAX_REASON_CHARS: Final = 2000
 """Of why a benchmark did not pass: some lines of a table; the report has the full text."""
 _PHASES: Final = ("setup", "call", "teardown")
+_CONTEXT_LOST: Final = "context_lost"
 
 
 @dataclass
@@ -139,13 +140,33 @@ def override(
     set_outcome(report, outcome, reason, events)
 
 
+def mark_context_lost(report: pytest.TestReport) -> None:
+    """Mark that the rank's process cannot use its device any more."""
+    setattr(report, ATTRIBUTE, {**read(report), _CONTEXT_LOST: True})
+
+
+def is_context_lost(report: pytest.TestReport) -> bool:
+    """Whether the rank's process has lost its device's context."""
+    return bool(read(report).get(_CONTEXT_LOST))
+
+
+def decisive(payloads: Sequence[Json]) -> Json | None:
+    """The payload whose outcome counts, of all phases; None if none has one.
+
+    That is the first, but the joint verdict of all ranks, and a lost context, which may show after
+    what it has caused, outrank it.
+    """
+    failures = [payload for payload in payloads if "outcome" in payload]
+    for outcome in ("mismatched_ranks", "crashed"):
+        for payload in failures:
+            if payload["outcome"] == outcome:
+                return payload
+    return failures[0] if failures else None
+
+
 def measurement_of(case: Case, payloads: Sequence[Json]) -> Measurement:
     """The record of a benchmark from the `payloads` of its phases; a failure has no numbers."""
-    failures = [payload for payload in payloads if "outcome" in payload]
-    if failures:
-        # The joint verdict at the end outranks the first failure of this rank.
-        mismatched = (part for part in failures if part["outcome"] == "mismatched_ranks")
-        failure = next(mismatched, failures[0])
+    if (failure := decisive(payloads)) is not None:
         return case.unmeasured(failure["outcome"], failure["reason"])
     for payload in payloads:
         if "measurement" in payload:

@@ -159,7 +159,9 @@ class GangController(InProcessLauncher):
         verdict = judge(outcomes)
         # After a failure, ranks may still have unmatched collectives.
         is_damaged = not verdict.agree or not all(outcome.is_clean for outcome in outcomes)
-        if needs_fresh_gang or (is_damaged and case.world_size > 1) or not gang.is_idle:
+        if any(outcome.context_lost for outcome in outcomes):
+            self._kill()  # a tear-down would wait for a device that is gone
+        elif needs_fresh_gang or (is_damaged and case.world_size > 1) or not gang.is_idle:
             self.close()
         self._forward_warnings(outcomes)
         self._exit_if_requested(outcomes)

@@ -80,8 +80,11 @@ class RootRank(RankRole):
             self._exit_watcher.finish()
         outcomes = self._outcomes(running, done=done)
         verdict = judge(outcomes)
-        if not done:
-            self.end_session(running.item, verdict.reason)
+        lost = [outcome for outcome in outcomes if outcome.context_lost]
+        if lost:
+            self._exit_watcher.finish()  # such a process may die as it ends
+        if lost or not done:
+            self.end_session(running.item, verdict.reason or lost[0].reason)
         joint_reports = merging.merge_reports(running.item, outcomes, verdict)
         exiting = next((outcome for outcome in outcomes if outcome.exit is not None), None)
         self._announce(running.number, verdict, joint_reports, exiting)

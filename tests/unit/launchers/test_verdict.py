@@ -30,6 +30,14 @@ def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., lis
         "oom": lambda rank: came_to_end(
             rank, reported(outcome="failed", kind="oom", reason="no memory")
         ),
+        "lost": lambda rank: came_to_end(
+            rank, reported(outcome="failed", kind="crashed", reason="CUDA context lost: assert")
+        ),
+        "failed-then-lost": lambda rank: came_to_end(
+            rank,
+            reported(outcome="failed", reason="RuntimeError: CUBLAS_STATUS_EXECUTION_FAILED"),
+            reported("teardown", "failed", kind="crashed", reason="CUDA context lost: address"),
+        ),
         "died": lambda rank: RankOutcome(rank=rank, state="died", details="was killed by SIGKILL"),
         "stuck": lambda rank: RankOutcome(
             rank=rank, state="stuck", details="did not end within 5 s"
@@ -44,6 +52,21 @@ def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., lis
     [
         ("failed died oom stuck", "crashed", "rank 1 was killed by SIGKILL"),
         ("died died", "crashed", "rank 0 was killed by SIGKILL; rank 1 was killed by SIGKILL"),
+        (
+            "lost stuck lost failed",
+            "crashed",
+            "ranks 0, 2: CUDA context lost: assert",
+        ),
+        (
+            "oom failed-then-lost",
+            "crashed",
+            "rank 1: CUDA context lost: address",
+        ),
+        (
+            "lost died",
+            "crashed",
+            "rank 1 was killed by SIGKILL; rank 0: CUDA context lost: assert",
+        ),
         ("absent oom stuck", "oom", "rank 1: no memory"),
         ("passed absent stuck", "mismatched_ranks", "rank 1 did not collect the test: SyntaxError"),
         (
@@ -88,7 +111,7 @@ def test_first_cause_is_the_outcome(
 
 
 @pytest.mark.parametrize(
-    "words", ["passed passed", "failed failed", "skipped skipped", "oom oom", "failed"]
+    "words", ["passed passed", "failed failed", "skipped skipped", "oom oom", "lost lost", "failed"]
 )
 def test_ranks_that_ended_alike_agree(
     endings: Callable[[str], list[RankOutcome]], words: str

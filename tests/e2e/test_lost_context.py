@@ -1,0 +1,223 @@
+"""A lost CUDA context costs one benchmark where processes are replaced, else it ends the session.
+
+Without a device its error is raised by hand: no benchmark may run in that process afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import faulty
+
+if TYPE_CHECKING:
+    from tests.support.projects import Project, Run
+
+BEGINNING = """
+import os, pathlib, pytest, torch
+pytestmark = pytest.mark.gpubench(ranks="any")
+
+class Device:
+    lost = False
+
+def use_device():
+    if Device.lost or os.environ.get("RANK", "0") not in os.environ.get("LOSING", "0"):
+        return
+    Device.lost = True
+    raise_error()
+
+def raise_error():
+    raise torch.AcceleratorError("CUDA error: device-side assert triggered\\nCompile with")
+
+@pytest.fixture
+def model():
+    yield
+    if Device.lost: raise_error()
+
+@pytest.fixture(scope="module")
+def shared():
+    yield
+    if Device.lost: raise_error()
+
+def test_before(gpubench):
+    assert not Device.lost
+    gpubench(lambda: None, samples=1)
+"""
+AFTER = """
+def test_after(gpubench):
+    assert not Device.lost
+    pathlib.Path("ran").touch()
+    gpubench(lambda: None, samples=1)
+"""
+IN_THE_STEP = """
+def test_loses(gpubench, shared, model):
+    gpubench(use_device)
+"""
+IN_SETUP = """
+@pytest.fixture
+def early(model, shared): use_device()
+def test_loses(gpubench, early):
+    gpubench(lambda: None)
+"""
+IN_TEARDOWN = """
+@pytest.fixture
+def late(shared):
+    yield
+    use_device()
+def test_loses(gpubench, late):
+    gpubench(lambda: None)
+"""
+CAUGHT = """
+def test_loses(gpubench, shared, model):
+    try:
+        gpubench(use_device)
+    except torch.AcceleratorError:
+        pass
+"""
+EXPECTED = """
+@pytest.mark.xfail
+def test_loses(gpubench, shared, model):
+    gpubench(use_device)
+"""
+LOST = "CUDA context lost: AcceleratorError: CUDA error: device-side assert triggered"
+ENDS = f"{LOST}; no benchmark can run in this process any more, so the session ends. With --isolate"
+
+
+def outcomes(run: Run) -> list[str]:
+    """Of the benchmarks before, in and after the loss."""
+    assert "INTERNALERROR" not in run.out + run.err
+    return list(run.outcomes.values())
+
+
+@pytest.mark.parametrize(
+    ("source", "outcome", "counts"),
+    [
+        (IN_THE_STEP, "crashed", "1 failed, 1 passed in"),
+        (IN_SETUP, "crashed", "1 passed, 1 error in"),
+        (IN_TEARDOWN, "crashed", "2 passed, 1 error in"),
+        (CAUGHT, "crashed", "2 passed, 1 warning, 1 error in"),
+        (EXPECTED, "skipped", "1 passed, 1 xfailed in"),
+    ],
+    ids=["step", "setup", "teardown", "caught", "expected"],
+)
+def test_loss_in_one_process_ends_the_session_once_reported(
+    project: Project, source: str, outcome: str, counts: str
+) -> None:
+    """What was measured is kept, one report tells it, and the next benchmark is not blamed.
+
+    `counts` shows that tear-downs, of the test and of its module, repeat nothing.
+    """
+    project.write("test_it.py", BEGINNING + source + AFTER)
+
+    run = project.run()
+
+    assert run.code == 1, run.out + run.err
+    assert outcomes(run) == ["measured", outcome, "not_measured"]
+    assert counts in run.out
+    assert "error at the end of the session" not in run.out
+    before, faulty_one, after = run.summary["benchmarks"]
+    assert before["metrics"]["samples_per_s"]
+    if outcome == "crashed":
+        assert faulty_one["reason"].startswith(LOST)
+    assert after["reason"].startswith(f"test_loses[ws1]: {ENDS}")
+    assert ENDS in run.out
+    assert not (project.path / "ran").exists()
+    assert run.summary["status"] == "failed"
+
+
+def test_resumed_run_measures_what_the_loss_left(project: Project) -> None:
+    """In a new process, which has its own context; the earlier number stays."""
+    project.write("test_it.py", BEGINNING + IN_THE_STEP + AFTER)
+    first = project.run()
+
+    again = project.run(f"--resume={first.directory}", env={"LOSING": "none"})
+
+    assert again.code == 0, again.out + again.err
+    assert outcomes(again) == ["measured"] * 3
+    assert first.directories == again.directories
+    assert "resumed: 1 already measured, 2 remaining" in again.out
+
+
+@pytest.mark.exhaustive
+def test_isolated_loss_costs_its_own_benchmark_only(project: Project) -> None:
+    """Each benchmark has a process, so that the session goes on."""
+    project.write("test_it.py", BEGINNING + IN_THE_STEP + AFTER)
+
+    run = project.run("--isolate")
+
+    assert run.code == 1, run.out + run.err
+    assert outcomes(run) == ["measured", "crashed", "measured"]
+    assert "so the session ends" not in run.out
+    assert run.summary["benchmarks"][2]["metrics"]["samples_per_s"]
+
+
+def test_gang_that_lost_a_context_is_replaced(project: Project) -> None:
+    """One rank lost it while the other waits for it: the next benchmark has fresh processes."""
+    fault = """
+def test_one_loses(gpubench, process_group):
+    if RANK == 1: raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+    meet()
+"""
+    project.write("test_it.py", faulty.module([fault], ddp=()))
+
+    run = project.run("--distributed.failure_grace_s=1")
+
+    assert run.code == 1, run.out + run.err
+    assert outcomes(run) == ["measured", "crashed", "measured"]
+    assert run.summary["benchmarks"][1]["reason"] == f"rank 1: {LOST}"
+    assert "Traceback of rank 1" in run.out
+    assert "Stack of rank 0" in run.out
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("source", [IN_THE_STEP, IN_SETUP, IN_TEARDOWN, CAUGHT, EXPECTED])
+@pytest.mark.parametrize("losing", ["1", "0 and 1"])
+def test_gang_is_replaced_wherever_its_ranks_lose_their_contexts(
+    project: Project, source: str, losing: str
+) -> None:
+    """One rank, or all of them, in any phase: the next benchmark is measured."""
+    project.write("test_it.py", BEGINNING + source + AFTER)
+
+    run = project.run(
+        *("--world-size=2", "--distributed.failure_grace_s=1", "--distributed.divergence_s=5"),
+        env={"LOSING": losing},
+    )
+
+    before, outcome, after = outcomes(run)
+    assert (before, after) == ("measured", "measured"), run.out + run.err
+    expected = {"skipped", "mismatched_ranks"} if source is EXPECTED else {"crashed"}
+    assert outcome in expected, run.out + run.err
+    assert "ERROR at teardown" not in run.out or losing == "0 and 1"
+
+
+@pytest.mark.parametrize(
+    "losing", ["1", pytest.param("0", marks=pytest.mark.exhaustive), "0 and 1"]
+)
+def test_loss_under_torchrun_ends_all_ranks(project: Project, losing: str) -> None:
+    """No rank can be replaced, and none waits for one that is of no more use."""
+    project.write("test_it.py", BEGINNING + IN_THE_STEP + AFTER)
+
+    run = project.run("--distributed.failure_grace_s=1", ranks=2, env={"LOSING": losing})
+
+    assert run.code == 1, run.out + run.err
+    assert outcomes(run) == ["measured", "crashed", "not_measured"]
+    _, faulty_one, after = run.summary["benchmarks"]
+    where = "" if losing == "0 and 1" else f"rank {losing}: "
+    assert faulty_one["reason"].startswith(where + LOST)
+    assert "ranks started by torchrun cannot be replaced, so the session ends" in after["reason"]
+    assert not (project.path / "ran").exists()
+
+
+@pytest.mark.own_process
+@pytest.mark.exhaustive
+def test_loss_in_a_worker_of_xdist_ends_it(project: Project) -> None:
+    """With measuring disabled workers run the tests: the one that lost it runs no more."""
+    project.write("test_it.py", BEGINNING + IN_THE_STEP + AFTER)
+
+    run = project.run("-n1", "--benchmark-disable", quick=False)
+
+    assert run.code != 0, run.out + run.err
+    assert "1 failed, 1 passed" in run.out
+    assert ENDS in run.out
+    assert not (project.path / "ran").exists()
