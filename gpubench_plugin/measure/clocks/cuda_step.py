@@ -88,9 +88,10 @@ class CudaStepClock(Clock):
         behind_s = self._behind_s(task, others_s, calls)
         if works_elsewhere := self._works_elsewhere or counts(behind_s, timed_s):
             lengths = [(timed_s + others_s - self._lag_s(task)) / durations] * durations
-        if self._cost is None and task.is_bare and (calls > 1 or self._last is None):
+        if self._cost is None and (calls > 1 or self._last is None):
             self._last = BlockTimes(
                 all_s=sum(lengths),
+                first_s=lengths[0] / calls_per_duration,
                 later_s=median(lengths[1:] or lengths) / calls_per_duration,
                 calls=calls,
                 elsewhere=works_elsewhere,
@@ -111,8 +112,9 @@ class CudaStepClock(Clock):
         """Learn with three calls what the step costs host and device."""
         with self._device.current():
             self._spin.recalibrate()  # the warm-up has raised the clocks
+            last = self._last if task.is_bare else None
             self._cost = step_cost(
-                task, device=self._device, spin=self._spin, now=self.now, last=self._last
+                task, device=self._device, spin=self._spin, now=self.now, last=last
             )
         self._outlasting_s = self._cost.outlasting_s
         return COST_CALLS
@@ -148,6 +150,18 @@ class CudaStepClock(Clock):
         return (
             self._cost.start_up_s if self._cost and self._works_elsewhere and task.is_bare else 0.0
         )
+
+    @property
+    def _separate_start_up_s(self) -> float:
+        """Seconds by which the first call takes longer than the others, with work between them.
+
+        Such work may leave the device idle at every start: the warm-up has shown whether it does.
+        """
+        if self._cost is None or self._cost.elsewhere:
+            return 0.0
+        if self._last is None:
+            return self._cost.start_up_s if self._cost.is_device_bound else 0.0
+        return max(0.0, self._last.first_s - self._last.later_s)
 
     def _boundaries(self, run: Step, durations: int) -> tuple[list[float], list[float], float]:
         """Device seconds and launch seconds per duration, with shared boundary events.
@@ -190,9 +204,8 @@ class CudaStepClock(Clock):
             task.run_setup()
             if waits_for_others:  # they would begin before the start event
                 self._device.synchronize()
-            # A host slower than the device finds it idle at every start.
-            if index == 0 and self._cost is not None and self._cost.is_device_bound:
-                self._queue_spin(self._cost.start_up_s)
+            if index == 0:
+                self._queue_spin(self._separate_start_up_s)
             events[2 * index].record()
             start = now()
             result = None

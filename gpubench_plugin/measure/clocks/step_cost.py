@@ -39,10 +39,11 @@ class BlockTimes:
     """Seconds of a block of `calls` that began on an idle device.
 
     `all_s`: from the first event until the last, or until all streams were done if they work
-    `elsewhere`. `later_s`: of a call, the first ones left out.
+    `elsewhere`. `first_s`: of a call of the first duration, `later_s`: of one of the others.
     """
 
     all_s: float
+    first_s: float
     later_s: float
     calls: int
     elsewhere: bool

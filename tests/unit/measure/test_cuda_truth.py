@@ -197,6 +197,40 @@ def test_work_that_overlaps_the_next_step_costs_nothing(load: Load) -> None:
     assert ("elsewhere" in samples.flags) == (load.side_us > slower_us)
 
 
+SETUPS = [
+    (Load(device_us * ratio, device_us, kernels), Load(device_us * host, device_us * device))
+    for device_us, kernels, ratio, host, device in product(
+        (400.0, 5000.0), (1, 10), (0.3, 0.9, 1.1, 3.0), (0.1, 1.0), (0.0, 0.5, 2.0)
+    )
+]
+
+
+@pytest.mark.parametrize(("load", "setup"), SETUPS, ids=str)
+def test_a_step_after_a_setup_takes_what_it_takes_in_an_endless_loop(
+    load: Load, setup: Load
+) -> None:
+    """Whether the setup leaves the device idle at every start, or behind."""
+    device = FakeCuda(FakeHost())
+    events = [(device.event(), device.event()) for _ in range(120)]
+    for start, end in events:
+        setup.run(device)
+        start.record()
+        load.run(device)
+        end.record()
+    device.synchronize()
+    truth_s = median(start.elapsed_time(end) * 1e-3 for start, end in events[20:])
+    device = FakeCuda(FakeHost())
+    samples = measure(
+        lambda: load.run(device),
+        clock=CudaStepClock(device, device.host.now),
+        section=BRIEF,
+        agreement=RankAgreement(),
+        setup=lambda: setup.run(device),
+    )
+    assert is_right(samples, truth_s), errors(samples, truth_s)
+    assert "outliers" not in samples.flags
+
+
 KERNELS = [
     Load(launch_us * kernels, device_us * kernels, kernels)
     for launch_us, device_us, kernels in product((3.0, 8.0), (2.0, 30.0, 200.0), (1, 3, 20, 200))
