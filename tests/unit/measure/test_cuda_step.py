@@ -159,6 +159,15 @@ def test_the_devices_state_is_read_while_it_works(device: FakeCuda, clock: CudaS
     assert [7 * MS < ns < 8 * MS for ns in left_ns] == [True, True]
 
 
+def test_reading_the_devices_state_is_not_timed(device: FakeCuda, clock: CudaStepClock) -> None:
+    """What a listener takes, after which the device may be done, is no work of other streams."""
+    step = launching(device, enqueue_ns=100 * US, device_ns=5 * US)
+    clock.on_launched = lambda: device.host.spend(10 * MS)
+    block = clock.block(Task(step=step), durations=4)
+    assert pytest.approx(4e-4, rel=0.02) == block.length_s
+    assert clock.flags(block.evidence) == ()
+
+
 def test_a_clock_that_was_not_calibrated_raises_no_flag(
     device: FakeCuda, clock: CudaStepClock
 ) -> None:
