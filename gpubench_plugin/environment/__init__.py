@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.environment.device_errors import (
         failed_allocation,
         failures_as_warnings,
+        is_device_failure,
         is_only_lost_context,
         is_out_of_memory,
         lost_context,

@@ -100,6 +100,11 @@ def lost_context(error: BaseException) -> BaseException | None:
     return next(filter(_is_lost, with_causes([error])), None)
 
 
+def is_device_failure(error: BaseException) -> bool:
+    """Whether memory ran out or the context is lost: no refusal of what was asked for."""
+    return is_out_of_memory(error) or lost_context(error) is not None
+
+
 def is_only_lost_context(error: BaseException) -> bool:
     """Whether `error`, or each member of the group that it is, comes of a lost context."""
     if isinstance(error, BaseExceptionGroup):

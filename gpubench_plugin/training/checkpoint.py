@@ -17,7 +17,7 @@ from zipfile import ZIP_STORED, ZipFile
 import torch
 
 from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.environment import is_out_of_memory, lost_context
+from gpubench_plugin.environment import is_device_failure
 from gpubench_plugin.errors import GpubenchError, ResultsError, Unsupported, UsageProblem
 from gpubench_plugin.records import Check
 from gpubench_plugin.training.manifest import (
@@ -183,7 +183,7 @@ def _checkpoint_errors(data: Path) -> Iterator[None]:
     except UsageProblem:
         raise
     except Exception as error:
-        if is_out_of_memory(error) or lost_context(error) is not None:
+        if is_device_failure(error):
             raise
         first_line = str(error).splitlines()[0] if str(error) else ""
         details = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__

@@ -9,7 +9,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from gpubench_plugin.environment import is_out_of_memory, lost_context
+from gpubench_plugin.environment import is_device_failure
 from gpubench_plugin.errors import CorrectnessError, Unsupported
 
 DTYPES: Final = {
@@ -77,6 +77,4 @@ def skip_if_unsupported(label: str) -> Iterator[None]:
 
 def is_failure(error: Exception) -> bool:
     """Whether it is a real failure (memory, kernel, device) rather than a refusal."""
-    if isinstance(error, torch.AcceleratorError) or is_out_of_memory(error):
-        return True
-    return lost_context(error) is not None
+    return isinstance(error, torch.AcceleratorError) or is_device_failure(error)

@@ -357,6 +357,21 @@ def test_file_that_is_not_whole_is_refused(spoil, said, kept, started, capsys):
     assert "executed" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "text", ["CUDA error: out of memory", "CUDA error: device-side assert triggered"]
+)
+def test_device_that_fails_while_reading_is_not_the_files_fault(text, kept, started, monkeypatch):
+    """A lack of memory, or a lost context, keeps its own kind."""
+    path = kept.save(trained(started(), 3), {"loss": 1.0})
+
+    def fail(*_, **__):
+        raise torch.AcceleratorError(text)
+
+    monkeypatch.setattr(torch, "load", fail)
+    with pytest.raises(torch.AcceleratorError, match=text):
+        kept.load(path, started())
+
+
 def model(**changes):
     """A small model with one thing changed."""
     module = nn.Sequential(nn.Linear(2, 8), nn.Conv2d(2, 3, 3, bias=changes.get("bias", False)))

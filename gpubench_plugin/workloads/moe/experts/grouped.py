@@ -8,6 +8,7 @@ import torch
 from torch._subclasses import FakeTensor
 from torch.nn import functional
 
+from gpubench_plugin.environment import is_device_failure
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads.moe.dispatchers.base import compute_dtype
 from gpubench_plugin.workloads.moe.experts.base import (
@@ -53,6 +54,8 @@ class Grouped(StackedExperts):
                 matrix = torch.ones(1, inputs, outputs, dtype=kind, device=device)
                 _grouped_mm(row, matrix, offs=ends)
         except (RuntimeError, TypeError, ValueError) as error:  # NotImplementedError is one
+            if is_device_failure(error):
+                raise
             reason = str(error).partition("\n")[0]
             return (
                 f"torch {torch.__version__} does not support grouped_mm for {dtype} here: {reason}"

@@ -23,6 +23,8 @@ def test_a_refusal_is_unsupported(kind: type[Exception]) -> None:
         torch.OutOfMemoryError("tried to allocate 20.00 GiB"),
         torch.AcceleratorError("an illegal memory access was encountered"),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("Triton Error [CUDA]: device-side assert triggered"),
     ],
 )
 def test_what_goes_wrong_is_not_hidden(error: Exception) -> None:

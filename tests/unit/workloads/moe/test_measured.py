@@ -212,6 +212,18 @@ def test_grouped_without_the_product_is_unsupported(monkeypatch):
     assert "does not provide grouped_mm" in refusal_of(lambda: construction(expert_kind="grouped"))
 
 
+@pytest.mark.parametrize("text", ["out of memory", "device-side assert triggered"])
+def test_device_that_fails_in_the_trial_of_grouped_is_no_refusal(monkeypatch, text):
+    """What torch cannot do is unsupported; what goes wrong is a failure."""
+
+    def fail(*_, **__):
+        raise torch.AcceleratorError(f"CUDA error: {text}")
+
+    monkeypatch.setattr(grouped, "_grouped_mm", fail)
+    with pytest.raises(torch.AcceleratorError, match=text):
+        construction(expert_kind="grouped")
+
+
 def test_gradients_of_pinned_experts_are_refused():
     """Weights in pinned memory are for inference."""
     with pytest.raises(Unsupported, match=r"moe\.pinned_cache: .* inference only"):
