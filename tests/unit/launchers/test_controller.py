@@ -10,7 +10,13 @@ import pytest
 
 from gpubench_plugin.config import BenchmarkMark, Case, Configuration, ModelSection
 from gpubench_plugin.environment import Device
-from gpubench_plugin.launchers import CONTEXT, STATE, BenchmarkState, RunContext
+from gpubench_plugin.launchers import (
+    CONTEXT,
+    STATE,
+    BenchmarkState,
+    RunContext,
+    report_payload,
+)
 from gpubench_plugin.launchers.gang import GangController, controller
 
 if TYPE_CHECKING:
@@ -45,7 +51,11 @@ class Gang:
     def is_healthy(self, grace_s: float) -> bool:
         return True
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self._noted.append("closed")
+
+    def kill(self) -> None:
+        self._noted.append("killed")
 
 
 def item(name: str, world_size: int) -> Any:
@@ -76,15 +86,48 @@ def test_fixtures_live_on_for_the_next_test_of_the_same_gang_only(
     """Before another gang is started they are torn down: what they hold, it may need."""
     noted: list[tuple[int, str, str | None]] = []
     monkeypatch.setattr(controller, "Gang", partial(Gang, noted, came_to_end(0)))
+    role = controller_in(tmp_path)
+    tests = [item("a", 1), item("b", 1), item("c", 2), item("d", 2)]
+    for test, following in zip(tests, [*tests[1:], None], strict=True):
+        assert role.pytest_runtest_protocol(test, following)
+    assert noted == [(1, "a", "b"), (1, "b", None), "closed", (2, "c", "d"), (2, "d", None)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_lost", "ended"),
+    [("crashed", True, "killed"), ("skipped", True, "killed"), ("failed", False, None)],
+    ids=["lost", "expected to be lost", "failed"],
+)
+def test_process_that_lost_its_context_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    came_to_end: EndedMaker,
+    reported: Callable[..., pytest.TestReport],
+    kind: str,
+    is_lost: bool,
+    ended: str | None,
+) -> None:
+    """Also of a single rank, which goes on after a mere failure; it is not asked to leave."""
+    noted: list[Any] = []
+    report = reported(outcome="failed", kind=kind, reason="of the device")
+    if is_lost:
+        report_payload.mark_context_lost(report)
+    monkeypatch.setattr(controller, "Gang", partial(Gang, noted, came_to_end(0, report)))
+    role = controller_in(tmp_path)
+    tests = [item("a", 1), item("b", 1)]
+    for test, following in zip(tests, [tests[1], None], strict=True):
+        role.pytest_runtest_protocol(test, following)
+    between = [] if ended is None else [ended]
+    assert [(1, "a", "b"), *between, (1, "b", None)] == noted
+
+
+def controller_in(folder: Path) -> GangController:
+    """A controller whose gangs write into that folder."""
     config: Any = SimpleNamespace(
         getoption=lambda _: "fd",
-        invocation_params=SimpleNamespace(dir=tmp_path, args=()),
+        invocation_params=SimpleNamespace(dir=folder, args=()),
         stash=pytest.Stash(),
     )
     settings: Any = SimpleNamespace(launches=1, isolate=False, timeout_s=60.0)
     config.stash[CONTEXT] = RunContext(settings=settings, ranks=settings)
-    role = GangController(config, tmp_path)
-    tests = [item("a", 1), item("b", 1), item("c", 2), item("d", 2)]
-    for test, following in zip(tests, [*tests[1:], None], strict=True):
-        assert role.pytest_runtest_protocol(test, following)
-    assert noted == [(1, "a", "b"), (1, "b", None), (2, "c", "d"), (2, "d", None)]
+    return GangController(config, folder)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 from gpubench_plugin.launchers import STATE, LauncherPlugin
 
@@ -52,6 +53,19 @@ def left_out(runs: LauncherPlugin) -> tuple[Circle, Callable[[], Circle | None]]
     circle = Circle()
     begin(runs, "a.py")
     return circle, weakref.ref(circle)
+
+
+def test_device_that_refuses_to_tell_its_memory_ends_no_session(
+    runs: LauncherPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A context lost by an ordinary test is reported by the next benchmark, not by the launcher."""
+
+    def refuse() -> int:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", refuse)
+    begin(runs, "a.py")
 
 
 def test_what_is_there_before_a_benchmark_is_left_out(runs: LauncherPlugin) -> None:
