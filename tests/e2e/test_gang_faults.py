@@ -88,6 +88,11 @@ def test_oom_on_one(gpubench, process_group):
     if RANK == 1: raise torch.OutOfMemoryError("Tried to allocate 2.00 GiB")
     meet()
 """
+OOM_OF_RUNTIME = """
+def test_oom_of_runtime(gpubench, process_group):
+    if RANK == 1: raise torch.AcceleratorError("CUDA error: out of memory\\nSearch for")
+    meet()
+"""
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,7 @@ DISAGREEMENTS = {
         (0,),
     ),
     "oom_on_one": Fault(OOM_ON_ONE, "oom", "rank 1: out of memory, requested 2.00 GiB", (0,)),
+    "oom_of_runtime": Fault(OOM_OF_RUNTIME, "oom", "rank 1: out of memory, peak ", (0,)),
     "oom_on_both": Fault(faulty.OOM_ON_BOTH, "oom", "out of memory, requested 4.00 GiB"),
     "group_timeout": Fault(faulty.GROUP_TIMEOUT, "failed", "RuntimeError: "),
 }
