@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.measure.clocks import TorchCuda
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from gpubench_plugin.measure.clocks import Step
 
@@ -98,6 +98,7 @@ class FakeCuda(TorchCuda):
     waits: int = 0
     _free_ns: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     _queues: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
+    _used: set[str] = field(default_factory=set)
     _reported: bool = False
 
     @property
@@ -122,6 +123,7 @@ class FakeCuda(TorchCuda):
     def launch(self, *, enqueue_ns: int, device_ns: int, stream: str = CURRENT) -> None:
         """Hand work over to a stream."""
         self.host.spend(enqueue_ns)
+        self._used.add(stream)
         queue = self._queues[stream]
         while queue and queue[0] <= self.host.time_ns:
             queue.popleft()
@@ -152,6 +154,17 @@ class FakeCuda(TorchCuda):
         length_ns = round(cycles / self.cycles_per_ns(begin_ns))
         self.spun_ns += length_ns
         self.launch(enqueue_ns=_RECORD_NS, device_ns=length_ns)
+
+    def other_streams(self, call: Step) -> tuple[Any, ...]:
+        """The side streams that it hands work to."""
+        self._used.clear()
+        call()
+        return tuple(stream for stream in self._used if stream != CURRENT)
+
+    def hold(self, streams: Sequence[Any]) -> None:
+        """Let them wait for the current one."""
+        for stream in streams:
+            self.wait_for(CURRENT, stream=stream)
 
     def allocate_scratch(self) -> int:
         """The size of what is written over the cache."""

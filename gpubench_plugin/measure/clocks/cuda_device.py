@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, Self
 
@@ -56,6 +57,35 @@ class TorchCuda:
     def spin(self, cycles: int) -> None:
         """Queue an idle kernel of that many cycles."""
         torch.cuda._sleep(cycles)
+
+    def other_streams(self, call: Step) -> tuple[torch.cuda.Stream, ...]:
+        """Streams of the device, other than the current one, that `call` makes current.
+
+        As ``with torch.cuda.stream(…)`` does, by ``torch.cuda.set_stream``, which is wrapped during
+        the call. Streams of libraries, or set in C++, are not noticed.
+        """
+        noticed: dict[int, torch.cuda.Stream] = {}
+        set_stream = torch.cuda.set_stream
+
+        def notice(stream: torch.cuda.Stream) -> None:
+            if stream is not None and stream.device == self._device:
+                noticed[stream.cuda_stream] = stream
+            set_stream(stream)
+
+        torch.cuda.set_stream = notice
+        try:
+            call()
+        finally:
+            torch.cuda.set_stream = set_stream
+        noticed.pop(torch.cuda.current_stream(self._device).cuda_stream, None)
+        return tuple(noticed.values())
+
+    def hold(self, streams: Sequence[torch.cuda.Stream]) -> None:
+        """Let later work of `streams` wait for what the current one has queued."""
+        gate = torch.cuda.Event()
+        gate.record()
+        for stream in streams:
+            stream.wait_event(gate)
 
     def allocate_scratch(self) -> int:
         """Allocate what :meth:`overwrite_cache` writes to, once; return its bytes."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from time import perf_counter_ns
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
@@ -21,6 +21,9 @@ from gpubench_plugin.measure.clocks.other_streams import (
 from gpubench_plugin.measure.clocks.spin import Spin
 from gpubench_plugin.measure.clocks.timed_call import TimedCall
 from gpubench_plugin.quality_flags import LAUNCH_BOUND
+
+if TYPE_CHECKING:
+    import torch
 
 # Calls behind one spin: with two events and a write over the cache for each, about half of the
 # thousand entries that fit into the queue. Not measured.
@@ -48,10 +51,10 @@ class CudaKernelClock(Clock):
     spin ends: where launches were late although the spin was long enough for them, the next bursts
     are shorter.
 
-    Other streams that fall behind the current one are dealt with as by :class:`CudaStepClock`. But
-    their work queues behind the spin only if they wait for the current one. Else, and where there
-    is no work on the current one at all, each duration is timed from an idle device until all
-    streams are done, without a spin, and has the launches in it.
+    Other streams that fall behind the current one are dealt with as by :class:`CudaStepClock`. They
+    wait for the spin, too, if the step makes them current by torch. Where others do not, and where
+    the current one has no work at all, each duration is timed from an idle device until all streams
+    are done, without a spin, and has the launches in it.
     """
 
     group_s: ClassVar[float] = 1e-3
@@ -79,6 +82,7 @@ class CudaKernelClock(Clock):
         self._launch_s = _FIRST_LAUNCH_S
         self._least_launch_s = math.inf
         self._is_queued = True
+        self._others: Sequence[torch.cuda.Stream] = ()
         self._outlasting_s = 0.0
         self._starts: list[Event] = []
         self._ends: list[Event] = []
@@ -123,7 +127,7 @@ class CudaKernelClock(Clock):
         )
 
     def calibrate(self, task: Task) -> int:
-        """Learn with two calls whether the step's work queues behind a spin.
+        """Learn with two calls which streams the step uses, and whether they queue behind a spin.
 
         Work on other streams does not if it outlasts the current one alone, but not behind a spin
         that has given it the time to end.
@@ -131,10 +135,10 @@ class CudaKernelClock(Clock):
         with self._device.current():
             self._spin.recalibrate()  # the warm-up has raised the clocks
             call = TimedCall(task, self._device, self._spin, self.now)
-            call.run()
+            self._others = self._device.other_streams(call.run)
             all_s = call.device_s + call.outlasting_s
             is_outlasted = counts(call.outlasting_s, call.device_s)
-            call.run(spin_s=_SPIN_MARGIN * all_s + 2 * _FIRST_LAUNCH_S)
+            call.run(spin_s=_SPIN_MARGIN * all_s + 2 * _FIRST_LAUNCH_S, held=self._others)
             has_work = call.device_s - call.event_s > _RESOLUTION_S
             stays_behind = counts(call.outlasting_s, call.device_s)
             self._is_queued = has_work and (stays_behind or not is_outlasted)
@@ -170,6 +174,8 @@ class CudaKernelClock(Clock):
         self._device.synchronize()
         if self._is_queued:
             self._spin(spin_s)
+            if self._others:
+                self._device.hold(self._others)
         now, result = self.now, self.take_result()
         stamps = [now()]
         for start_event, end_event in zip(self._starts[:count], self._ends, strict=False):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from gpubench_plugin.measure.clocks.base import HostClock, Task
 from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
 from gpubench_plugin.measure.clocks.other_streams import outlasting_s
 from gpubench_plugin.measure.clocks.spin import Spin
+
+if TYPE_CHECKING:
+    import torch
 
 
 class TimedCall:
@@ -23,12 +29,23 @@ class TimedCall:
         self._now = now
         self._events = [device.event() for _ in range(3)]
 
-    def run(self, *, spin_s: float = 0.0, detects_waits: bool = False) -> bool:
-        """Call the step once, behind a spin; return whether torch reported a wait, if asked to."""
+    def run(
+        self,
+        *,
+        spin_s: float = 0.0,
+        held: Sequence[torch.cuda.Stream] = (),
+        detects_waits: bool = False,
+    ) -> bool:
+        """Call the step once; return whether torch reported a wait, if asked to.
+
+        The current stream and those `held` are behind a spin.
+        """
         self._task.run_setup()
         self._device.synchronize()
         if spin_s:
             self._spin(spin_s)
+        if held:
+            self._device.hold(held)
         is_reported = False
         if detects_waits:
             is_reported = self._device.synchronizes(self._launch)

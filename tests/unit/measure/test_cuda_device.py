@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -128,3 +129,54 @@ def test_a_cache_can_be_overwritten_without_preparation(
     calls = Calls(monkeypatch, cache_bytes=8)
     device.overwrite_cache()
     assert [call[:2] for call in calls.noted] == [("empty", 16)]
+
+
+def stream(index: int, device: int = 0) -> Any:
+    """A stream of a device."""
+    return SimpleNamespace(cuda_stream=index, device=torch.device("cuda", device))
+
+
+def test_streams_that_a_call_makes_current_are_noticed(
+    device: TorchCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the device but the current one, once each; torch's function is put back."""
+    current, first, second = stream(0), stream(1), stream(2)
+    set_to: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "set_stream", set_to.append)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: current)
+    before = torch.cuda.set_stream
+    order = [first, current, second, current, first, stream(3, device=1), current]
+
+    def call() -> None:
+        for one in order:
+            torch.cuda.set_stream(one)
+
+    assert device.other_streams(call) == (first, second)
+    assert set_to == order
+    assert torch.cuda.set_stream is before
+
+
+def test_a_call_that_raises_leaves_torchs_function(device: TorchCuda) -> None:
+    """The exception goes on to the caller."""
+    before = torch.cuda.set_stream
+
+    def raising() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        device.other_streams(raising)
+    assert torch.cuda.set_stream is before
+
+
+def test_streams_are_held_behind_the_current_one(
+    device: TorchCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits for one event, which was recorded before."""
+    noted: list[tuple[str, object]] = []
+    gate = SimpleNamespace(record=lambda: noted.append(("recorded", gate)))
+    monkeypatch.setattr(torch.cuda, "Event", lambda: gate)
+    streams: Any = [
+        SimpleNamespace(wait_event=lambda event: noted.append(("waits", event))) for _ in range(2)
+    ]
+    device.hold(streams)
+    assert noted == [("recorded", gate), ("waits", gate), ("waits", gate)]

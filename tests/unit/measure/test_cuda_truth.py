@@ -6,7 +6,7 @@ streams add lies below the limits of that flag.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -67,7 +67,7 @@ class Load:
 
     def endless_s(self, launch: bool = True) -> float:
         """Seconds of a call in an endless loop; without its launches if the host is free."""
-        load = self if launch else Load(0.0, self.device_us, self.kernels)
+        load = self if launch else replace(self, host_us=0.0, before_us=0.0)
         device = FakeCuda(FakeHost())
         calls = 100
         for _ in range(20):
@@ -243,6 +243,30 @@ def test_kernels_take_what_the_device_takes_without_launches(load: Load) -> None
     samples, truth_s = by_kernels(load), load.endless_s(launch=False)
     assert is_right(samples, truth_s), errors(samples, truth_s)
     assert samples.flags == ()
+
+
+KERNELS_BESIDE = [
+    Load(8.0 * kernels, own_us, kernels, side_us=own_us * side, awaited=awaited, last=last)
+    for own_us, kernels, side, (awaited, last) in product(
+        (30.0, 400.0),
+        (1, 10),
+        (0.2, 0.9, 1.02, 1.2, 4.0),
+        ((False, False), (True, False), (False, True)),
+    )
+]
+
+
+@pytest.mark.parametrize("load", KERNELS_BESIDE, ids=str)
+def test_kernels_on_another_stream_take_what_they_take_without_launches(load: Load) -> None:
+    """They queue behind the spin as well; what falls behind by over 5 % is flagged."""
+    samples, truth_s = by_kernels(load), load.endless_s(launch=False)
+    is_little = load.device_us < load.side_us <= 1.05 * load.device_us
+    if is_little and not load.awaited:
+        assert all(-0.05 <= error <= 0.005 for error in errors(samples, truth_s))
+    else:
+        is_behind = load.side_us > load.device_us and not load.awaited
+        assert ("elsewhere" in samples.flags) == is_behind
+        assert is_behind or is_right(samples, truth_s), errors(samples, truth_s)
 
 
 def test_kernels_that_cannot_queue_are_flagged() -> None:
