@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
+from gpubench_plugin.measure import state
 from tests.support import faulty
 
 if TYPE_CHECKING:
@@ -206,6 +208,55 @@ def test_loss_under_torchrun_ends_all_ranks(project: Project, losing: str) -> No
     where = "" if losing == "0 and 1" else f"rank {losing}: "
     assert faulty_one["reason"].startswith(where + LOST)
     assert "ranks started by torchrun cannot be replaced, so the session ends" in after["reason"]
+    assert not (project.path / "ran").exists()
+
+
+def test_loss_by_an_adopted_test_ends_the_session(project: Project) -> None:
+    """It runs in pytest's process even with ``--isolate``, which is therefore no advice."""
+    adopted = """
+def test_loses(benchmark): benchmark(use_device)
+def test_adopted_after(benchmark): pathlib.Path("ran").touch()
+"""
+    project.write("test_it.py", BEGINNING + adopted + AFTER)
+
+    run = project.run("--adopt")
+
+    assert run.code == 1, run.out + run.err
+    assert outcomes(run) == ["measured", "crashed", "not_measured", "not_measured"]
+    assert run.summary["benchmarks"][1]["reason"] == LOST
+    assert "so the session ends" in run.out
+    assert "With --isolate" not in run.out
+    assert not (project.path / "ran").exists()
+
+
+def test_benchmark_after_an_ordinary_tests_loss_says_when_it_happened(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device is asked before anything of the benchmark uses it."""
+    project.write(
+        "test_it.py",
+        """
+        import pathlib
+        def test_ordinary(): pathlib.Path("lost").touch()
+        def test_x(gpubench): pathlib.Path("ran").touch()
+        def test_after(gpubench): pathlib.Path("ran").touch()
+        """,
+    )
+    reset_memory = state._reset_memory
+
+    def ask(device: torch.device) -> None:
+        if (project.path / "lost").exists():
+            raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+        reset_memory(device)
+
+    monkeypatch.setattr(state, "_reset_memory", ask)
+
+    run = project.run()
+
+    assert run.code == 1, run.out + run.err
+    assert list(run.outcomes.values()) == ["crashed", "not_measured"]
+    said = "raised as GpubenchError: cpu: its context was lost before this benchmark"
+    assert run.summary["benchmarks"][0]["reason"] == f"{LOST}; {said}"
     assert not (project.path / "ran").exists()
 
 
