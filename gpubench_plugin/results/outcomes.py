@@ -58,10 +58,11 @@ def release_frames(errors: Iterable[BaseException]) -> None:
     gc.unfreeze()
     gc.collect()
     torch = sys.modules.get("torch")
-    if torch is not None and torch.accelerator.is_available():
+    if torch is not None:
         # What a lost context refuses is told by the benchmark that lost it.
         with suppress(RuntimeError), failures_as_warnings("release the device's unused memory"):
-            torch.accelerator.empty_cache()
+            if torch.accelerator.is_available():
+                torch.accelerator.empty_cache()
 
 
 def clear_last_exception() -> None:
