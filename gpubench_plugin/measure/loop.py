@@ -89,7 +89,7 @@ def measure(
         steady = agreement.decide(int(warmup.steady))
         is_few = fixed_rounds is None and section.by == "steps" and section.steps < _FEW_STEPS
         is_costly = agreement.decide(int(is_few or warmup.pace.wall_s >= _COSTLY_CALL_S))
-        calibration_calls = 0 if is_costly else clock.calibrate(task)
+        calibration_calls = clock.calibrate(task, may_call=not is_costly)
         plan = planner.plan(warmup.pace, fixed=fixed_rounds).broadcast(agreement)
         rule = make_rule(section, agreement.decide(fixed_rounds.rounds if fixed_rounds else 0))
         if on_timed is not None:

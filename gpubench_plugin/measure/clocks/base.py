@@ -116,10 +116,11 @@ class Clock(ABC):
         result, self.result = self.result, None
         return result
 
-    def calibrate(self, task: Task) -> int:
-        """Calibrate with untimed calls; return their number, equal on every rank.
+    def calibrate(self, task: Task, *, may_call: bool = True) -> int:
+        """Calibrate after the warm-up with untimed calls; return their number, equal on every rank.
 
-        Not called where a call takes over a second: the clock then raises no flag that needs it.
+        Without calls, which may cost too much, the warm-up has to do, and the clock raises no flag
+        that needs them.
         """
         return 0
 

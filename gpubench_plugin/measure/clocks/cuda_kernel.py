@@ -126,14 +126,16 @@ class CudaKernelClock(Clock):
             },
         )
 
-    def calibrate(self, task: Task) -> int:
+    def calibrate(self, task: Task, *, may_call: bool = True) -> int:
         """Learn with two calls which streams the step uses, and whether they queue behind a spin.
 
         Work on other streams does not if it outlasts the current one alone, but not behind a spin
         that has given it the time to end.
         """
+        self._spin.recalibrate()  # the warm-up has raised the clocks
+        if not may_call:
+            return 0
         with self._device.current():
-            self._spin.recalibrate()  # the warm-up has raised the clocks
             call = TimedCall(task, self._device, self._spin, self.now)
             self._others = self._device.other_streams(call.run)
             all_s = call.device_s + call.outlasting_s

@@ -38,8 +38,8 @@ _BUSY_SHARE = 0.02
 class CudaStepClock(Clock):
     """Times steps that run back to back, as training steps do, with a pool of events.
 
-    Each block begins with a spin of :attr:`StepCost.start_up_s`, after which the device is as far
-    behind the host as in an endless loop.
+    After the warm-up each block begins with a spin, after which the device is as far behind the
+    host as in an endless loop.
 
     Events time the current stream. Where other streams fall behind it (until the end of a block by
     over 5 % of it, and over 50 µs, more than after a single call), the block lasts until all are
@@ -68,6 +68,7 @@ class CudaStepClock(Clock):
         self._device = device
         self._spin = Spin(device)
         self._events: list[Event] = []
+        self._is_warm = False
         self._cost: StepCost | None = None
         self._last: BlockTimes | None = None
         self._outlasting_s = 0.0
@@ -88,7 +89,7 @@ class CudaStepClock(Clock):
         behind_s = self._behind_s(task, others_s, calls)
         if works_elsewhere := self._works_elsewhere or counts(behind_s, timed_s):
             lengths = [(timed_s + others_s - self._lag_s(task)) / durations] * durations
-        if self._cost is None and (calls > 1 or self._last is None):
+        if not self._is_warm and (calls > 1 or self._last is None):
             self._last = BlockTimes(
                 all_s=sum(lengths),
                 first_s=lengths[0] / calls_per_duration,
@@ -108,10 +109,13 @@ class CudaStepClock(Clock):
             },
         )
 
-    def calibrate(self, task: Task) -> int:
+    def calibrate(self, task: Task, *, may_call: bool = True) -> int:
         """Learn with three calls what the step costs host and device."""
+        self._is_warm = True
+        self._spin.recalibrate()  # the warm-up has raised the clocks
+        if not may_call:
+            return 0
         with self._device.current():
-            self._spin.recalibrate()  # the warm-up has raised the clocks
             last = self._last if task.is_bare else None
             self._cost = step_cost(
                 task, device=self._device, spin=self._spin, now=self.now, last=last
@@ -140,7 +144,7 @@ class CudaStepClock(Clock):
         """
         if self._works_elsewhere or not task.is_bare:
             return others_s
-        if self._cost is None and calls == 1:
+        if not self._is_warm and calls == 1:
             self._outlasting_s = others_s
             return others_s
         return max(0.0, others_s - self._outlasting_s)
@@ -151,17 +155,19 @@ class CudaStepClock(Clock):
             self._cost.start_up_s if self._cost and self._works_elsewhere and task.is_bare else 0.0
         )
 
-    @property
-    def _separate_start_up_s(self) -> float:
-        """Seconds by which the first call takes longer than the others, with work between them.
+    def _start_up_s(self, *, is_bare: bool) -> float:
+        """Seconds of the spin before a block, by which its first call would take longer.
 
-        Such work may leave the device idle at every start: the warm-up has shown whether it does.
+        Without a calibration, or with work between the calls, which may leave the device idle at
+        every start, it is what the warm-up has shown.
         """
-        if self._cost is None or self._cost.elsewhere:
+        if not self._is_warm or self._works_elsewhere:
             return 0.0
-        if self._last is None:
-            return self._cost.start_up_s if self._cost.is_device_bound else 0.0
-        return max(0.0, self._last.first_s - self._last.later_s)
+        if self._cost is not None and is_bare:
+            return self._cost.start_up_s
+        if self._last is not None:
+            return max(0.0, self._last.first_s - self._last.later_s)
+        return self._cost.start_up_s if self._cost and self._cost.is_device_bound else 0.0
 
     def _boundaries(self, run: Step, durations: int) -> tuple[list[float], list[float], float]:
         """Device seconds and launch seconds per duration, with shared boundary events.
@@ -172,8 +178,7 @@ class CudaStepClock(Clock):
         stamps = [0] * (durations + 1)
         now, result = self.now, self.take_result()
         self._device.synchronize()
-        if self._cost is not None and not self._works_elsewhere:
-            self._queue_spin(self._cost.start_up_s)
+        self._queue_spin(self._start_up_s(is_bare=True))
         events[0].record()
         stamps[0] = now()
         for index in range(1, durations + 1):
@@ -205,7 +210,7 @@ class CudaStepClock(Clock):
             if waits_for_others:  # they would begin before the start event
                 self._device.synchronize()
             if index == 0:
-                self._queue_spin(self._separate_start_up_s)
+                self._queue_spin(self._start_up_s(is_bare=False))
             events[2 * index].record()
             start = now()
             result = None

@@ -176,6 +176,26 @@ def test_a_clock_that_was_not_calibrated_raises_no_flag(
     assert clock.flags(clock.block(Task(step=step), durations=50).evidence) == ()
 
 
+@pytest.mark.parametrize("setup", [None, lambda: None])
+@pytest.mark.parametrize(("host_ms", "device_ms"), [(500, 1000), (1000, 500)])
+def test_blocks_of_costly_steps_go_on_as_their_warm_up_did(
+    device: FakeCuda,
+    clock: CudaStepClock,
+    host_ms: int,
+    device_ms: int,
+    setup: Callable[[], None] | None,
+) -> None:
+    """Without calls to calibrate, even a block of one call takes what a later call takes."""
+    step = launching(device, enqueue_ns=host_ms * MS, device_ns=device_ms * MS)
+    task = Task(step=step, setup=setup)
+    assert pytest.approx([1.5, 1.0, 1.0]) == list(clock.block(task, durations=3).durations_s)
+    assert clock.calibrate(task, may_call=False) == 0
+    for durations in (1, 3):
+        block = clock.block(task, durations=durations)
+        assert pytest.approx([1.0] * durations, rel=1e-3) == list(block.durations_s)
+        assert clock.flags(block.evidence) == ()
+
+
 def test_calibration_makes_the_same_calls_for_every_step(device: FakeCuda) -> None:
     """Whatever the step does, three calls are made: ranks that differ stay in step."""
     short = launching(device, enqueue_ns=US, device_ns=US)
