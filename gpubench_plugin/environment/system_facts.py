@@ -67,7 +67,7 @@ def collect(
         "memory_bytes": memory_bytes(),
         "gpu": gpu_facts(),
         "torch": _torch(sys.modules.get("torch")),
-        "packages": _packages(),
+        "packages": package_versions(),
         "git": commit_facts(rootdir),
         "environment_variables": recorded_variables(environ),
     }
@@ -84,7 +84,8 @@ def _platform() -> Json:
     }
 
 
-def _packages() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
+    """Versions of the installed ones of :data:`PACKAGES`."""
     versions = {}
     for name in PACKAGES:
         try:

@@ -1,0 +1,68 @@
+"""All checks, in the order in which they run and are shown. A finding has its check's name.
+
+Those of torch come last: its process starts CUDA, which takes memory of the GPUs and raises their
+clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from gpubench_plugin.cli.doctor import gpus, processors, software, storage
+from gpubench_plugin.cli.doctor.finding import Finding, unknown
+from gpubench_plugin.cli.doctor.machine import Gpu, Machine
+
+MACHINE_CHECKS: Final[tuple[Callable[[Machine], Finding], ...]] = (
+    processors.governor,
+    processors.turbo,
+    processors.load,
+    processors.hyperthreads,
+    processors.cpu_quota,
+    processors.stolen_time,
+    storage.swap,
+    storage.huge_pages,
+    storage.shared_memory,
+    storage.disk_results,
+    storage.disk_temporary,
+)
+GPU_CHECKS: Final[tuple[Callable[[Gpu], Finding], ...]] = (
+    gpus.clocks,
+    gpus.persistence,
+    gpus.ecc,
+    gpus.mig,
+    gpus.power_limit,
+    gpus.processes,
+)
+SOFTWARE_CHECKS: Final[tuple[Callable[[Machine], Finding], ...]] = (
+    software.driver,
+    software.architectures,
+    software.nccl,
+    software.gpu_links,
+)
+
+
+def examine(machine: Machine) -> Iterator[Finding]:
+    """Findings of all checks; those of a GPU once for each."""
+    for check in MACHINE_CHECKS:
+        yield replace(_safe(partial(check, machine)), name=check.__name__)
+    for gpu in machine.gpus:
+        for gpu_check in GPU_CHECKS:
+            finding = _safe(partial(gpu_check, gpu))
+            yield replace(
+                finding, name=f"gpu_{gpu_check.__name__}", device=f"GPU {gpu.index} ({gpu.name})"
+            )
+    for check in SOFTWARE_CHECKS:
+        yield replace(_safe(partial(check, machine)), name=check.__name__)
+
+
+def _safe(check: Callable[[], Finding]) -> Finding:
+    """What `check` finds; unknown with the reason if it fails."""
+    try:
+        return check()
+    except OSError as error:
+        return unknown(f"{error.filename or 'the machine'}: {error.strerror or error}")
+    except Exception as error:  # what a kernel, a driver or a library answers is not ours
+        return unknown(f"{type(error).__name__}: {error}")

@@ -1,0 +1,140 @@
+"""A machine as the checks read it: files below a root, its clock, its GPUs, its torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from gpubench_plugin.cli.doctor.activity import Activity
+from gpubench_plugin.environment import cuda_devices, nvml
+
+_SAMPLE_S: Final = 1.0
+"""Over which activity is counted: the kernel counts in ticks of 10 ms, 1 % of it."""
+
+_CHILD_TIMEOUT_S: Final = 120
+
+
+class ChildError(Exception):
+    """The process that imports torch failed; its message is the last line of its error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A GPU that this process may use: NVML's library and handle, and its number there."""
+
+    index: int
+    name: str
+    library: Any
+    handle: Any
+
+    def answer(self, function: str, *arguments: object) -> Any:
+        """Result of NVML's ``nvmlDevice…``; None if the library, the driver or the GPU lacks it."""
+        return nvml.answer(self.library, f"nvmlDevice{function}", self.handle, *arguments)
+
+
+def _gpu(library: Any, index: int, handle: Any) -> Gpu | None:
+    """The GPU of a handle; None for one that is lost."""
+    if handle is None:
+        return None
+    name = nvml.text(nvml.answer(library, "nvmlDeviceGetName", handle))
+    return Gpu(index=index, name=name or "?", library=library, handle=handle)
+
+
+def _usable_cores() -> frozenset[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))  # macOS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What checks may ask. Tests give it another root, NVML and torch.
+
+    `library` is the initialised ``pynvml``, None without it. `torch_command` prints the facts of
+    torch, see :mod:`gpubench_plugin.cli.doctor.torch_facts`.
+    """
+
+    root: Path = Path("/")
+    results: Path = Path("results")
+    temporary: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
+    cores: frozenset[int] = field(default_factory=_usable_cores)
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    library: Any = None
+    sleep: Callable[[float], object] = time.sleep
+    disk_usage: Callable[[Path], Any] = shutil.disk_usage
+    torch_command: Sequence[str] = (
+        *(sys.executable, "-P", "-m"),
+        "gpubench_plugin.cli.doctor.torch_facts",
+    )
+
+    def text(self, path: str) -> str:
+        """Contents of the file `path` below the root; raises OSError."""
+        return (self.root / path).read_text(encoding="utf-8", errors="replace")
+
+    @cached_property
+    def activity(self) -> Activity:
+        """What the processors do while this process sleeps; raises OSError."""
+        return Activity.sampled(self.root / "proc", lambda: self.sleep(_SAMPLE_S))
+
+    @cached_property
+    def driver(self) -> str | None:
+        """Version of NVIDIA's driver; None without one, or without ``pynvml``."""
+        return nvml.text(nvml.answer(self.library, "nvmlSystemGetDriverVersion"))
+
+    @cached_property
+    def driver_cuda(self) -> int | None:
+        """Version of CUDA of the driver: 13000 is 13.0."""
+        version = nvml.answer(self.library, "nvmlSystemGetCudaDriverVersion_v2")
+        return None if version is None else int(version)
+
+    @cached_property
+    def gpus(self) -> Sequence[Gpu]:
+        """The GPUs that this process may use, or all where that is unclear."""
+        handles = [] if self.library is None else nvml.handles(self.library) or []
+        gpus = [_gpu(self.library, index, handle) for index, handle in enumerate(handles)]
+        uuids = ["" if gpu is None else nvml.text(gpu.answer("GetUUID")) or "" for gpu in gpus]
+        indices = cuda_devices.visible_indices(self.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
+        visible = gpus if indices is None else [gpus[index] for index in sorted(indices)]
+        return [gpu for gpu in visible if gpu is not None]
+
+    @cached_property
+    def torch(self) -> Mapping[str, Any]:
+        """Facts of torch, by a process of its own.
+
+        Some of them start CUDA. Its context takes memory and, on an idle GPU, changes its clocks;
+        it ends with the process. So the GPUs must have been read before.
+
+        Raises:
+            ChildError: the process failed, or printed no facts.
+        """
+        try:
+            child = subprocess.run(
+                self.torch_command,
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=_CHILD_TIMEOUT_S,
+            )
+            facts: Mapping[str, Any] = json.loads(child.stdout.splitlines()[-1])
+        except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
+            reason = getattr(error, "stderr", None) or str(error)
+            raise ChildError(reason.strip().rpartition("\n")[2]) from error
+        return facts
+
+
+@contextmanager
+def this_machine(results: Path) -> Iterator[Machine]:
+    """The machine that this process runs on, with NVML until exit."""
+    with nvml.opened() as library:
+        yield Machine(results=results, library=library)

@@ -1,0 +1,58 @@
+"""A machine on paper for the checks of ``gpubench doctor``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.cli.doctor.machine import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TORCH: dict[str, Any] = {
+    "version": "2.11.0+cu130",
+    "cuda": "13.0",
+    "nccl": "2.28.9",
+    "architectures": ["sm_80", "sm_90", "compute_90"],
+    "devices": 1,
+    "problem": "",
+}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str], None]:
+    """Write a file below the machine's root."""
+
+    def written(path: str, text: str) -> None:
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    return written
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Callable[..., Machine]:
+    """A machine of two cores below a root, with other facts and facts of torch."""
+
+    def of(torch: dict[str, Any] | None = None, **facts: Any) -> Machine:
+        script = f"print({json.dumps({**TORCH, **(torch or {})})!r})"
+        settings: dict[str, Any] = {
+            "root": tmp_path,
+            "results": tmp_path / "results",
+            "temporary": tmp_path,
+            "cores": frozenset({0, 1}),
+            "environ": {},
+            "sleep": lambda _: None,
+            "disk_usage": lambda _: SimpleNamespace(total=2**40, free=2**39),
+            "torch_command": (sys.executable, "-c", script),
+        }
+        return Machine(**{**settings, **facts})
+
+    return of

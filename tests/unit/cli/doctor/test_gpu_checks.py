@@ -1,0 +1,266 @@
+"""Checks of GPUs by a stand-in for NVML, and of driver and torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.cli.doctor import gpus, software
+from gpubench_plugin.cli.doctor.checks import GPU_CHECKS, examine
+from gpubench_plugin.cli.doctor.finding import Finding
+from gpubench_plugin.cli.doctor.machine import Machine
+from tests.support.fake_gpus import FakeGpu, FakeNvml
+
+Write = Callable[[str, str], None]
+Machines = Callable[..., Machine]
+
+
+CUT = "not 0 and 1: data goes through main memory"
+
+
+def of_gpu(
+    machine: Machines, check: Callable[[Any], Finding], **answers: Any
+) -> tuple[str, str, str]:
+    """Outcome, value and advice about a GPU with these answers of ``nvmlDevice…``."""
+    fake = FakeGpu(answers={f"nvmlDevice{name}": value for name, value in answers.items()})
+    found = check(machine(library=FakeNvml(fake)).gpus[0])
+    return found.outcome, found.value, found.advice
+
+
+def used(percent: int) -> SimpleNamespace:
+    return SimpleNamespace(gpu=percent)
+
+
+@pytest.mark.parametrize(
+    ("clock", "percent", "outcome", "value"),
+    [
+        (345, 0, "warning", "not locked: 345 of 1980 MHz while idle"),
+        (1500, 0, "ok", "1500 of 1980 MHz while idle: locked"),
+        (1980, 0, "unknown", "1980 of 1980 MHz; whether they are locked shows only on an idle GPU"),
+        (1500, 9, "unknown", "1500 of 1980 MHz; whether they are locked shows only on an idle GPU"),
+        (None, 0, "unknown", "the GPU or its driver does not tell"),
+    ],
+)
+def test_clocks(
+    machine: Machines, clock: int | None, percent: int, outcome: str, value: str
+) -> None:
+    """An idle GPU whose clock stays up has it locked; a busy one does not show it."""
+    found = of_gpu(
+        machine,
+        gpus.clocks,
+        GetClockInfo=lambda kind: clock,
+        GetMaxClockInfo=lambda kind: 1980,
+        GetUtilizationRates=used(percent),
+    )
+    assert found[:2] == (outcome, value)
+    assert ("--lock-gpu-clocks" in found[2]) == (outcome != "ok" and clock is not None)
+
+
+@pytest.mark.parametrize(("mode", "outcome"), [(1, "ok"), (0, "warning"), (None, "unknown")])
+def test_persistence(machine: Machines, mode: int | None, outcome: str) -> None:
+    """A driver that is loaded anew forgets clocks."""
+    assert of_gpu(machine, gpus.persistence, GetPersistenceMode=mode)[0] == outcome
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome", "value"),
+    [
+        ({"GetEccMode": [1, 1]}, "ok", "on"),
+        ({"GetEccMode": [0, 0]}, "ok", "off"),
+        ({"GetEccMode": [1, 0]}, "warning", "on, off after a reset"),
+        (
+            {"GetEccMode": [1, 1], "GetTotalEccErrors": lambda *_: 2},
+            *("warning", "on; 2 uncorrected errors since the driver started"),
+        ),
+        (
+            {"GetEccMode": [1, 1], "GetRemappedRows": (0, 1, 1, 0)},
+            *("warning", "on; rows of its memory wait to be replaced"),
+        ),
+        ({}, "unknown", "the GPU or its driver does not tell"),
+    ],
+)
+def test_ecc(machine: Machines, answers: dict[str, Any], outcome: str, value: str) -> None:
+    """Errors and a mode about to change hurt; being on or off does not."""
+    assert of_gpu(machine, gpus.ecc, **answers)[:2] == (outcome, value)
+
+
+@pytest.mark.parametrize(
+    ("modes", "outcome"), [(None, "ok"), ([0, 0], "ok"), ([1, 1], "warning"), ([0, 1], "warning")]
+)
+def test_mig(machine: Machines, modes: list[int] | None, outcome: str) -> None:
+    """Slices share what a measurement needs."""
+    assert of_gpu(machine, gpus.mig, GetMigMode=modes)[0] == outcome
+
+
+@pytest.mark.parametrize(
+    ("limit", "outcome", "value"),
+    [
+        (700_000, "ok", "700 W (default 700, at most 750)"),
+        (500_000, "warning", "500 W (default 700, at most 750)"),
+        (None, "unknown", "the GPU or its driver does not tell"),
+    ],
+)
+def test_power_limit(machine: Machines, limit: int | None, outcome: str, value: str) -> None:
+    """A limit below the default hurts; the advice sets the default."""
+    found = of_gpu(
+        machine,
+        gpus.power_limit,
+        GetEnforcedPowerLimit=limit,
+        GetPowerManagementDefaultLimit=700_000,
+        GetPowerManagementLimitConstraints=[200_000, 750_000],
+    )
+    assert found[:2] == (outcome, value)
+    assert ("--power-limit=700" in found[2]) == (outcome == "warning")
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome", "value"),
+    [
+        ({"GetUtilizationRates": used(0)}, "ok", "0 % in use, 139 GiB of memory free"),
+        ({}, "ok", "139 GiB of memory free"),
+        (
+            {
+                "GetComputeRunningProcesses": [SimpleNamespace(pid=7, usedGpuMemory=2**30)],
+                "GetGraphicsRunningProcesses": [SimpleNamespace(pid=8, usedGpuMemory=None)],
+            },
+            *("warning", "139 GiB of memory free: 7 (1.00 GiB), 8"),
+        ),
+        (
+            {"GetUtilizationRates": used(40)},
+            "warning",
+            "40 % in use, 139 GiB of memory free, by processes that are not shown here",
+        ),
+    ],
+)
+def test_processes(machine: Machines, answers: dict[str, Any], outcome: str, value: str) -> None:
+    """Others on the GPU hurt, also those whose ids a container does not see."""
+    assert of_gpu(machine, gpus.processes, **answers)[:2] == (outcome, value)
+
+
+def test_a_gpu_that_tells_nothing_is_unknown(machine: Machines) -> None:
+    """Also one whose library lacks the functions."""
+    (gpu,) = machine(library=FakeNvml(FakeGpu(answers={"nvmlDeviceGetMemoryInfo": None}))).gpus
+    outcomes = {check.__name__: check(gpu).outcome for check in GPU_CHECKS}
+    assert outcomes == {**dict.fromkeys(outcomes, "unknown"), "mig": "ok"}
+
+
+def test_only_visible_gpus_are_examined(machine: Machines) -> None:
+    """What happens on the others is not ours; a lost one does not shift the numbers."""
+    nvml = FakeNvml(FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b"), FakeGpu(uuid="GPU-c"))
+    nvml.gpus = (nvml.gpus[0], None, nvml.gpus[2])  # type: ignore[assignment]
+    shown = machine(library=nvml, environ={"CUDA_VISIBLE_DEVICES": "2,1"})
+    assert [gpu.index for gpu in shown.gpus] == [2]
+    devices = {f.device for f in examine(shown) if f.name.startswith("gpu_") and f.device}
+    assert devices == {"GPU 2 (NVIDIA H200)"}
+
+
+def test_a_machine_without_driver_lacks_nothing(machine: Machines) -> None:
+    """A CPU is measured as it is."""
+    found = software.driver(machine())
+    assert (found.outcome, found.value) == ("ok", "no NVIDIA driver")
+    assert software.architectures(machine()).outcome == "ok"
+    assert software.nccl(machine({"nccl": None})).outcome == "ok"
+    assert software.gpu_links(machine()).outcome == "ok"
+
+
+def test_a_driver_without_library_is_unknown(write: Write, machine: Machines) -> None:
+    """The advice is the package."""
+    write("proc/driver/nvidia/version", "NVRM version: 580")
+    found = software.driver(machine())
+    assert (found.outcome, found.advice) == ("unknown", "pip install 'pytest-gpubench[gpu]'")
+
+
+@pytest.mark.parametrize(
+    ("torch", "cuda", "outcome", "value"),
+    [
+        ({}, 13000, "ok", "580.65.06, CUDA 13.0; torch 2.11.0+cu130 for CUDA 13.0"),
+        ({"cuda": "13.2"}, 13000, "ok", "580.65.06, CUDA 13.0; torch 2.11.0+cu130 for CUDA 13.2"),
+        ({}, 12090, "warning", "580.65.06, CUDA 12.9; torch 2.11.0+cu130 needs CUDA 13"),
+        (
+            {"cuda": None, "version": "2.13.0+cpu"},
+            *(13000, "warning", "580.65.06, CUDA 13.0; torch 2.13.0+cpu was built without CUDA"),
+        ),
+        (
+            {"devices": 0, "problem": "error 802"},
+            13000,
+            "warning",
+            "580.65.06, CUDA 13.0; torch 2.11.0+cu130 finds no device: error 802",
+        ),
+    ],
+)
+def test_driver(
+    machine: Machines, torch: dict[str, Any], cuda: int, outcome: str, value: str
+) -> None:
+    """A driver runs what was built for its major version of CUDA."""
+    nvml = FakeNvml(FakeGpu(), nvmlSystemGetCudaDriverVersion_v2=cuda)
+    found = software.driver(machine(torch, library=nvml))
+    assert (found.outcome, found.value) == (outcome, value)
+
+
+def test_a_torch_that_cannot_be_imported_is_one_line(machine: Machines) -> None:
+    """The last line of what its process wrote; other checks of torch are unknown."""
+    broken = machine(
+        library=FakeNvml(FakeGpu()),
+        torch_command=(sys.executable, "-c", "raise OSError('libcudart.so.13: cannot open')"),
+    )
+    found = software.driver(broken)
+    assert (found.outcome, found.value) == (
+        "warning",
+        "580.65.06, CUDA 13.0; torch cannot be examined: OSError: libcudart.so.13: cannot open",
+    )
+    by_name = {f.name: f for f in examine(broken)}
+    assert by_name["nccl"].value == "ChildError: OSError: libcudart.so.13: cannot open"
+
+
+@pytest.mark.parametrize(
+    ("capability", "known", "outcome"),
+    [
+        ((9, 0), ["sm_80", "sm_90"], "ok"),
+        ((8, 9), ["sm_80", "sm_90"], "ok"),
+        ((9, 0), ["sm_90a"], "ok"),
+        ((10, 0), ["sm_90", "compute_90"], "warning"),
+        ((12, 0), ["sm_80", "sm_100"], "warning"),
+        ((8, 0), ["sm_86"], "warning"),
+        ((9, 0), [], "unknown"),
+        (None, ["sm_90"], "unknown"),
+    ],
+)
+def test_architectures(
+    machine: Machines, capability: tuple[int, int] | None, known: list[str], outcome: str
+) -> None:
+    """Kernels run on later GPUs of their major version; source is compiled for any later one."""
+    fake = FakeGpu(answers={"nvmlDeviceGetCudaComputeCapability": capability})
+    found = software.architectures(machine({"architectures": known}, library=FakeNvml(fake)))
+    assert found.outcome == outcome
+
+
+def test_several_gpus_need_nccl(machine: Machines) -> None:
+    """Without it ranks communicate over main memory."""
+    pair = FakeNvml(FakeGpu(), FakeGpu())
+    assert software.nccl(machine(library=pair)).outcome == "ok"
+    assert software.nccl(machine({"nccl": None}, library=pair)).outcome == "warning"
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "value"),
+    [
+        ({0: 0, 2: 0}, "ok", "1 pair: 1 read each other's memory, 1 by NVLink"),
+        ({0: 0, 2: 5}, "ok", "1 pair: 1 read each other's memory, 0 by NVLink"),
+        (
+            {0: 1, 2: 1},
+            "warning",
+            f"1 pair: 0 read each other's memory, 0 by NVLink; {CUT}",
+        ),
+        ({}, "unknown", "the driver does not tell"),
+    ],
+)
+def test_gpu_links(machine: Machines, status: dict[int, int], outcome: str, value: str) -> None:
+    """Two GPUs that cannot read each other's memory hurt."""
+    answers = {"nvmlDeviceGetP2PStatus": lambda _, kind: status[kind]} if status else {}
+    pair = FakeNvml(FakeGpu(answers=answers), FakeGpu(answers=answers))
+    found = software.gpu_links(machine(library=pair))
+    assert (found.outcome, found.value) == (outcome, value)

@@ -1,0 +1,138 @@
+"""The command ``gpubench doctor``: its table, its JSON, its exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.cli import main
+from gpubench_plugin.cli.commands import ExitCode
+from gpubench_plugin.cli.doctor import machine as machines
+from gpubench_plugin.cli.doctor import torch_facts
+from gpubench_plugin.cli.doctor.checks import GPU_CHECKS, MACHINE_CHECKS, SOFTWARE_CHECKS
+from gpubench_plugin.cli.doctor.machine import Machine
+from tests.support.fake_gpus import FakeGpu, FakeNvml
+
+FACTS = {
+    "device": {"name": "cuda:0", "model": "NVIDIA H200", "memory_gib": 139.8},
+    "precisions": {"fp32": None, "tf32": "too old"},
+}
+NAMES = [
+    *("governor", "turbo", "load", "hyperthreads", "cpu_quota", "stolen_time", "swap"),
+    *("huge_pages", "shared_memory", "disk_results", "disk_temporary"),
+    *("gpu_clocks", "gpu_persistence", "gpu_ecc", "gpu_mig", "gpu_power_limit", "gpu_processes"),
+    *("driver", "architectures", "nccl", "gpu_links"),
+]
+
+
+@pytest.fixture
+def examined(
+    machine: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
+    """Let the command examine a machine on paper, with one GPU of that name."""
+
+    def examine(name: str = "NVIDIA H200", **facts: Any) -> None:
+        @contextmanager
+        def this_machine(_: object) -> Iterator[Machine]:
+            yield machine(FACTS, library=FakeNvml(FakeGpu(name=name)), **facts)
+
+        monkeypatch.setattr(machines, "this_machine", this_machine)
+
+    return examine
+
+
+def test_every_finding_is_a_line(
+    examined: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is supported comes first; what hurts changes no exit code."""
+    examined()
+    assert main.main(["doctor"]) == ExitCode.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert "device           cuda:0 (NVIDIA H200, 140 GiB)" in lines
+    assert "  tf32           no: too old" in lines
+    first = lines.index("machine") + 1
+    assert lines[first + len(MACHINE_CHECKS)] == "GPU 0 (NVIDIA H200)"
+    assert lines[-1 - len(SOFTWARE_CHECKS)] == "software"
+    assert lines[-4].startswith("  driver           ok       580.65.06, CUDA 13.0; torch 2.11.0")
+    count = len(MACHINE_CHECKS) + len(GPU_CHECKS) + len(SOFTWARE_CHECKS)
+    assert sum(line.startswith("  ") for line in lines[first:]) == count
+
+
+def test_json_has_the_same_under_names_that_stay(
+    examined: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scripts go by these names."""
+    examined()
+    assert main.main(["doctor", "--format=json"]) == ExitCode.OK
+    report = json.loads(capsys.readouterr().out)
+    assert report["schema_version"] == 1
+    assert report["torch"]["precisions"] == FACTS["precisions"]
+    assert [check["name"] for check in report["checks"]] == NAMES
+    assert {tuple(check) for check in report["checks"]} == {
+        ("name", "device", "outcome", "value", "advice")
+    }
+    assert {check["outcome"] for check in report["checks"]} <= {"ok", "warning", "unknown"}
+    devices = {check["device"] for check in report["checks"]}
+    assert devices == {None, "GPU 0 (NVIDIA H200)"}
+
+
+def test_names_of_devices_and_processes_are_escaped(
+    examined: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal obeys nothing that a machine is called."""
+    examined(name="\x1b[31mH200\nx")
+    assert main.main(["doctor"]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\\x1b[31mH200 x" in out
+
+
+def test_a_torch_that_cannot_be_imported_leaves_the_rest(
+    examined: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The machine is examined all the same."""
+    examined(torch_command=("false",))
+    assert main.main(["doctor"]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert "device           unknown: torch cannot be examined: " in out
+    assert "  disk_results     ok " in out
+
+
+@pytest.mark.parametrize("argument", ["--format=jsn", "--formt=json"])
+def test_bad_arguments_are_usage(argument: str) -> None:
+    """As with every command."""
+    try:
+        code = main.main(["doctor", argument])
+    except SystemExit as end:  # argparse's own
+        code = int(end.code or 0)
+    assert code == ExitCode.USAGE
+
+
+def test_facts_of_torch_are_those_of_this_one() -> None:
+    """The process knows the default device and its precisions."""
+    facts = torch_facts.facts()
+    assert facts["precisions"]["fp32"] is None
+    assert {"version", "cuda", "nccl", "architectures", "devices", "problem"} <= facts.keys()
+    assert facts["device"]["name"]
+
+
+@pytest.mark.slow
+def test_this_machine_is_examined(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever it is, with its own kernel and torch: every check has an outcome."""
+    assert main.main(["doctor", "--format=json"]) == ExitCode.OK
+    report = json.loads(capsys.readouterr().out)
+    assert report["torch"]["error"] == ""
+    assert {check["name"] for check in report["checks"]} <= {*NAMES}
+    assert all(check["value"] for check in report["checks"])
+    assert all(check["advice"] for check in report["checks"] if check["outcome"] == "warning")
+
+
+def test_every_check_is_documented() -> None:
+    """By its name, in the table of the guide."""
+    text = (Path(main.__file__).parents[2] / "docs" / "guide" / "doctor.md").read_text()
+    assert [name for name in NAMES if f"`{name}`" not in text] == []
