@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from gpubench_plugin.environment import (
     byte_size,
@@ -58,11 +58,19 @@ def release_frames(errors: Iterable[BaseException]) -> None:
     gc.unfreeze()
     gc.collect()
     torch = sys.modules.get("torch")
-    if torch is not None:
+    if torch is not None and not _is_cuda_unused(torch):
         # What a lost context refuses is told by the benchmark that lost it.
         with suppress(RuntimeError), failures_as_warnings("release the device's unused memory"):
             if torch.accelerator.is_available():
                 torch.accelerator.empty_cache()
+
+
+def _is_cuda_unused(torch: Any) -> bool:
+    """Whether torch is for CUDA and this process has not started it.
+
+    ``torch.accelerator.is_available`` would, for nothing: there is no memory to release.
+    """
+    return torch.backends.cuda.is_built() and not torch.cuda.is_initialized()
 
 
 def clear_last_exception() -> None:

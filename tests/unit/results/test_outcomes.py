@@ -12,6 +12,7 @@ import torch
 
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.results import outcomes
+from tests.support.fake_gpus import CudaStartedError, install
 
 CPU_ALLOCATOR = "DefaultCPUAllocator: not enough memory"
 
@@ -110,6 +111,7 @@ def test_device_that_keeps_its_memory_harms_no_later_benchmark(
 
     accelerator = SimpleNamespace(is_available=lambda: True, empty_cache=refuse)
     monkeypatch.setattr(torch, "accelerator", accelerator)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     with warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("error")
         outcomes.release_frames([MemoryError()])
@@ -194,6 +196,7 @@ def test_freeing_an_error_lets_go_of_all_frames_it_went_through(
         is_available=lambda: True, empty_cache=lambda: emptied.append("cache")
     )
     monkeypatch.setattr(torch, "accelerator", accelerator)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     error = caught(hold_more)
     sys.last_value = error  # as pytest does
     assert all(reference() is not None for reference in held)
@@ -203,6 +206,15 @@ def test_freeing_an_error_lets_go_of_all_frames_it_went_through(
     assert [reference() for reference in held] == [None, None]
     assert not hasattr(sys, "last_value")
     assert emptied == ["cache"]
+
+
+def test_an_error_starts_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A benchmark that failed on the CPU leaves a CUDA that nobody uses as it is."""
+    install(monkeypatch, None)
+    monkeypatch.setattr(torch.accelerator, "is_available", torch.cuda.is_available)
+    outcomes.release_frames([MemoryError()])
+    with pytest.raises(CudaStartedError):
+        torch.accelerator.is_available()
 
 
 def test_freeing_an_error_empties_the_frames_that_others_hold() -> None:
