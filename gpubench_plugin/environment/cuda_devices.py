@@ -197,7 +197,8 @@ def _from_child(variable: str | None) -> tuple[CudaDevice, ...]:
         )
         return tuple(CudaDevice(**facts) for facts in json.loads(child.stdout.splitlines()[-1]))
     except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
-        reason = (getattr(error, "stderr", None) or str(error)).strip().rpartition("\n")[2]
+        written = getattr(error, "stderr", None) or error
+        reason = str(written).strip().rpartition("\n")[2]
         raise UsageProblem(
             f"--device=cuda: a process that asks CUDA for its devices fails: {reason}; "
             "--device=cpu measures without them"

@@ -108,7 +108,7 @@ class Machine:
         visible = gpus if indices is None else [gpus[index] for index in sorted(indices)]
         return [gpu for gpu in visible if gpu is not None]
 
-    @cached_property
+    @property
     def torch(self) -> Mapping[str, Any]:
         """Facts of torch, by a process of its own.
 
@@ -118,6 +118,12 @@ class Machine:
         Raises:
             ChildError: the process failed, or printed no facts.
         """
+        if isinstance(self._torch, ChildError):
+            raise self._torch
+        return self._torch
+
+    @cached_property
+    def _torch(self) -> Mapping[str, Any] | ChildError:
         try:
             child = subprocess.run(
                 self.torch_command,
@@ -129,7 +135,7 @@ class Machine:
             facts: Mapping[str, Any] = json.loads(child.stdout.splitlines()[-1])
         except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
             reason = getattr(error, "stderr", None) or str(error)
-            raise ChildError(reason.strip().rpartition("\n")[2]) from error
+            return ChildError(str(reason).strip().rpartition("\n")[2])
         return facts
 
 

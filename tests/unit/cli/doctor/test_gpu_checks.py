@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -214,6 +215,15 @@ def test_a_torch_that_cannot_be_imported_is_one_line(machine: Machines) -> None:
     )
     by_name = {f.name: f for f in examine(broken)}
     assert by_name["nccl"].value == "ChildError: OSError: libcudart.so.13: cannot open"
+
+
+def test_a_torch_that_fails_is_asked_once(machine: Machines, tmp_path: Path) -> None:
+    """It may take minutes to fail."""
+    log = tmp_path / "log"
+    script = f"open({str(log)!r}, 'a').write('x'); raise SystemExit('no')"
+    broken = machine(torch_command=(sys.executable, "-c", script))
+    assert "unknown" in {finding.outcome for finding in examine(broken)}
+    assert log.read_text() == "x"
 
 
 @pytest.mark.parametrize(
