@@ -221,7 +221,7 @@ def test_a_torch_that_fails_is_asked_once(machine: Machines, tmp_path: Path) -> 
     """It may take minutes to fail."""
     log = tmp_path / "log"
     script = f"open({str(log)!r}, 'a').write('x'); raise SystemExit('no')"
-    broken = machine(torch_command=(sys.executable, "-c", script))
+    broken = machine(library=FakeNvml(FakeGpu()), torch_command=(sys.executable, "-c", script))
     assert "unknown" in {finding.outcome for finding in examine(broken)}
     assert log.read_text() == "x"
 
