@@ -46,10 +46,14 @@ class CudaStepClock(Clock):
     done, each of its durations is the mean, and ``elsewhere`` is flagged: which call caused how
     much of it is unknown. Calls with a setup or teardown are then waited for one by one.
 
-    ``launch_bound`` compares the faster of each block's first two launches, which no full queue
-    delays, with the median step of the block. A step that waits for the device always takes as long
-    to launch as to run, and one without work on the device has nothing to launch: neither is
-    flagged, nor is any step that was not calibrated.
+    Other streams for which the next call waits, such as a copy of its input, are idle when a block
+    begins, too: where they are the slowest part, the first duration has the time added by which it
+    is shorter than the next ones, which is what they work on after the block.
+
+    ``launch_bound`` compares the launches of each block, as far as no full queue delays them, with
+    its median step. A step that waits for the device always takes as long to launch as to run, and
+    one without work on the device has nothing to launch: neither is flagged, nor is any step that
+    was not calibrated.
     """
 
     timer = "cuda_events"
@@ -88,7 +92,10 @@ class CudaStepClock(Clock):
         calls, timed_s = durations * calls_per_duration, sum(lengths)
         behind_s = self._behind_s(task, others_s, calls)
         if works_elsewhere := self._works_elsewhere or counts(behind_s, timed_s):
-            lengths = [(timed_s + others_s - self._lag_s(task)) / durations] * durations
+            added_s = others_s - self._lag_s() if task.is_bare else behind_s
+            lengths = [(timed_s + added_s) / durations] * durations
+        elif task.is_bare:
+            lengths[0] += self._head_start_s()
         if not self._is_warm and (calls > 1 or self._last is None):
             self._last = BlockTimes(
                 all_s=sum(lengths),
@@ -102,7 +109,7 @@ class CudaStepClock(Clock):
             length_s=sum(lengths),
             calls=calls,
             evidence={
-                "enqueue_s": min(launches[:2]),
+                "enqueue_s": self._enqueue_s(task, launches, lengths, calls_per_duration),
                 "device_s": median(lengths),
                 "busy_s": self._cost.device_s * calls_per_duration if self._cost else 0.0,
                 **elsewhere_evidence(behind_s, timed_s),
@@ -140,20 +147,58 @@ class CudaStepClock(Clock):
         """Seconds by which other streams, which outlast a block of `calls`, fell behind in it.
 
         What they work on after a single call is left out: it overlaps the next one, as a copy to
-        the host may. Of a single call it is unknown whether it is more than that.
+        the host may. Of a single call it is unknown whether it is more than that. With a setup or
+        teardown it is, but no more of it is the step's own: the rest they have caused.
         """
-        if self._works_elsewhere or not task.is_bare:
+        if self._works_elsewhere:
             return others_s
+        if not task.is_bare:
+            return min(others_s, calls * self._outlasting_s) if self._cost else others_s
         if not self._is_warm and calls == 1:
             self._outlasting_s = others_s
             return others_s
         return max(0.0, others_s - self._outlasting_s)
 
-    def _lag_s(self, task: Task) -> float:
+    def _lag_s(self) -> float:
         """Seconds until all streams are done that are no part of an endless loop, if known."""
-        return (
-            self._cost.start_up_s if self._cost and self._works_elsewhere and task.is_bare else 0.0
-        )
+        return self._cost.start_up_s if self._cost and self._works_elsewhere else 0.0
+
+    def _head_start_s(self) -> float:
+        """Seconds by which the first call of a block is shorter than the next ones.
+
+        Those wait for other streams, which work on after the last one: no more than after a single
+        call, and not so little that it may be the cost of waiting.
+        """
+        if not self._is_warm:
+            return 0.0
+        shorter_s = 0.0
+        if self._cost is not None:
+            shorter_s = self._cost.steady_s - self._cost.alone_s
+        elif self._last is not None:
+            shorter_s = self._last.later_s - self._last.first_s
+        shorter_s = min(shorter_s, self._outlasting_s)
+        return shorter_s if counts(shorter_s, 0.0) else 0.0
+
+    def _enqueue_s(
+        self, task: Task, launches: list[float], lengths: list[float], calls_per_duration: int
+    ) -> float:
+        """Seconds of the host for the launches of a duration, without waiting for a full queue.
+
+        A device that waits for launches has room for them: the median tells. Else the queue may
+        fill up behind the first ones, or even behind the spin, and if there is a setup or teardown,
+        its work hides the launches.
+        """
+        cost = self._cost
+        if cost is None:
+            return min(launches[:2])
+        if cost.device_s * calls_per_duration < _LAUNCH_BOUND_SHARE * median(lengths):
+            return median(launches)
+        if not task.is_bare:
+            return 0.0
+        first_s = launches[:2]
+        if cost.is_device_bound:
+            first_s.append(cost.launch_s * calls_per_duration)
+        return min(first_s)
 
     def _start_up_s(self, *, is_bare: bool) -> float:
         """Seconds of the spin before a block, by which its first call would take longer.

@@ -334,3 +334,71 @@ def test_a_launch_bound_step_works_nowhere_else(device: FakeCuda, clock: CudaSte
     """The time that a device waits for launches is not taken for work on other streams."""
     step = launching(device, enqueue_ns=100 * US, device_ns=5 * US, launches=10)
     assert flags(clock, step) == ("launch_bound",)
+
+
+@pytest.mark.parametrize("is_calibrated", [True, False])
+def test_a_block_has_the_wait_for_what_other_streams_do_for_the_next_call(
+    device: FakeCuda, clock: CudaStepClock, is_calibrated: bool
+) -> None:
+    """A step that waits for the copy started by the one before takes as long as that, always."""
+
+    def step() -> None:
+        device.wait_for(SIDE)
+        device.launch(enqueue_ns=10 * US, device_ns=8 * MS, stream=SIDE)
+        device.launch(enqueue_ns=10 * US, device_ns=5 * MS)
+
+    task = Task(step=step)
+    for durations in (1, 7):
+        clock.block(task, durations=durations)
+    clock.calibrate(task, may_call=is_calibrated)
+    block = clock.block(task, durations=7)
+    assert pytest.approx([8e-3] * 7, rel=5e-3) == list(block.durations_s)
+    assert pytest.approx(56e-3, rel=1e-3) == block.length_s
+    assert clock.flags(block.evidence) == ()
+
+
+@pytest.mark.parametrize("enqueue_us", [12, 18])
+def test_a_queue_that_the_lead_fills_is_no_starving_device(
+    device: FakeCuda, clock: CudaStepClock, enqueue_us: int
+) -> None:
+    """A step of more kernels than the queue holds is flagged for its launches alone."""
+    step = launching(device, enqueue_ns=enqueue_us * US, device_ns=15 * US, launches=3000)
+    is_flagged = flags(clock, step, durations=4) == ("launch_bound",)
+    assert is_flagged == (enqueue_us > 15)
+
+
+def test_launches_that_vary_are_flagged_by_their_median(
+    device: FakeCuda, clock: CudaStepClock
+) -> None:
+    """Two launches at the begin of a block that happen to be short hide no starving device."""
+    launches = [3 * MS] * 3 + [2 * MS] * 2 + [3 * MS] * 8
+    step = launching(device, enqueue_ns=US, device_ns=MS)
+    task = Task(step=then(step, lambda: device.host.spend(launches.pop(0))))
+    clock.calibrate(task)
+    assert clock.flags(clock.block(task, durations=10).evidence) == ("launch_bound",)
+
+
+def test_launches_behind_the_work_of_a_setup_are_not_flagged(
+    device: FakeCuda, clock: CudaStepClock
+) -> None:
+    """A device that is busy with the setup meanwhile does not wait for the step's launches."""
+    step = launching(device, enqueue_ns=10 * US, device_ns=2 * US, launches=40)
+    task = Task(step=step, setup=launching(device, enqueue_ns=10 * US, device_ns=MS))
+    clock.calibrate(task)
+    block = clock.block(task, durations=10)
+    assert pytest.approx([80e-6] * 10) == list(block.durations_s)
+    assert clock.flags(block.evidence) == ()
+
+
+def test_what_a_teardown_does_elsewhere_is_not_the_steps(
+    device: FakeCuda, clock: CudaStepClock
+) -> None:
+    """Its copies on a side stream that nobody waits for are neither timed nor flagged."""
+    task = Task(
+        step=launching(device, enqueue_ns=10 * US, device_ns=MS),
+        teardown=lambda: device.launch(enqueue_ns=10 * US, device_ns=3 * MS, stream=SIDE),
+    )
+    clock.calibrate(task)
+    block = clock.block(task, durations=10)
+    assert pytest.approx([1e-3] * 10, rel=0.02) == list(block.durations_s)
+    assert clock.flags(block.evidence) == ()
