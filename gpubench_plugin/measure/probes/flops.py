@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 aten = torch.ops.aten
 Operation = torch._ops.OpOverload[..., Any]
@@ -28,6 +29,9 @@ _NO_ARITHMETIC = frozenset({
 @dataclass(frozen=True, kw_only=True)
 class FlopCount:
     """FLOPs of a call in matrix products, convolutions and attention; a multiply-add counts two.
+
+    They are those of the model, however it is computed: of a causal mask nothing is deducted, and
+    what a kernel computes again for its backward pass is not counted.
 
     `uncounted_ops` names every other operation that computes something.
     """
@@ -92,7 +96,12 @@ def _computes(op: torch._ops.OpOverloadPacket) -> bool:
     return namespace not in {"prim", "profiler"} and name not in _NO_ARITHMETIC
 
 
-def _grouped_mm(left: Shape, right: Shape, *_: object, **__: object) -> int:
+def _product(left: Shape, right: Shape, *_: object, **__: object) -> int:
+    """2·M·K·N of an M×K and a K×N matrix, whatever their scales."""
+    return 2 * left[0] * left[1] * right[1]
+
+
+def _grouped_product(left: Shape, right: Shape, *_: object, **__: object) -> int:
     """2·M·K·N: the offsets split one dimension into groups without changing the sum.
 
     With two batches of matrices, (G, M, K) and (G, K, N), each of the G products counts.
@@ -101,10 +110,24 @@ def _grouped_mm(left: Shape, right: Shape, *_: object, **__: object) -> int:
     return 2 * groups * left[-2] * left[-1] * right[-1]
 
 
-def _attention(query: Shape, key: Shape, value: Shape, *_: object, **__: object) -> int:
-    """Query · key and scores · value; a causal mask is not deducted.
+def _convolution_backward(
+    grad: Shape, inputs: Shape, weight: Shape, *options: Any, **__: object
+) -> int:
+    """As much as the forward pass for each gradient computed, of `inputs` and of `weight`.
 
-    Source: Dao et al., FlashAttention, arXiv:2205.14135, algorithm 1; 2·M·N·K per product.
+    `options` are bias, stride, padding, dilation, transposed, output_padding, groups, output_mask.
+    torch's own formula counts the weight's gradient of grouped channels as if all channels met.
+    """
+    transposed, computed = bool(options[4]), options[7]
+    positions = inputs[2:] if transposed else grad[2:]
+    forward = 2 * inputs[0] * prod(positions) * prod(weight)
+    return forward * sum(map(bool, computed[:2]))
+
+
+def _attention(query: Shape, key: Shape, value: Shape, *_: object, **__: object) -> int:
+    """Query · key and scores · value for each head of the query; a causal mask is not deducted.
+
+    Source: Chowdhery et al. 2022, PaLM, https://arxiv.org/abs/2204.02311, appendix B.
     """
     scores = 2 * query[0] * query[1] * query[2] * key[2]
     return scores * (query[3] + value[3])
@@ -113,17 +136,47 @@ def _attention(query: Shape, key: Shape, value: Shape, *_: object, **__: object)
 def _attention_backward(
     grad: Shape, query: Shape, key: Shape, value: Shape, *_: object, **__: object
 ) -> int:
-    """Five products: the scores again, and the gradients of value, scores, query and key.
+    """Four products, the gradients of value, scores, query and key: twice the forward pass.
 
-    Source: Dao et al., FlashAttention, arXiv:2205.14135, algorithm 4.
+    Fused kernels compute the scores again (Dao et al., FlashAttention, arXiv:2205.14135, algorithm
+    4), a fifth product, which torch's own formulas count. PaLM, appendix B, and torchtitan, with
+    12 · layers · width · tokens per token, do not.
     """
-    scores = 2 * query[0] * query[1] * query[2] * key[2]
-    return scores * (3 * query[3] + 2 * value[3])
+    return 2 * _attention(query, key, value)
 
 
-# Operations without a formula in torch's counter; formulas take shapes for tensors.
+def _flash_backward(grad: object, *operands: Any, **_: object) -> int:
+    """Twice the forward pass of the same sequences; `operands` are tensors and lengths."""
+    tensors, lengths = operands[:3], operands[5:9]
+    return 2 * int(flop_registry[aten._flash_attention_forward](*tensors, *lengths))
+
+
+def _efficient_backward(grad: object, *operands: Any, **_: object) -> int:
+    """Twice the forward pass of the same sequences; `operands` are tensors and lengths."""
+    tensors, lengths = operands[:4], operands[5:9]
+    return 2 * int(flop_registry[aten._efficient_attention_forward](*tensors, *lengths))
+
+
+# torch's counter passes shapes for tensors, except to a formula with this attribute.
+_flash_backward._get_raw = _efficient_backward._get_raw = True  # type: ignore[attr-defined]
+
+# Operations without a formula in torch's counter, or with another than the one meant here.
 _FORMULAS: Mapping[Any, Callable[..., int]] = {
-    aten._grouped_mm: _grouped_mm,
+    aten._grouped_mm: _grouped_product,
+    aten._scaled_grouped_mm: _grouped_product,
+    aten._scaled_grouped_mm_v2: _grouped_product,
+    aten._scaled_mm_v2: _product,
+    aten.convolution_backward: _convolution_backward,
+    aten._scaled_dot_product_cudnn_attention: _attention,
+    aten._scaled_dot_product_cudnn_attention_backward: _attention_backward,
+    aten._scaled_dot_product_efficient_attention: _attention,
+    aten._scaled_dot_product_efficient_attention_backward: _attention_backward,
+    aten._scaled_dot_product_flash_attention: _attention,
+    aten._scaled_dot_product_flash_attention_backward: _attention_backward,
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+    aten._scaled_dot_product_fused_attention_overrideable: _attention,
+    aten._scaled_dot_product_fused_attention_overrideable_backward: _attention_backward,
+    aten._flash_attention_backward: _flash_backward,
+    aten._efficient_attention_backward: _efficient_backward,
 }

@@ -26,7 +26,10 @@ _NAMES: Final[Mapping[torch.dtype, str]] = {
 """Names as in a precision's ``compute_dtype``; tf32 is stored as fp32."""
 
 _MORE_PRODUCTS: Final = frozenset(
-    {"_grouped_mm", "_scaled_grouped_mm", "dot", "mv", "addmv", "_linear_pointwise"}
+    {
+        *("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", "_scaled_mm_v2"),
+        *("dot", "mv", "addmv", "_linear_pointwise"),
+    }
 )
 """Operations that multiply but have no formula in torch's FLOP counter."""
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from gpubench_plugin import catalog
+from gpubench_plugin.measure.probes import count_flops
+from gpubench_plugin.training import run_fake_step
 from tests.support.exhaustive import shown
 from tests.support.shipped import shipped
 
@@ -142,3 +145,35 @@ def test_language_models_have_the_flops_of_the_formula(name: str) -> None:
     """Operations counted, of experts through the grouped product, are the formula's within 1 %."""
     section = COUNTING["configured"](name).model
     assert expected_flops(section) == pytest.approx(counted(name).forward_flops, rel=0.01)
+
+
+# Of full presets: layers, width, tokens of a sample, and the weights that a token meets. N are the
+# weights of products: a layer has 4·width² for attention (Llama, whose keys and values have 256
+# features, 2·2048·(2048 + 256)) and two matrices, in Llama three, of the feed-forward layer.
+PALM = {
+    "llama": (22, 2048, 2048, 22 * (2 * 2048 * 2304 + 3 * 2048 * 5632) + 2048 * 32000),
+    "gpt2": (12, 768, 1024, 12 * 12 * 768**2 + 768 * 50257),
+    "bert": (24, 1024, 512, 24 * 12 * 1024**2 + 1024**2 + 1024 * 30522),
+    "vit": (12, 768, 197, 12 * 12 * 768**2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PALM)
+def test_a_training_step_has_the_flops_of_palm(name: str) -> None:
+    """6·N + 12·layers·width·tokens for each token, as PaLM and torchtitan have it.
+
+    So a step is three forward passes. Of a ViT the patches' products and the classifier come on
+    top, 0.7 %. Sources: https://arxiv.org/abs/2204.02311, appendix B, and ``get_nparams_and_flops``
+    of https://github.com/pytorch/torchtitan.
+    """
+    layers, width, tokens, weights = PALM[name]
+    expected = tokens * (6 * weights + 12 * layers * width * tokens)
+    configuration = COUNTING["configured"](name)
+    workload = catalog.load("workloads", name)(configuration.model)
+    forward, step = (
+        count_flops(lambda b=backward: run_fake_step(workload, samples=1, backward=b)).total
+        for backward in (False, True)
+    )
+    assert expected == pytest.approx(step, rel=0.01 if name == "vit" else 1e-4)
+    assert 3 * forward == pytest.approx(step, rel=0.005 if name == "vit" else 1e-4)
