@@ -49,7 +49,7 @@ MACHINE_FLAGS: Final = (CONTENDED, THROTTLED, DESCHEDULED, SUSPENDED)
 
 MEANINGS: Final[Mapping[str, str]] = {
     CONTENDED: "the measuring threads waited for a CPU for more than 5 % of the timed blocks",
-    THROTTLED: "the GPU reduced its clocks because of temperature or power",
+    THROTTLED: "temperature or power slowed the GPU down for more than 5 % of the timed calls",
     UNSTEADY: "the warm-up reached its limit before the step was steady",
     DRIFTING: "the rounds show a trend: the step became slower or faster",
     NOT_CONVERGED: "the time or round limit was reached before the median was precise enough",

@@ -242,10 +242,10 @@ class Bench:
         from gpubench_plugin.measure.clocks import clock_for
         from gpubench_plugin.measure.probes import (
             Contention,
+            DeviceState,
             MemoryGrowth,
             PeakMemory,
             Suspension,
-            Throttling,
         )
 
         section = self._case.configuration.measure
@@ -267,6 +267,10 @@ class Bench:
                 tensors.watch(timed.run_briefly)
             growth.begin()
 
+        def on_timed() -> None:
+            first_call.begin()
+            device_state.begin()
+
         def on_block(rounds: int, half_width: float) -> None:
             growth.block_ended()
             if self._context.progress is not None:
@@ -274,7 +278,10 @@ class Bench:
 
         with ExitStack() as probes:
             memory = probes.enter_context(PeakMemory(self._device, clock.prepare()))
-            throttling = probes.enter_context(Throttling(self._device))
+            device_state = probes.enter_context(
+                DeviceState(self._device, sharing_ranks=self._sharing_ranks)
+            )
+            clock.on_launched = device_state.sample
             suspension = probes.enter_context(Suspension())
             measured = partial(
                 measure,
@@ -287,13 +294,15 @@ class Bench:
                 teardown=timed.teardown,
                 contention=Contention(),
                 on_first=on_first_call,
-                on_timed=first_call.begin,
+                on_timed=on_timed,
                 on_progress=on_block,
             )
             samples = tracers.paused(measured)
         first_call.end(samples.calls, clock.result)
         self._result, self._has_result = clock.result, True
-        facts = memory.facts | self._facts(timed)
+        facts = {**memory.facts, **device_state.facts, **self._facts(timed)}
+        if (event := device_state.event) is not None:
+            self._notes.log(event)
         for subject in first_call.advanced:
             step_counts = subject.finish()  # checks the timed calls, of foreign steps as well
             if subject is timed.subject:
@@ -302,8 +311,19 @@ class Bench:
             self._work(stated_work, wrapped.work(), wrapped)  # refuses FLOPs other than counted
         self._run_traced(tracers, timed)
         growth_flags = growth.flags(samples.block_calls, samples.calls_per_duration)
-        flags = (*memory.flags, *growth_flags, *throttling.flags, *suspension.flags, *tracers.flags)
+        flags = (
+            *memory.flags,
+            *growth_flags,
+            *device_state.flags,
+            *suspension.flags,
+            *tracers.flags,
+        )
         return samples.flagged(*flags), facts
+
+    @property
+    def _sharing_ranks(self) -> int:
+        """Ranks that use this one's device."""
+        return self._group.world.local_size if self._case.shares_device else 1
 
     def _facts(self, timed: TimedStep) -> dict[str, float]:
         """Facts about the step from the configuration."""

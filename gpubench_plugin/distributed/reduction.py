@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 _MEANS: Final = ("loss_", "phase_")
-"""Prefixes of facts that are averaged over ranks; of others the maximum is taken.
+_SUMS: Final = ("energy_",)
+_MINIMA: Final = ("sm_clock_", "memory_clock_")
+"""Prefixes of facts of which the mean, the sum and the minimum is taken over ranks; of others it is
+the maximum.
 
 So a loss is that of the global batch. Maxima of phases would count the time in which a fast rank
 waits for a slow one twice: as the slow one's work, and in the phase in which the fast one waits.
@@ -99,11 +102,8 @@ class RankAggregate:
 
     @property
     def facts(self) -> dict[str, float]:
-        """Maximum of each fact present on every rank; for losses and phases the mean."""
-        return {
-            name: math.fsum(values) / len(values) if name.startswith(_MEANS) else max(values)
-            for name, values in self._complete(self._facts)
-        }
+        """Facts present on every rank, each combined as its name demands."""
+        return {name: _combined(name, values) for name, values in self._complete(self._facts)}
 
     @property
     def ranks(self) -> tuple[RankTimes, ...]:
@@ -113,6 +113,14 @@ class RankAggregate:
     def _complete(self, columns: _Columns) -> list[tuple[str, array[float]]]:
         """Columns in which every rank has a value."""
         return [(name, c) for name, c in columns.items() if len(c) == len(self._ranks)]
+
+
+def _combined(name: str, values: Sequence[float]) -> float:
+    if name.startswith(_MEANS):
+        return math.fsum(values) / len(values)
+    if name.startswith(_SUMS):
+        return math.fsum(values)
+    return min(values) if name.startswith(_MINIMA) else max(values)
 
 
 def _append(columns: _Columns, row: Mapping[str, float | None]) -> None:

@@ -17,6 +17,8 @@ UNITS = (
     "tokens/s",
     "bytes/s",
     "TFLOP/s",
+    "MHz",
+    "°C",
     "bytes",
     "fraction",
     "iterations/s",

@@ -1,19 +1,29 @@
-"""GPU throttling, as reported by NVML."""
+"""State of an NVIDIA GPU while it is measured: throttling, clocks, temperature, energy.
+
+NVML counts the time during which the GPU was slowed down, and the energy, from the load of the
+driver on. Differences of these counters miss nothing; readings at both ends of a measurement would
+be those of an idle GPU, whose clocks say nothing about those under load. Clocks and reasons are
+read inside the blocks.
+"""
 
 from __future__ import annotations
 
-import importlib
-import warnings
-from contextlib import suppress
-from typing import Any, Self
+from array import array
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from statistics import median
+from time import perf_counter
+from typing import Any, Final, Self
 
 import torch
 
+from gpubench_plugin.environment import nvml
 from gpubench_plugin.quality_flags import THROTTLED
+from gpubench_plugin.records import Json
 
 # Bits of nvmlClocksEventReasons that slow the GPU down. Left out: idle, clocks set by the user,
 # sync boost and the display clock setting. Source: NVML API reference.
-_REASONS = {
+_REASONS: Final = {
     0x0000_0000_0000_0004: "software power cap",
     0x0000_0000_0000_0008: "hardware slowdown",
     0x0000_0000_0000_0020: "software thermal slowdown",
@@ -21,56 +31,194 @@ _REASONS = {
     0x0000_0000_0000_0080: "hardware power brake",
 }
 
+# Fields that count nanoseconds in a state, by reason. Source: "Field Value Enums" in the NVML API
+# reference, where the first has two names: NVML_FI_DEV_PERF_POLICY_POWER and
+# NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP. Old drivers lack the others, and count all heat by
+# NVML_FI_DEV_PERF_POLICY_THERMAL.
+_SLOWED_NS: Final = {
+    74: "software power cap",
+    75: "thermal slowdown",
+    269: "software thermal slowdown",
+    270: "hardware thermal slowdown",
+    271: "hardware power brake",
+}
 
-class Throttling:
-    """Context manager that queries throttle reasons at entry and exit.
+# NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION: millijoules since the driver was loaded.
+_ENERGY_MJ: Final = 83
 
-    `reasons` names those of either; it stays None on devices other than CUDA and without the
-    optional ``pynvml``.
+# Share of the measurement, or of its blocks, in a slowing state that is flagged; as of `contended`.
+_SLOWED_SHARE: Final = 0.05
+
+# GPUs update the counter of energy every 20 to 100 ms (Z. Yang et al., "Accurate and Convenient
+# Energy Measurements for GPUs", SC 2024, https://arxiv.org/abs/2312.02741): 5 % of two seconds.
+_SHORTEST_ENERGY_WINDOW_S: Final = 2.0
+
+_NANOSECONDS_PER_S: Final = 1e9
+_MILLIJOULES_PER_J: Final = 1e3
+_UNSIGNED_INT: Final = 1  # NVML_VALUE_TYPE_UNSIGNED_INT; the counters above are long otherwise
+
+
+class DeviceState:
+    """Context manager around a measurement on `device`, shared by `sharing_ranks` of its ranks.
+
+    It does nothing on devices other than CUDA, or without the optional ``pynvml``. What NVML, the
+    driver or the GPU lacks is missing in :attr:`facts` and named by :attr:`unknown`. The window of
+    the counters begins with :meth:`begin`, and ends with the context.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self.reasons: tuple[str, ...] | None = None
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        sharing_ranks: int = 1,
+        now: Callable[[], float] = perf_counter,
+    ) -> None:
         self._device = device
-        self._nvml: Any = None
+        self._sharing_ranks = sharing_ranks
+        self._now = now
+        self._stack = ExitStack()
+        self._library: Any = None
         self._handle: Any = None
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """``throttled``, if there was a reason."""
-        return (THROTTLED,) if self.reasons else ()
+        self._start: tuple[float, dict[int, int]] | None = None
+        self._window_s = 0.0
+        self._increments: dict[int, int] = {}
+        self._sm_mhz, self._memory_mhz = array("d"), array("d")
+        self._temperatures_c: list[float] = []
+        self._samples = self._slowed_samples = 0
+        self._seen_reasons: set[str] = set()
 
     def __enter__(self) -> Self:
         if self._device.type == "cuda":
-            self._connect()
-        self._read_reasons()
+            self._library = self._stack.enter_context(nvml.opened())
+        if self._library is not None:
+            # By UUID, since the indices of NVML and CUDA may differ.
+            uuid = torch.cuda.get_device_properties(self._device).uuid
+            self._handle = self._answer("nvmlDeviceGetHandleByUUID", f"GPU-{uuid}", of_device=False)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._read_reasons()
-        if self._nvml is not None:
-            with suppress(self._nvml.NVMLError):
-                self._nvml.nvmlShutdown()
+        if self._start is not None:
+            start_s, first = self._start
+            self._read_temperature()
+            last = self._counters()
+            self._window_s = self._now() - start_s
+            # A counter that went back was reset: how much it counted is unknown.
+            self._increments = {
+                field: last[field] - value
+                for field, value in first.items()
+                if last.get(field, -1) >= value
+            }
+        self._library = self._handle = None
+        self._stack.close()
 
-    def _connect(self) -> None:
-        """Find the device by UUID, since NVML and CUDA indices may differ."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the package pynvml warns that it is deprecated
-                nvml = importlib.import_module("pynvml")
-        except ImportError:
+    def begin(self) -> None:
+        """Read the counters: the timed calls start now."""
+        if self._handle is not None:
+            self._read_temperature()
+            self._start = self._now(), self._counters()
+
+    def sample(self) -> None:
+        """Read the clocks and slowing reasons of the device at work."""
+        if self._start is None:
             return
-        with suppress(nvml.NVMLError):
-            nvml.nvmlInit()
-            self._nvml = nvml
-            uuid = torch.cuda.get_device_properties(self._device).uuid
-            self._handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+        for name, values in (
+            ("NVML_CLOCK_SM", self._sm_mhz),
+            ("NVML_CLOCK_MEM", self._memory_mhz),
+        ):
+            kind = getattr(self._library, name, None)
+            if (clock := self._answer("nvmlDeviceGetClockInfo", kind)) is not None:
+                values.append(clock)
+        if (reasons := self._reasons()) is not None:
+            self._samples += 1
+            self._slowed_samples += bool(reasons)
+            self._seen_reasons.update(reasons)
 
-    def _read_reasons(self) -> None:
-        """Add the current throttle reasons."""
+    def slowing_reasons(self) -> tuple[str, ...]:
+        """What slows the device down now; empty if nothing does, or unknown."""
+        return self._reasons() or ()
+
+    @property
+    def throttled_share(self) -> float | None:
+        """Share of the window in a slowing state; of the blocks, where NVML has no counters."""
+        counted = [self._increments[field] for field in _SLOWED_NS if field in self._increments]
+        if counted and self._window_s > 0:
+            return min(1.0, max(counted) / _NANOSECONDS_PER_S / self._window_s)
+        return self._slowed_samples / self._samples if self._samples else None
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """``throttled``, if the device was slowed down for over 5 % of the time."""
+        return (THROTTLED,) if (self.throttled_share or 0.0) > _SLOWED_SHARE else ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Reasons counted during the window, or met in a block."""
+        counted = {name for field, name in _SLOWED_NS.items() if self._increments.get(field)}
+        return tuple(sorted(counted | self._seen_reasons))
+
+    @property
+    def facts(self) -> Mapping[str, float]:
+        """Known facts: clocks in MHz, temperature in °C, watts, joules of this rank."""
+        facts: dict[str, float | None] = {
+            "sm_clock_mhz": median(self._sm_mhz) if self._sm_mhz else None,
+            "sm_clock_min_mhz": min(self._sm_mhz, default=None),
+            "memory_clock_mhz": median(self._memory_mhz) if self._memory_mhz else None,
+            "temperature_c": max(self._temperatures_c, default=None),
+            "throttled_fraction": self.throttled_share,
+        }
+        energy_mj = self._increments.get(_ENERGY_MJ)
+        if energy_mj is not None and self._window_s >= _SHORTEST_ENERGY_WINDOW_S:
+            energy_j = energy_mj / _MILLIJOULES_PER_J
+            facts["energy_j"] = energy_j / self._sharing_ranks
+            facts["power_w"] = energy_j / self._window_s
+        return {name: value for name, value in facts.items() if value is not None}
+
+    @property
+    def event(self) -> Json | None:
+        """Journal event of the reasons and of what NVML does not tell; None without NVML."""
+        if self._start is None:
+            return None
+        known = set(self.facts) | ({"energy_j"} if _ENERGY_MJ in self._increments else set())
+        expected = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "throttled_fraction")
+        unknown = [name for name in (*expected, "energy_j") if name not in known]
+        return {
+            "event": "device_state",
+            "slowed_by": list(self.reasons),
+            "unknown": unknown,
+        }
+
+    def _answer(self, function: str, *arguments: object, of_device: bool = True) -> Any:
+        handle = (self._handle,) if of_device else ()
+        return nvml.answer(self._library, function, *handle, *arguments)
+
+    def _counters(self) -> dict[int, int]:
+        """Values of the counters that this GPU has."""
+        fields = [*_SLOWED_NS, _ENERGY_MJ]
+        values = self._answer("nvmlDeviceGetFieldValues", fields) or ()
+        return {
+            field: int(
+                value.value.uiVal if value.valueType == _UNSIGNED_INT else value.value.ullVal
+            )
+            for field, value in zip(fields, values, strict=False)
+            if value.nvmlReturn == 0
+        }
+
+    def _reasons(self) -> tuple[str, ...] | None:
+        """Current reasons; None if unknown. The older of the two names goes with CUDA 14."""
         if self._handle is None:
-            return
-        with suppress(self._nvml.NVMLError):
-            bits = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
-            current = {name for bit, name in _REASONS.items() if bits & bit}
-            self.reasons = tuple(sorted(current.union(self.reasons or ())))
+            return None
+        for function in (
+            "nvmlDeviceGetCurrentClocksEventReasons",
+            "nvmlDeviceGetCurrentClocksThrottleReasons",
+        ):
+            if (bits := self._answer(function)) is not None:
+                return tuple(name for bit, name in _REASONS.items() if bits & bit)
+        return None
+
+    def _read_temperature(self) -> None:
+        """Keep the GPU's temperature. The older of the two names goes with CUDA 14."""
+        sensor = getattr(self._library, "NVML_TEMPERATURE_GPU", 0)
+        for function in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
+            if (degrees := self._answer(function, sensor)) is not None:
+                self._temperatures_c.append(float(degrees))
+                return

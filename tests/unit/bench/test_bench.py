@@ -120,14 +120,53 @@ def bench(
     )
 
 
-@pytest.mark.parametrize("name", ["PeakMemory", "Throttling", "Suspension"])
+@pytest.mark.parametrize("name", ["PeakMemory", "DeviceState", "Suspension"])
 def test_what_a_probe_has_seen_is_a_flag_of_the_record(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Whichever of them it was that says how far the numbers can be trusted."""
-    probe = SimpleNamespace(flags=("seen",), facts={})
-    monkeypatch.setattr(probes, name, lambda *_: nullcontext(probe))
+    probe = SimpleNamespace(
+        flags=("seen",), facts={}, event=None, begin=lambda: None, sample=lambda: None
+    )
+    monkeypatch.setattr(probes, name, lambda *_, **__: nullcontext(probe))
     assert "seen" in bench(Group())(step).flags
+
+
+def test_the_devices_state_is_watched_from_the_first_timed_call_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is told when they begin and asked inside each block; its facts become metrics."""
+    calls: list[str] = []
+
+    class Watch(probes.DeviceState):
+        @property
+        def facts(self) -> dict[str, float]:
+            return {"sm_clock_mhz": 1980.0}
+
+        @property
+        def event(self) -> Json:
+            return {"event": "device_state", "slowed_by": [], "unknown": []}
+
+        def begin(self) -> None:
+            calls.append("begin")
+
+        def sample(self) -> None:
+            calls.append("sample")
+
+    class Launching(clocks.CpuClock):
+        def block(self, task: clocks.Task, **sizes: int) -> clocks.Block:
+            self._announce_launched()
+            return super().block(task, **sizes)
+
+    monkeypatch.setattr(probes, "DeviceState", Watch)
+    monkeypatch.setattr(clocks, "clock_for", lambda *_, **__: Launching())
+    watched = bench(Group())
+    measurement = watched(step)
+    assert measurement.metrics["sm_clock_mhz"].value == 1980
+    assert [event["event"] for event in watched._notes.events] == ["device_state"]
+    at = calls.index("begin")
+    assert measurement.samples is not None
+    assert calls[at:] == ["begin"] + ["sample"] * len(measurement.samples.block_s)
 
 
 def test_the_clocks_own_memory_is_allocated_before_memory_is_watched(

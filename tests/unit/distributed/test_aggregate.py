@@ -149,6 +149,18 @@ def test_facts_are_the_worst_ranks_and_losses_the_mean() -> None:
     }
 
 
+def test_energy_is_the_ranks_sum_and_clocks_are_the_slowest_ones() -> None:
+    """Two GPUs draw what both draw, and the slower one decides; of the rest the worst rank's."""
+    first = {"energy_j": 800.0, "power_w": 400.0, "sm_clock_mhz": 1980.0, "temperature_c": 60.0}
+    second = {"energy_j": 600.0, "power_w": 300.0, "sm_clock_mhz": 1755.0, "temperature_c": 71.0}
+    assert aggregate([report(0, facts=first), report(1, facts=second)]).facts == {
+        "energy_j": 1400.0,
+        "power_w": 400.0,
+        "sm_clock_mhz": 1755.0,
+        "temperature_c": 71.0,
+    }
+
+
 @pytest.mark.slow
 def test_the_rank_zero_that_only_aggregates_needs_no_torch() -> None:
     """Neither torch nor numpy is imported with the code that brings the ranks together."""

@@ -1,120 +1,307 @@
-"""Throttling, as a fake of NVIDIA's management library tells it."""
+"""State of a GPU while it is measured, as a fake of NVIDIA's management library tells it."""
 
 from __future__ import annotations
 
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from gpubench_plugin.measure.probes import Throttling
+from gpubench_plugin.measure.probes import DeviceState
 
 CUDA = torch.device("cuda", 0)
 UUID = "5f0a1c2e-0000-1111-2222-333344445555"
 IDLE, USER_CLOCKS, POWER_CAP, HARDWARE, SOFTWARE_HEAT = 0x1, 0x2, 0x4, 0x8, 0x20
+POWER_NS, THERMAL_NS, ENERGY_MJ = 74, 75, 83
+NOT_SUPPORTED = 3
 
 
 class NVMLError(Exception):
     """The fake library's error."""
 
 
+@dataclass
+class FakeGpu:
+    """A GPU and its clock: `run` lets time pass in a state."""
+
+    time_s: float = 0.0
+    counters: dict[int, int] = field(
+        default_factory=lambda: dict.fromkeys((POWER_NS, THERMAL_NS, 269, 270, 271, ENERGY_MJ), 7)
+    )
+    reasons: int = IDLE
+    sm_mhz: int = 345
+    degrees: int = 40
+
+    def now(self) -> float:
+        """Seconds since the start."""
+        return self.time_s
+
+    def run(self, seconds: float, *, watts: float = 0.0, slowed: int | None = None) -> None:
+        """Let time pass at that power, slowed down for the reason counted by field `slowed`."""
+        self.time_s += seconds
+        for counter, increment in ((ENERGY_MJ, seconds * watts * 1e3), (slowed, seconds * 1e9)):
+            if counter in self.counters:
+                self.counters[counter] += round(increment)
+
+
 class FakeNvml(types.ModuleType):
-    """A library that answers with these reasons in turn."""
+    """A library that answers for a GPU; functions in `missing` fail, or are not there."""
 
     NVMLError = NVMLError
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
 
-    def __init__(self, *answers: int | None, fails_at: str = "") -> None:
+    def __init__(self, gpu: FakeGpu, *, missing: tuple[str, ...] = (), gone: bool = False) -> None:
         super().__init__("pynvml")
-        self.asked: list[str] = []
-        self._answers = iter(answers)
-        self._fails_at = fails_at
+        self.calls: list[str] = []
+        functions: dict[str, Callable[..., object]] = {
+            "nvmlInit": lambda: None,
+            "nvmlShutdown": lambda: None,
+            "nvmlDeviceGetHandleByUUID": lambda uuid: {f"GPU-{UUID}": gpu}[uuid],
+            "nvmlDeviceGetFieldValues": lambda gpu, fields: [*map(_value(gpu), fields)],
+            "nvmlDeviceGetCurrentClocksEventReasons": lambda gpu: gpu.reasons,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": lambda gpu: gpu.reasons,
+            "nvmlDeviceGetClockInfo": lambda gpu, kind: gpu.sm_mhz if kind == 1 else 3201,
+            "nvmlDeviceGetTemperatureV": lambda gpu, _: gpu.degrees,
+            "nvmlDeviceGetTemperature": lambda gpu, _: gpu.degrees,
+        }
+        for name, function in functions.items():
+            if name not in missing:
+                setattr(self, name, self._noted(name, function))
+            elif not gone:
+                setattr(self, name, self._noted(name, _fail))
 
-    def _note(self, call: str) -> None:
-        self.asked.append(call)
-        if call == self._fails_at:
-            raise NVMLError(call)
+    def _noted(self, name: str, function: Callable[..., object]) -> Callable[..., object]:
+        def noted(*arguments: object) -> object:
+            self.calls.append(name)
+            return function(*arguments)
 
-    def nvmlInit(self) -> None:  # noqa: N802 # NVML's name
-        self._note("init")
+        return noted
 
-    def nvmlShutdown(self) -> None:  # noqa: N802 # NVML's name
-        self._note("shutdown")
 
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802 # NVML's name
-        self._note("handle")
-        return uuid
+def _fail(*_: object) -> object:
+    raise NVMLError
 
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:  # noqa: N802 # NVML's name
-        assert handle == f"GPU-{UUID}"
-        self._note("reasons")
-        answer = next(self._answers)
-        if answer is None:
-            raise NVMLError
-        return answer
+
+def _value(gpu: FakeGpu) -> Callable[[int], object]:
+    def value(counter: int) -> object:
+        known = counter in gpu.counters
+        return SimpleNamespace(
+            nvmlReturn=0 if known else NOT_SUPPORTED,
+            valueType=3,
+            value=SimpleNamespace(ullVal=gpu.counters.get(counter, 2**64 - 1), uiVal=0),
+        )
+
+    return value
+
+
+Watch = Callable[..., tuple[DeviceState, FakeNvml]]
 
 
 @pytest.fixture
-def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeNvml], FakeNvml]:
-    """Install a fake library, on a machine with one GPU."""
+def gpu() -> FakeGpu:
+    return FakeGpu()
 
-    def installed(nvml: FakeNvml) -> FakeNvml:
-        monkeypatch.setitem(sys.modules, "pynvml", nvml)
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu) -> Watch:
+    """Watch the GPU through timed calls, on a machine with a fake library."""
+
+    def watched(
+        timed: Callable[[DeviceState], object] = lambda _: None,
+        *,
+        missing: tuple[str, ...] = (),
+        gone: bool = False,
+        sharing_ranks: int = 1,
+    ) -> tuple[DeviceState, FakeNvml]:
+        library = FakeNvml(gpu, missing=missing, gone=gone)
+        monkeypatch.setitem(sys.modules, "pynvml", library)
         monkeypatch.setattr(
-            torch.cuda, "get_device_properties", lambda _: types.SimpleNamespace(uuid=UUID)
+            torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid=UUID)
         )
-        return nvml
+        with DeviceState(CUDA, now=gpu.now, sharing_ranks=sharing_ranks) as state:
+            gpu.run(1.0, watts=100, slowed=POWER_NS)  # the warm-up
+            state.begin()
+            timed(state)
+        gpu.run(1.0, watts=100, slowed=POWER_NS)
+        return state, library
 
-    return installed
-
-
-def watched(device: torch.device = CUDA) -> Throttling:
-    with Throttling(device) as throttling:
-        pass
-    return throttling
-
-
-def test_reasons_before_and_after_are_joined(install: Callable[[FakeNvml], FakeNvml]) -> None:
-    """A reason at the entry or the exit is enough for the flag; both are named."""
-    nvml = install(FakeNvml(IDLE | SOFTWARE_HEAT, POWER_CAP))
-    throttling = watched()
-    assert throttling.reasons == ("software power cap", "software thermal slowdown")
-    assert throttling.flags == ("throttled",)
-    assert nvml.asked == ["init", "handle", "reasons", "reasons", "shutdown"]
+    return watched
 
 
-def test_an_idle_gpu_is_not_throttled(install: Callable[[FakeNvml], FakeNvml]) -> None:
-    """Low clocks of an idle GPU, or of the user's making, are no throttling."""
-    install(FakeNvml(IDLE, USER_CLOCKS))
-    throttling = watched()
-    assert (throttling.reasons, throttling.flags) == ((), ())
-
-
-@pytest.mark.parametrize("fails_at", ["init", "handle", "reasons"])
-def test_a_library_that_fails_leaves_the_reasons_unknown(
-    install: Callable[[FakeNvml], FakeNvml], fails_at: str
+@pytest.mark.parametrize("counter", [POWER_NS, THERMAL_NS, 269, 270, 271])
+@pytest.mark.parametrize(("slowed_s", "flags"), [(0.04, ()), (0.06, ("throttled",))])
+def test_slow_time_between_two_idle_ends_is_counted(
+    watch: Watch, gpu: FakeGpu, counter: int, slowed_s: float, flags: tuple[str, ...]
 ) -> None:
-    """No driver, a device it does not know, or an unsupported question: None, and no flag."""
-    install(FakeNvml(HARDWARE, HARDWARE, fails_at=fails_at))
-    throttling = watched()
-    assert (throttling.reasons, throttling.flags) == (None, ())
+    """Over 5 % of the timed calls in a slowing state are flagged, whatever the ends look like."""
+
+    def timed(_: DeviceState) -> None:
+        gpu.run(0.5)
+        gpu.run(slowed_s, slowed=counter)
+        gpu.run(0.5 - slowed_s)
+
+    state, _ = watch(timed)
+    assert state.throttled_share == pytest.approx(slowed_s)
+    assert state.flags == flags
+    assert len(state.reasons) == 1
 
 
-def test_one_answer_is_enough(install: Callable[[FakeNvml], FakeNvml]) -> None:
-    """What could be read at one end is not lost because the other failed."""
-    install(FakeNvml(HARDWARE, None))
-    assert watched().reasons == ("hardware slowdown",)
+def test_the_warm_up_and_what_follows_do_not_count(watch: Watch, gpu: FakeGpu) -> None:
+    """A device that was slowed down before and after, but not during the timed calls, is fine."""
+    state, _ = watch(lambda _: gpu.run(1.0))
+    assert (state.throttled_share, state.flags, state.reasons) == (0.0, (), ())
 
 
-def test_without_the_library_the_reasons_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("slow_blocks", "flags"), [(1, ()), (2, ("throttled",))])
+def test_without_counters_the_blocks_tell(
+    watch: Watch, gpu: FakeGpu, slow_blocks: int, flags: tuple[str, ...]
+) -> None:
+    """Where the driver counts nothing, the share of blocks under a slowing reason decides."""
+    gpu.counters.clear()
+
+    def timed(state: DeviceState) -> None:
+        for block in range(30):
+            gpu.reasons = POWER_CAP | IDLE if block < slow_blocks else USER_CLOCKS
+            gpu.run(0.05)
+            state.sample()
+        gpu.reasons = HARDWARE
+
+    state, _ = watch(timed)
+    assert state.flags == flags
+    assert state.reasons == ("software power cap",)
+
+
+def test_clocks_are_those_inside_the_blocks(watch: Watch, gpu: FakeGpu) -> None:
+    """Clocks of the busy device are kept, not those at the ends; of the temperature the higher."""
+
+    def timed(state: DeviceState) -> None:
+        for gpu.sm_mhz in (1980, 1755, 1965):
+            gpu.run(0.1)
+            state.sample()
+        gpu.sm_mhz, gpu.degrees = 345, 71
+
+    state, _ = watch(timed)
+    assert state.facts == {
+        "sm_clock_mhz": 1965,
+        "sm_clock_min_mhz": 1755,
+        "memory_clock_mhz": 3201,
+        "temperature_c": 71,
+        "throttled_fraction": 0.0,
+    }
+
+
+@pytest.mark.parametrize("sharing_ranks", [1, 2])
+def test_energy_is_that_of_the_timed_calls(watch: Watch, gpu: FakeGpu, sharing_ranks: int) -> None:
+    """Ranks that share a device have equal parts of its energy, and the same power."""
+    state, _ = watch(lambda _: gpu.run(2.5, watts=400), sharing_ranks=sharing_ranks)
+    assert state.facts["energy_j"] == pytest.approx(1000 / sharing_ranks)
+    assert state.facts["power_w"] == pytest.approx(400)
+
+
+def test_a_short_window_has_no_energy(watch: Watch, gpu: FakeGpu) -> None:
+    """Below two seconds the counter is too coarse; that is not an unknown counter."""
+    state, _ = watch(lambda _: gpu.run(1.9, watts=400))
+    assert not {"energy_j", "power_w"} & set(state.facts)
+    assert state.event is not None
+    assert "energy_j" not in state.event["unknown"]
+
+
+def test_a_counter_that_went_back_is_unknown(watch: Watch, gpu: FakeGpu) -> None:
+    """A driver that was loaded anew starts at zero: neither energy nor time is made up."""
+
+    def timed(_: DeviceState) -> None:
+        gpu.run(3.0, watts=400)
+        gpu.counters = dict.fromkeys(gpu.counters, 0)
+
+    state, _ = watch(timed)
+    assert not {"energy_j", "power_w", "throttled_fraction"} & set(state.facts)
+    assert state.event is not None
+    assert {"energy_j", "throttled_fraction"} <= set(state.event["unknown"])
+
+
+ALL = (
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetCurrentClocksThrottleReasons",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetTemperatureV",
+    "nvmlDeviceGetTemperature",
+)
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["absent", "failing"])
+@pytest.mark.parametrize("missing", [*((name,) for name in ALL), ALL], ids=lambda names: names[-1])
+def test_a_function_that_is_missing_is_harmless(
+    watch: Watch, gpu: FakeGpu, missing: tuple[str, ...], gone: bool
+) -> None:
+    """What the library or the GPU lacks is named in the journal; the rest is still known."""
+
+    def timed(state: DeviceState) -> None:
+        gpu.run(3.0, watts=400, slowed=269)
+        state.sample()
+
+    state, library = watch(timed, missing=missing, gone=gone)
+    unknown = {
+        "nvmlDeviceGetFieldValues": {"energy_j"},
+        "nvmlDeviceGetClockInfo": {"sm_clock_mhz", "memory_clock_mhz"},
+    }
+    expected = (
+        {"sm_clock_mhz", "memory_clock_mhz", "temperature_c", "throttled_fraction", "energy_j"}
+        if missing == ALL
+        else unknown.get(missing[0], set())
+    )
+    assert state.event is not None
+    assert set(state.event["unknown"]) == expected
+    assert library.calls[-1] == "nvmlShutdown"
+
+
+@pytest.mark.parametrize("missing", ["nvmlInit", "nvmlDeviceGetHandleByUUID"])
+def test_without_a_driver_or_its_device_nothing_is_known(
+    watch: Watch, gpu: FakeGpu, missing: str
+) -> None:
+    """No driver, or a device that it does not know: no facts, no flags and no event."""
+
+    def timed(state: DeviceState) -> None:
+        gpu.run(3.0, slowed=POWER_NS)
+        state.sample()
+
+    state, _ = watch(timed, missing=(missing,))
+    assert (state.facts, state.flags, state.event) == ({}, (), None)
+    assert state.slowing_reasons() == ()
+
+
+def test_slowing_reasons_are_those_of_now(watch: Watch, gpu: FakeGpu) -> None:
+    """An idle device, or one whose clocks the user has set, is not slowed down."""
+    current: list[tuple[str, ...]] = []
+
+    def timed(state: DeviceState) -> None:
+        for gpu.reasons in (IDLE | SOFTWARE_HEAT, IDLE, USER_CLOCKS):
+            current.append(state.slowing_reasons())
+
+    watch(timed)
+    assert current == [("software thermal slowdown",), (), ()]
+
+
+def test_without_the_library_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library is optional."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert watched().reasons is None
+    with DeviceState(CUDA) as state:
+        state.begin()
+        state.sample()
+    assert (state.facts, state.flags, state.event) == ({}, (), None)
 
 
-def test_other_devices_are_not_asked_for(install: Callable[[FakeNvml], FakeNvml]) -> None:
-    """On a CPU the library is not even opened."""
-    nvml = install(FakeNvml())
-    assert watched(torch.device("cpu")).reasons is None
-    assert nvml.asked == []
+def test_on_other_devices_the_library_is_not_opened(
+    monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu
+) -> None:
+    """On a CPU nothing is asked."""
+    library = FakeNvml(gpu)
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    with DeviceState(torch.device("cpu")) as state:
+        state.begin()
+        state.sample()
+    assert (state.facts, library.calls) == ({}, [])

@@ -112,5 +112,12 @@ def everything(observe: Observe) -> Observation:
             "step_exchanging_s": 0.3,
             "step_alone_s": 0.2,
             "iterations_per_call": 1.0,
+            "sm_clock_mhz": 1755.0,
+            "sm_clock_min_mhz": 1690.0,
+            "memory_clock_mhz": 3201.0,
+            "temperature_c": 64.0,
+            "throttled_fraction": 0.01,
+            "power_w": 650.0,
+            "energy_j": 1300.0,
         },
     )
