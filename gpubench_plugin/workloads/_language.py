@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from gpubench_plugin.config import ModelSection, PositiveInt
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.workloads._grouped_attention import with_folded_groups
 from gpubench_plugin.workloads._transformers import (
     NEEDS_TRANSFORMERS,
     from_library,
@@ -96,7 +97,7 @@ def _cast_cache(name: str | None, dtype: torch.dtype) -> Any:
 
 
 ATTENTION = "gpubench_sdpa"
-"""SDPA of transformers without its mask, by ``is_causal``.
+"""SDPA of transformers without its mask, by ``is_causal``, and without copies of a cache's heads.
 
 transformers builds a mask from the positions, which synchronizes once per forward pass
 (``find_packed_sequence_indices``), and under ``torch.compile`` prevents the flash kernel. Samples
@@ -185,7 +186,7 @@ class LanguageModel(Workload[S]):
             self.configuration,
             self.architecture,
         )
-        interface.register(ATTENTION, interface()["sdpa"])
+        interface.register(ATTENTION, with_folded_groups(interface()["sdpa"]))
         config = configuration(**self.hyperparameters(), attn_implementation=ATTENTION)
         module: nn.Module = architecture(config)
         if self.section.activation_checkpointing:
