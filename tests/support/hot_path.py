@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CUDA: Final = torch.device("cuda:0")
 
-_READS: Final = (
+READS: Final = (
     "_local_scalar_dense",
     "nonzero",
     "is_nonzero",
@@ -125,7 +125,7 @@ class HotPath(TorchDispatchMode):
             result = _as_cudnn(result, *args[:2])
         inputs = _tensors((args, kwargs))
         devices = {tensor.device.type for tensor in (*inputs, *_tensors(result))}
-        if name in _READS and "cuda" in {tensor.device.type for tensor in inputs}:
+        if name in READS and "cuda" in {tensor.device.type for tensor in inputs}:
             self.deviations[f"the host waits for {name}"] += 1
         elif devices == {"cuda", "cpu"}:
             self.deviations[f"host and device in {name}"] += 1
