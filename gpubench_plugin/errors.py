@@ -8,6 +8,7 @@
     │       ├── UsageProblem        invalid option, key, file or marker: exit code 4, no traceback
     │       │   └── BrokenFile      an existing file is malformed
     │       ├── MeasurementError    a number is impossible, so none is reported
+    │       ├── Throttled           the GPU was throttled, and ``measure.throttle=fail``
     │       ├── CorrectnessError    the measured code computes something wrong
     │       ├── ResultsError        a result could not be written or read
     │       │   └── BrokenFile
@@ -39,6 +40,10 @@ class UsageProblem(GpubenchError):
 
 class MeasurementError(GpubenchError):
     """A measurement with impossible numbers: zero length, not finite, above the peak."""
+
+
+class Throttled(GpubenchError):
+    """The GPU was throttled while it was measured, which ``measure.throttle=fail`` refuses."""
 
 
 class CorrectnessError(GpubenchError):

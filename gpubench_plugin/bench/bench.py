@@ -21,9 +21,9 @@ from gpubench_plugin.bench.step import (
     refuse_unfinished,
 )
 from gpubench_plugin.config import fixture_names
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import Throttled, UsageProblem
 from gpubench_plugin.measure import CustomMetric, build_measurement
-from gpubench_plugin.quality_flags import PRECISION_UNUSED
+from gpubench_plugin.quality_flags import PRECISION_UNUSED, THROTTLED
 from gpubench_plugin.records import Better, Check, Measurement, Observation, Samples, Work
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers import BenchmarkState, RunContext
     from gpubench_plugin.measure import Subject, Tracers
     from gpubench_plugin.measure.clocks import Step
+    from gpubench_plugin.measure.probes import DeviceState
     from gpubench_plugin.precision import Precision
 
 
@@ -116,6 +117,7 @@ class Bench:
                 or an amount is not a positive number or contradicts the subject's.
             CorrectnessError: a check failed, or the subject's step did not take one step.
             MeasurementError: a number is impossible.
+            Throttled: the GPU was throttled, and ``measure.throttle=fail``.
             Unsupported: ``training.deterministic``, but an operation has no deterministic form.
         """
         amounts = {"samples": samples, "tokens": tokens, "bytes": bytes, "flops": flops}
@@ -282,6 +284,8 @@ class Bench:
                 DeviceState(self._device, sharing_ranks=self._sharing_ranks)
             )
             clock.on_launched = device_state.sample
+            if section.throttle == "wait" and self._case.device.type == "cuda":
+                self._wait_while_throttled(device_state)
             suspension = probes.enter_context(Suspension())
             measured = partial(
                 measure,
@@ -413,10 +417,41 @@ class Bench:
             measurement = build_measurement(
                 self._item, self._case, reduced, check, custom_metrics=self._custom_metrics.values()
             )
+            if self._group.world.is_root:  # whose flags are those of all ranks
+                self._refuse_throttled(measurement)
         except Exception as error:
             failure = error
         self._reduction.raise_conclusion(failure)
         return measurement
+
+    def _wait_while_throttled(self, device_state: DeviceState) -> None:
+        """Wait on all ranks, before the first call, until no GPU is throttled; journal the wait."""
+        from gpubench_plugin.measure import longest_wait_s, wait_while_throttled
+
+        timeout_s = self._case.timeout_s(self._context.settings.timeout_s)
+        wait = wait_while_throttled(
+            device_state.slowing_reasons,
+            self._group.agreement,
+            limit_s=longest_wait_s(timeout_s),
+        )
+        if wait is not None:
+            self._notes.log({"event": "throttle_wait", **asdict(wait)})
+
+    def _refuse_throttled(self, measurement: Measurement) -> None:
+        """Fail as ``measure.throttle=fail`` asks for; the journal keeps the numbers.
+
+        Raises:
+            Throttled: a rank's GPU was throttled.
+        """
+        is_refused = self._case.configuration.measure.throttle == "fail"
+        if not is_refused or THROTTLED not in measurement.flags:
+            return
+        values = {name: metric.value for name, metric in measurement.finite().metrics.items()}
+        self._notes.log({"event": "throttled", "flags": measurement.flags, "metrics": values})
+        raise Throttled(
+            "the GPU was throttled while it was measured (measure.throttle=fail); the journal has "
+            "the numbers"
+        )
 
 
 def _is_amount(amount: object) -> bool:

@@ -27,6 +27,7 @@ _NOT_COMPARED: Final = (
     "measure.timing",  # the name of the clock is compared
     "measure.rounds_file",
     "measure.timeout_s",
+    "measure.throttle",  # judges, or waits before the timing
     "measure.check",  # with check_steps and so on: not timed
     "training.loss_drop",  # only judges the untimed training
     "training.checkpoint",

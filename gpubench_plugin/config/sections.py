@@ -487,6 +487,12 @@ class MeasureSection(Section):
         default=None,
         description="Timeout; null: the mark's, else the ini file's",
     )
+    throttle: Literal["flag", "wait", "fail"] = Field(
+        default="flag",
+        description=(
+            "On a throttled GPU: flag the numbers; wait before measuring, for up to 60 s; or fail"
+        ),
+    )
     gc: bool = Field(
         default=False, description="Keep Python's garbage collector enabled while timing"
     )

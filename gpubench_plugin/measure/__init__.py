@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.step_ratio import time_ratio
     from gpubench_plugin.measure.stopping import CheckSchedule, make_rule
     from gpubench_plugin.measure.student import t_quantile
+    from gpubench_plugin.measure.throttle import longest_wait_s, wait_while_throttled
     from gpubench_plugin.measure.tracers import Tracers
     from gpubench_plugin.measure.trend import is_trending
     from gpubench_plugin.measure.warmup import WarmUp, warm_up

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from multiprocessing.pool import ThreadPool
+from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +30,7 @@ from gpubench_plugin.config import (
 )
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.environment import Device
-from gpubench_plugin.errors import CorrectnessError, MeasurementError, UsageProblem
+from gpubench_plugin.errors import CorrectnessError, MeasurementError, Throttled, UsageProblem
 from gpubench_plugin.launchers import BenchmarkState
 from gpubench_plugin.measure import clocks, probes
 from gpubench_plugin.records import Check, Json, Work
@@ -86,8 +87,9 @@ def bench(
     parts: BenchmarkParts | None = None,
     disabled: bool = False,
     tensor_memory: probes.TensorMemory | None = None,
+    measure: Json | None = None,
 ) -> Bench:
-    """The bench of a test; `metrics` is the hook of other plugins."""
+    """The bench of a test; `metrics` is the hook of other plugins, `measure` has further keys."""
     case = Case(
         id=ID,
         params={},
@@ -96,7 +98,7 @@ def bench(
         device=Device(torch_name="cpu", model="a CPU", memory_gib=None),
         configuration=Configuration[ModelSection](
             model=ModelSection(),
-            measure=MeasureSection(by="steps", steps=3, warmup_s=1e-6),
+            measure=MeasureSection(by="steps", steps=3, warmup_s=1e-6, **(measure or {})),
         ),
     )
     hook = SimpleNamespace(
@@ -223,6 +225,73 @@ def test_what_rank_zero_finds_wrong_fails_every_rank() -> None:
     other = Group(rank=1, size=2, told=root.told)
     with pytest.raises(MeasurementError, match=r"mfu is 1\.7"):
         bench(other)(step)
+
+
+def test_a_throttled_measurement_fails_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On every rank, with a reason of its own; the journal keeps the numbers."""
+    probe = SimpleNamespace(flags=("throttled",))
+    monkeypatch.setattr(probes, "Suspension", lambda: nullcontext(probe))
+    root = Group(size=2)
+    failing = bench(root, measure={"throttle": "fail"})
+    with pytest.raises(Throttled, match=r"the GPU was throttled .*measure\.throttle=fail"):
+        failing(step)
+    assert failing._notes.measurement is None
+    (event,) = (e for e in failing._notes.events if e["event"] == "throttled")
+    assert event["metrics"]["step_time_s"] > 0
+    assert "throttled" in event["flags"]
+    other = bench(Group(rank=1, size=2, told=root.told), measure={"throttle": "fail"})
+    with pytest.raises(MeasurementError, match="the GPU was throttled"):
+        other(step)
+
+
+@pytest.mark.parametrize("throttle", ["flag", "wait"])
+def test_a_throttled_measurement_is_flagged_otherwise(
+    monkeypatch: pytest.MonkeyPatch, throttle: str
+) -> None:
+    """The numbers stay."""
+    probe = SimpleNamespace(flags=("throttled",))
+    monkeypatch.setattr(probes, "Suspension", lambda: nullcontext(probe))
+    measurement = bench(Group(), measure={"throttle": throttle})(step)
+    assert "throttled" in measurement.flags
+    assert measurement.metrics
+
+
+@pytest.mark.parametrize(
+    ("throttle", "device", "expected_readings"),
+    [("wait", "cuda:0", 4), ("wait", "cpu", 0), ("flag", "cuda:0", 0), ("fail", "cuda:0", 0)],
+)
+def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, throttle: str, device: str, expected_readings: int
+) -> None:
+    """The journal has the wait; with other values, and on a CPU, nothing is read."""
+    readings: list[float] = []
+
+    class Hot(probes.DeviceState):
+        def slowing_reasons(self) -> tuple[str, ...]:
+            readings.append(perf_counter())
+            return ("thermal slowdown",) if len(readings) <= 3 else ()
+
+    readings_at_calls: set[int] = set()
+
+    def observed_step() -> None:
+        step()
+        readings_at_calls.add(len(readings))
+
+    monkeypatch.setattr(probes, "DeviceState", Hot)
+    monkeypatch.setattr("gpubench_plugin.measure.throttle._POLL_S", 1e-3)
+    waiting = bench(Group(), measure={"throttle": throttle})
+    waiting._context.settings = SimpleNamespace(timeout_s=600)  # type: ignore[misc,assignment] # a stand-in
+    waiting._case = replace(
+        waiting._case, device=Device(torch_name=device, model="", memory_gib=None)
+    )
+    waiting(observed_step)
+    assert readings_at_calls == {expected_readings}
+    waits = [event for event in waiting._notes.events if event["event"] == "throttle_wait"]
+    assert len(waits) == bool(expected_readings)
+    assert all(wait["reasons"] == ("thermal slowdown",) for wait in waits)
+    assert not any(wait["still_throttled"] for wait in waits)
 
 
 class Fake:

@@ -121,6 +121,7 @@ def test_a_new_key_with_a_default_is_no_difference():
         "measure.profile",
         "measure.rounds_file",
         "measure.timeout_s",
+        "measure.throttle",
         "distributed.failure_grace_s",
         "distributed.divergence_s",
     ],
