@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -89,8 +90,28 @@ def capture_router(router: Router, tokens: Tensor) -> nn.Module:
             "--device=cuda, or set false"
         )
     sample = tokens.detach().requires_grad_()
-    graphed = torch.cuda.make_graphed_callables(_TensorRouter(router), (sample,))
+    with _captured_beside_other_threads():
+        graphed = torch.cuda.make_graphed_callables(_TensorRouter(router), (sample,))
     return GraphedRouter(graphed)
+
+
+@contextmanager
+def _captured_beside_other_threads() -> Iterator[None]:
+    """Context in which a capture restricts calls of its own thread alone.
+
+    By default CUDA forbids unsafe calls of every thread meanwhile, and NCCL's watchdog queries
+    events in one of its own, which would fail and spoil the capture. ``make_graphed_callables`` has
+    no argument for it and takes ``torch.cuda.graph`` as it stands when called.
+
+    Source: ``cudaStreamCaptureModeThreadLocal``,
+    https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__STREAM.html
+    """
+    graph = torch.cuda.graph
+    torch.cuda.graph = partial(graph, capture_error_mode="thread_local")  # type: ignore[assignment,misc]
+    try:
+        yield
+    finally:
+        torch.cuda.graph = graph  # type: ignore[misc]
 
 
 class _TensorRouter(nn.Module):

@@ -178,7 +178,9 @@ class MoESubject:
             output=self._output,
             with_gradients=with_gradients,
         )
-        return Check(correctness=errors, facts={"first_step_s": first_step_s})
+        waits = self._construction.experts_wait()
+        waiting = {} if waits is None else {"experts_wait": waits}
+        return Check(correctness={**errors, **waiting}, facts={"first_step_s": first_step_s})
 
     def begin(self) -> None:
         """Reset the cache's hit counts."""

@@ -32,6 +32,11 @@ class Experts(nn.Module):
         """Reason `dtype` (fp32, tf32, bf16, fp16) is not supported there, or None."""
         return None
 
+    @classmethod
+    def waits(cls, device: torch.device, dtype: str) -> str | None:
+        """Why the host waits for the device where it need not, for the record; None if not."""
+        return None
+
     @abstractmethod
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
         """Outputs for `rows`, the first `counts[0]` of which belong to the first expert."""

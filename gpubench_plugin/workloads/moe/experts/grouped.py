@@ -31,13 +31,16 @@ _DTYPES: Final = {
     "fp16": torch.float16,
 }
 
+_GROUPED_KERNEL_CAPABILITIES: Final = (9, 10)
+
 _grouped_mm = getattr(functional, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
 
 
 class Grouped(StackedExperts):
-    """``torch.nn.functional.grouped_mm`` with group ends in a device tensor: no synchronization.
+    """``torch.nn.functional.grouped_mm`` with group ends in a device tensor.
 
-    Autocast does not cover it, so the operands are cast here.
+    One kernel that waits for nothing is torch's only in bf16 on some devices; see :meth:`waits`.
+    Autocast does not cover the product, so the operands are cast here.
     """
 
     @classmethod
@@ -61,6 +64,28 @@ class Grouped(StackedExperts):
                 f"torch {torch.__version__} does not support grouped_mm for {dtype} here: {reason}"
             )
         return None
+
+    @classmethod
+    def waits(cls, device: torch.device, dtype: str) -> str | None:
+        """Why the host waits for the group ends in each product in `dtype`; None if it does not.
+
+        torch has a grouped kernel on CUDA for bf16 of devices of capability 9 and 10. For all else
+        it copies the ends to the host and loops over the groups.
+
+        Source: torch 2.11, ``_grouped_mm_fallback`` in ATen/native/GroupedMMUtils.h and its use in
+        ATen/native/cuda/GroupedBlas.cpp.
+        """
+        if device.type != "cuda":
+            return None
+        if dtype != "bf16":
+            return f"torch has no grouped kernel for {dtype}, loops over experts and waits for each"
+        major, minor = torch.cuda.get_device_capability(device)
+        if major in _GROUPED_KERNEL_CAPABILITIES:
+            return None
+        return (
+            f"torch has no grouped kernel for compute capability {major}.{minor}, loops over "
+            "experts and waits for each"
+        )
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
         """Outputs of all experts in order."""

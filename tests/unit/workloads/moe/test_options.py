@@ -9,7 +9,7 @@ from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads.moe import ExpertCache, GraphedRouter, offload, phase_times
 from gpubench_plugin.workloads.moe import construction as room
 from gpubench_plugin.workloads.moe import measured as timing
-from gpubench_plugin.workloads.moe.layer import _TensorRouter
+from gpubench_plugin.workloads.moe.layer import _TensorRouter, capture_router
 from tests.unit.workloads.moe.made import CPU, construction, measured
 
 
@@ -71,6 +71,89 @@ def test_a_captured_router_gives_the_routing():
         replayed, plain = GraphedRouter(_TensorRouter(router))(tokens), router(tokens)
         for one, other in zip(replayed, plain, strict=True):
             assert one is None is other or one.equal(other)
+
+
+@pytest.fixture
+def capture(monkeypatch):
+    """Captures nothing: the module that is to be captured, and the mode of a capture."""
+    calls = []
+
+    def graph(cuda_graph, *, capture_error_mode="global"):
+        return capture_error_mode
+
+    def capturing(module, samples):
+        calls.append((module, samples, torch.cuda.graph(None)))
+        return module
+
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", capturing)
+    return calls, graph
+
+
+class OnCuda:
+    """Tokens as `capture_router` gets them on CUDA."""
+
+    device = torch.device("cuda")
+
+    def __init__(self, tokens):
+        self._tokens = tokens
+
+    def detach(self):
+        return self._tokens.detach()
+
+
+def test_a_captured_router_has_the_parameters_of_the_router(capture):
+    """They are registered where the layer looks for them, and its zero_grad reaches them."""
+    made = construction()
+    router, tokens = made.router(), made.tokens(0)
+    layer = made.layer(made.placement())
+    layer.router = capture_router(router, OnCuda(tokens))
+    assert [id(p) for p in layer.router.parameters()] == [id(router.weight)]
+    layer(tokens)[0].sum().backward()
+    assert router.weight.grad is not None
+    layer.zero_grad()
+    assert router.weight.grad is None
+    ((_, (sample,), _),) = capture[0]
+    assert (sample.requires_grad, sample.shape) == (True, tokens.shape)
+
+
+def test_a_capture_restricts_its_own_thread_alone(capture):
+    """NCCL's watchdog may query events meanwhile; afterwards torch's own class is back."""
+    made = construction()
+    capture_router(made.router(), OnCuda(made.tokens(0)))
+    calls, graph = capture
+    assert [mode for *_, mode in calls] == ["thread_local"]
+    assert torch.cuda.graph is graph
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "capability", "reason"),
+    [
+        ("cpu", "fp32", None, None),
+        ("cuda", "bf16", (9, 0), None),
+        ("cuda", "bf16", (10, 0), None),
+        ("cuda", "bf16", (8, 0), "compute capability 8.0"),
+        ("cuda", "bf16", (12, 0), "compute capability 12.0"),
+        ("cuda", "fp16", (9, 0), "no grouped kernel for fp16"),
+        ("cuda", "tf32", (9, 0), "no grouped kernel for tf32"),
+    ],
+)
+def test_grouped_experts_say_where_torch_waits(device, dtype, capability, reason, monkeypatch):
+    """Outside of bf16, and on devices without the kernel, torch reads the ends on the host."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    found = room.KINDS["grouped"].waits(torch.device(device), dtype)
+    assert found is None if reason is None else reason in found
+
+
+def test_the_record_says_that_experts_wait(monkeypatch):
+    """The reason stands beside the errors, and nothing where nothing waits."""
+
+    def correctness():
+        return measured("forward", expert_kind="grouped").prepare(None).correctness
+
+    assert "experts_wait" not in correctness()
+    monkeypatch.setattr(room.KINDS["grouped"], "waits", classmethod(lambda *_: "torch loops"))
+    assert correctness()["experts_wait"] == "torch loops"
 
 
 class Event:
