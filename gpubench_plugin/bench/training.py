@@ -37,12 +37,15 @@ def workload(request: pytest.FixtureRequest) -> Workload[Any]:
     from gpubench_plugin import catalog
     from gpubench_plugin.errors import UsageProblem
 
-    section = case_of(request).configuration.model
+    configuration = case_of(request).configuration
+    section = configuration.model
     if section.name is None:
         raise UsageProblem(
             f"{request.node.nodeid}: the configuration names no workload; give the gpubench "
             "mark a config= that sets model.name"
         )
+    if configuration.drawn_on == "cpu":
+        section = section.model_copy(update={"init_device": "cpu"})
     loaded: Workload[Any] = catalog.load("workloads", section.name)(section)
     return loaded
 
@@ -86,7 +89,7 @@ def model(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> torch.n
     setting = _gpubench_setting
     module = build_model(
         setting.workload,
-        section=setting.configuration.model,
+        section=setting.workload.section,
         seed=setting.configuration.experiment.seed,
         device=setting.device,
         precision=setting.precision,

@@ -95,7 +95,7 @@ def _reference(setting: Setting) -> Iterator[ReproducibleTraining]:
     with fp32.switches():
         module = build_model(
             workload,
-            section=configuration.model.model_copy(update=EAGER),
+            section=workload.section.model_copy(update=EAGER),
             seed=configuration.experiment.seed,
             device=setting.device,
             precision=fp32,

@@ -35,6 +35,7 @@ _NOT_COMPARED: Final = (
     "distributed.failure_grace_s",
     "distributed.divergence_s",
     "diffusion.receive_timeout_s",
+    "model.init_device",  # see comparable()
 )
 
 
@@ -159,14 +160,19 @@ def devices_of(cases: Iterable[Case], requested: Iterable[str]) -> str:
 
 
 def comparable(configuration: Configuration[Any]) -> dict[str, Any]:
-    """Non-default keys that can affect a measurement, by dot key, and the workload's revision.
+    """Non-default keys that can affect a measurement, by dot key, and facts of the workload.
 
-    Defaults and first revisions are omitted so that one added later leaves earlier baselines
-    comparable.
+    These are its revision, and the type of the device that draws the weights: other weights give
+    other losses. Defaults, first revisions and the CPU are omitted so that one added later leaves
+    earlier baselines comparable.
     """
     keys = comparable_part(flat(configuration.model_dump(mode="json", exclude_defaults=True)))
-    revision = configuration.model.revision
-    return keys if revision == 1 else {**keys, "model.revision": revision}
+    model = configuration.model
+    if model.revision != 1:
+        keys["model.revision"] = model.revision
+    if model.name is not None and configuration.drawn_on != "cpu":
+        keys["model.drawn_on"] = configuration.drawn_on
+    return keys
 
 
 def comparable_part(keys: dict[str, Any]) -> dict[str, Any]:

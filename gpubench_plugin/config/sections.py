@@ -233,6 +233,13 @@ class ModelSection(Section):
     activation_checkpointing: bool = Field(
         default=False, description="Recompute activations in the backward pass"
     )
+    init_device: Literal["auto", "cpu"] = Field(
+        default="auto",
+        description=(
+            "Device that draws the weights; auto: the measured one, or the CPU for training to a "
+            "target"
+        ),
+    )
 
 
 class DataSection(Section):
@@ -562,3 +569,13 @@ class Configuration(Section, Generic[M_co]):
     diffusion: DiffusionSection = DiffusionSection()
     micro: MicroSection = MicroSection()
     inference: InferenceSection = InferenceSection()
+
+    @property
+    def drawn_on(self) -> str:
+        """Type of the device that draws the weights; see ``model.init_device``.
+
+        A training to a target takes the same course from the same weights, on any device.
+        """
+        has_target = self.training.target_accuracy or self.training.target_loss
+        draws_on_cpu = self.model.init_device == "cpu" or has_target is not None
+        return "cpu" if draws_on_cpu else self.experiment.device

@@ -97,6 +97,37 @@ def synthetic_seed(seed: int, world_size: int, rank: int) -> int:
     return seed * world_size + rank
 
 
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Context in which torch's generators of the CPU and of `device` start from `seed`.
+
+    Afterwards both are as they were.
+    """
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cpu":
+            yield
+            return
+        state = _device_state(device)
+        try:
+            _set_device_state(torch.Generator(device).manual_seed(seed).get_state(), device)
+            yield
+        finally:
+            _set_device_state(state, device)
+
+
+def _device_state(device: torch.device) -> Tensor:
+    """State of the default generator of an accelerator; synchronizes."""
+    index = () if device.type == "mps" else (device,)  # torch.mps has one device, and takes none
+    state: Tensor = torch.get_device_module(device).get_rng_state(*index)
+    return state
+
+
+def _set_device_state(state: Tensor, device: torch.device) -> None:
+    index = () if device.type == "mps" else (device,)
+    torch.get_device_module(device).set_rng_state(state, *index)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RandomState:
     """State of the generators of Python, numpy, torch on the CPU, and the device, as JSON.
@@ -116,7 +147,7 @@ class RandomState:
         legacy: dict[str, Any] = np.random.get_state(legacy=False)
         device_state = None
         if device.type != "cpu":
-            device_state = _text(torch.get_device_module(device).get_rng_state(device))
+            device_state = _text(_device_state(device))
         return cls(
             python=" ".join(map(str, (version, gauss, *state_words))),
             numpy={**legacy, "state": _plain(legacy["state"])},
@@ -135,7 +166,7 @@ class RandomState:
         )
         torch.set_rng_state(_bytes(self.cpu))
         if self.device is not None and device.type != "cpu":
-            torch.get_device_module(device).set_rng_state(_bytes(self.device), device)
+            _set_device_state(_bytes(self.device), device)
 
 
 def _plain(state: Mapping[str, Any]) -> Json:

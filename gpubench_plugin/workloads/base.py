@@ -98,7 +98,7 @@ class Workload(ABC, Generic[S]):
 
     @abstractmethod
     def build(self) -> nn.Module:
-        """Build the model with random weights on the default device.
+        """Build the model with random weights on torch's default device, by its generator.
 
         Raises:
             Unsupported: the model's library is not installed.

@@ -116,13 +116,15 @@ class _Classifier(nn.Module):
 class _Block(nn.Module):
     def __init__(self, section: MoeSection, kind: str, number: int):
         super().__init__()
-        seed = torch.initial_seed()
+        seed, device = torch.initial_seed(), str(torch.get_default_device())
         all_experts = tuple(range(section.experts))
         self.norm = nn.LayerNorm(section.width)
         self.moe = MoELayer(
-            router=Router(section, draw_router(section, seed=seed, layer=number)),
+            router=Router(section, draw_router(section, seed=seed, layer=number, device=device)),
             dispatcher=Local(Placement(all_experts)),
-            experts=KINDS[kind](*weights(section, all_experts, seed=seed, layer=number)),
+            experts=KINDS[kind](
+                *weights(section, all_experts, seed=seed, layer=number, device=device)
+            ),
         )
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpubench_plugin.compare import differences_text, settings_differences
-from gpubench_plugin.config import Configuration, ModelSection, comparable
+from gpubench_plugin.config import (
+    Configuration,
+    ExperimentSection,
+    ModelSection,
+    TrainingSection,
+    comparable,
+)
 from tests.support.made import result
 
 
@@ -22,6 +30,42 @@ def test_revision_of_a_workload_is_compared(section: type[ModelSection], expecte
     """A later revision stands among the settings; the first leaves earlier records comparable."""
     configuration = Configuration[section](model=section())  # type: ignore[valid-type]
     assert comparable(configuration) == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "assignments", "expected"),
+    [
+        ("cpu", {}, None),
+        ("cpu", {"init_device": "cpu"}, None),
+        ("cuda", {}, "cuda"),
+        ("cuda", {"init_device": "cpu"}, None),
+        ("cuda", {"name": None}, None),
+    ],
+)
+def test_device_that_draws_the_weights_is_compared(
+    device: str, assignments: dict[str, Any], expected: str | None
+) -> None:
+    """On an accelerator its type is a setting, since losses differ; the CPU is never named."""
+    configuration = Configuration[ModelSection](
+        model=ModelSection(**{"name": "mlp", **assignments}),
+        experiment=ExperimentSection(device=device),
+    )
+    settings = comparable(configuration)
+    assert settings.get("model.drawn_on") == expected
+    assert "model.init_device" not in settings
+
+
+@pytest.mark.parametrize("target", [{"target_accuracy": 0.9}, {"target_loss": 0.1}])
+def test_training_to_a_target_starts_from_the_same_weights_everywhere(
+    target: dict[str, float],
+) -> None:
+    """Its course decides its steps and time: the CPU draws the weights on every device."""
+    configuration = Configuration[ModelSection](
+        model=ModelSection(name="mlp"),
+        experiment=ExperimentSection(device="cuda"),
+        training=TrainingSection(**target),  # type: ignore[arg-type]
+    )
+    assert configuration.drawn_on == "cpu"
 
 
 def test_earlier_numbers_of_a_rewritten_workload_are_incomparable() -> None:

@@ -10,6 +10,7 @@ from torch._dynamo.utils import counters
 
 from gpubench_plugin import catalog
 from gpubench_plugin.training import build_model
+from gpubench_plugin.training.seeding import seeded
 
 CPU = torch.device("cpu")
 
@@ -19,12 +20,15 @@ def workload(name="mlp", **section):
     return made(made.Section(name=name, **section))
 
 
-def build(chosen, *, seed=0, precision="fp32", **kwargs):
+TINY = torch.nn.Linear(1, 1)
+
+
+def build(chosen, *, seed=0, precision="fp32", device=CPU, **kwargs):
     return build_model(
         chosen,
         section=chosen.section,
         seed=seed,
-        device=CPU,
+        device=device,
         precision=catalog.load("precision", precision)(),
         **kwargs,
     )
@@ -49,6 +53,78 @@ def test_random_state_is_left_alone():
     torch.manual_seed(7)
     build(workload())
     assert expected.equal(torch.rand(1))
+
+
+class Accelerator:
+    """Module of a device with one default generator, and the generators that are made for it."""
+
+    def __init__(self, monkeypatch, *, indexed=True):
+        self.state, self.states, self._indexed = b"before", [], indexed
+        monkeypatch.setattr(torch, "get_device_module", lambda _: self)
+        monkeypatch.setattr(torch, "Generator", lambda device: self)
+
+    def manual_seed(self, seed):
+        self._seed = seed
+        return self
+
+    def get_state(self):
+        return f"seed {self._seed}".encode()
+
+    def get_rng_state(self, *device):
+        assert bool(device) == self._indexed
+        return self.state
+
+    def set_rng_state(self, state, *device):
+        assert bool(device) == self._indexed
+        self.state = state
+        self.states.append(state)
+
+
+def test_weights_are_drawn_on_the_device_by_its_generator(monkeypatch):
+    """The device's generator starts from the seed, and both generators are as before."""
+    accelerator, drawn_on = Accelerator(monkeypatch), []
+    chosen = workload()
+    monkeypatch.setattr(chosen, "build", lambda: drawn_on.append(torch.empty(1)) or TINY)
+    expected = torch.get_rng_state()
+    build(chosen, seed=3, device=torch.device("meta"))
+    assert [tensor.device.type for tensor in drawn_on] == ["meta"]
+    assert accelerator.states == [b"seed 3", b"before"]
+    assert expected.equal(torch.get_rng_state())
+
+
+def test_failing_build_restores_the_generator(monkeypatch):
+    """The device's generator is as before although the model cannot be built."""
+    accelerator = Accelerator(monkeypatch)
+    with pytest.raises(ZeroDivisionError), seeded(3, torch.device("meta")):
+        raise ZeroDivisionError
+    assert accelerator.state == b"before"
+
+
+def test_device_without_an_index_is_asked_without_one(monkeypatch):
+    """Generators of ``torch.mps`` take no device."""
+    accelerator = Accelerator(monkeypatch, indexed=False)
+    with seeded(3, torch.device("mps")):
+        assert accelerator.state == b"seed 3"
+    assert accelerator.state == b"before"
+
+
+def test_weights_can_be_drawn_on_the_cpu(monkeypatch):
+    """With model.init_device=cpu the device's generator is not touched."""
+    accelerator, drawn_on = Accelerator(monkeypatch), []
+    chosen = workload(init_device="cpu")
+    monkeypatch.setattr(chosen, "build", lambda: drawn_on.append(torch.empty(1)) or TINY)
+    module = build(chosen, device=torch.device("meta"))
+    assert [tensor.device.type for tensor in drawn_on] == ["cpu"]
+    assert {"meta"} == {p.device.type for p in module.parameters()}
+    assert accelerator.states == []
+
+
+def test_experts_are_the_same_on_every_device():
+    """The mixture's experts are hashed from the seed, where the other weights are drawn."""
+    chosen = workload("moe")
+    with torch.device("meta"):
+        experts = chosen.build().blocks[0].moe.experts
+    assert {"meta"} == {p.device.type for p in experts.parameters()}
 
 
 @pytest.mark.parametrize("channels_last", [True, False])

@@ -60,6 +60,30 @@ def test_weights_follow_the_seed(name, make_workload):
     assert (weights(0).equal(weights(0)), weights(0).equal(weights(1))) == (True, False)
 
 
+@pytest.mark.slow
+@every_workload
+def test_weights_are_drawn_on_the_default_device(name, make_workload):
+    """Parameters and buffers are created where the caller of ``build`` says, and tied there."""
+    workload = make_workload(name, "tiny").for_fake_tensors()
+    with torch.device("meta"):
+        module = workload.build()
+    elsewhere = [
+        name
+        for name, tensor in (*module.named_parameters(), *module.named_buffers())
+        if tensor.device.type != "meta"
+    ]
+    assert elsewhere == []
+    assert tied(module) == tied(workload.build())
+
+
+def tied(module):
+    """Names that share each parameter."""
+    names = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [*names.values()]
+
+
 @every_workload
 def test_synthetic_batch_follows_its_generator(name, make_workload):
     """Equal generators give equal batches of the size asked for, others give others."""
