@@ -26,6 +26,9 @@ class Precision:
     compute_dtype: ClassVar[str]
     """Dtype of matrix products, which selects the peak for MFU: fp32, tf32, fp16 or bf16."""
 
+    casts_weights: ClassVar[bool] = False
+    """Whether every forward pass casts all weights that it multiplies."""
+
     where: ClassVar[str] = "everywhere"
     """Devices that support it, for the documentation; see :meth:`unsupported`."""
 

@@ -84,6 +84,9 @@ class Autocast(Half):
     Source: https://docs.pytorch.org/docs/stable/amp.html
     """
 
+    # Its cache of cast weights ends with the context, which is that of one forward pass.
+    casts_weights = True
+
     def unsupported(self, device: torch.device) -> str | None:
         """Refuse a device without autocast, or without `dtype` arithmetic."""
         import torch

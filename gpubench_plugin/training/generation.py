@@ -11,6 +11,7 @@ from torch._subclasses import FakeTensorMode
 from gpubench_plugin.environment import timed_s
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check, Work
+from gpubench_plugin.training.inference import CASTS_WEIGHTS
 from gpubench_plugin.workloads import CachedModel
 
 if TYPE_CHECKING:
@@ -154,7 +155,9 @@ class Generation:
                 f"{self._precision.name}: {tolerance:g}"
             )
         is_equal = torch.cat(tokens, dim=1) == expected.argmax(dim=-1)
+        casts = {CASTS_WEIGHTS: True} if self._precision.casts_weights else {}
         return {
+            **casts,
             "cache_error": error,
             "cache_tolerance": tolerance,
             "tokens_compared": is_equal.numel(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.distributed.fsdp import FSDPModule
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.workloads import Workload
+
+
+CASTS_WEIGHTS: Final = "casts_weights_each_call"
+"""Key in the record: the timed calls cast all weights, as under autocast in any application."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -78,7 +82,10 @@ class Inference:
         self.module.eval()  # the test may have trained it
         first_step_s = timed_s(self.step, self.device)
         self._require_finite_output()
-        return Check(correctness={"outputs_finite": True}, facts={"first_step_s": first_step_s})
+        casts = {CASTS_WEIGHTS: True} if self.precision.casts_weights else {}
+        return Check(
+            correctness={"outputs_finite": True, **casts}, facts={"first_step_s": first_step_s}
+        )
 
     def begin(self) -> None:
         """Reset the counts."""

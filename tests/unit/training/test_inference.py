@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpubench_plugin import catalog
 from gpubench_plugin.errors import CorrectnessError
@@ -63,6 +64,35 @@ def test_step_computes_outputs_in_the_precision(precision, dtype, make_inference
     inference.step()
     output = inference._output
     assert ((4, 1), dtype, True) == (tuple(output.shape), output.dtype, output.is_inference())
+
+
+class Casts(TorchDispatchMode):
+    """Counts the casts of operations."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        # In inference mode torch does not take `to` apart.
+        is_copy = func.overloadpacket.__name__ in {"to", "_to_copy"}
+        self.count += is_copy and result.dtype != args[0].dtype
+        return result
+
+
+@pytest.mark.parametrize(
+    ("precision", "casts"), [("fp32", 0), ("bf16", 3), ("amp", 3), ("bf16-true", 0)]
+)
+def test_the_record_says_that_every_call_casts_the_weights(precision, casts, make_inference):
+    """Under autocast weight, bias and inputs of a layer are cast in each call, not in the first."""
+    inference = make_inference(precision)
+    check = inference.prepare(print)
+    for _ in range(2):
+        with Casts() as counted:
+            inference.step()
+        assert counted.count == casts
+    assert check.correctness.get("casts_weights_each_call", False) is bool(casts)
 
 
 def test_module_is_in_eval_mode(make_inference):
