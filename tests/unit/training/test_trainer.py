@@ -304,3 +304,11 @@ def test_trainer_puts_the_module_into_training_mode(make_trainer, slope):
     module = slope.build().eval()
     make_trainer(module=module, data=Synthetic(slope, batch_size=2, device=CPU))
     assert module.training
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert"])
+def test_language_models_learn_in_bf16_alone(name, shipped):
+    """With weights and Adam's state in bf16, the loss of the tiny preset falls as it has to."""
+    check = shipped(name, "bf16-true").prepare(print)
+    assert 0 < check.correctness["loss_drop"] <= 0.5
