@@ -147,6 +147,15 @@ def test_language_models_have_the_flops_of_the_formula(name: str) -> None:
     assert expected_flops(section) == pytest.approx(counted(name).forward_flops, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["gpt2", "gpt2-xl", "bert", "llama", "llama-3b", "llama-8b", "mixtral", "qwen-moe"],
+)
+def test_vocabularies_are_aligned_for_tensor_cores(name: str) -> None:
+    """The product before the logits has a multiple of 64 columns, so that its rows are aligned."""
+    assert COUNTING["configured"](name).model.vocabulary % 64 == 0
+
+
 # Of full presets: layers, width, tokens of a sample, and the weights that a token meets. N are the
 # weights of products: a layer has 4·width² for attention (Llama, whose keys and values have 256
 # features, 2·2048·(2048 + 256)) and two matrices, in Llama three, of the feed-forward layer.
