@@ -99,7 +99,10 @@ class CudaKernelClock(Clock):
         """Time bursts until there are enough durations."""
         run = repeat_call(task.step, calls_per_duration)
         lengths: list[float] = []
-        late_count, others_s, behind_s = 0, 0.0, 0.0
+        # Per duration of each burst; a single one may be a delay of the host.
+        others_s: list[float] = []
+        behind_s: list[float] = []
+        late_count = 0
         with self._device.current():
             self._create_events()
             while len(lengths) < durations:
@@ -108,13 +111,14 @@ class CudaKernelClock(Clock):
                 is_late = self._run_burst(task, run, count, calls_per_duration, is_last=is_last)
                 late_count += count * is_late
                 outlasting = outlasting_s(self._device, self._starts[-1], self.now)
-                others_s += outlasting
-                behind_s += max(0.0, outlasting - self._outlasting_s)
+                others_s.append(outlasting / count)
+                behind_s.append(max(0.0, outlasting - self._outlasting_s) / count)
                 event_pairs = zip(self._starts[:count], self._ends[:count], strict=True)
                 lengths += [start.elapsed_time(end) * 1e-3 for start, end in event_pairs]
         timed_s = sum(lengths)
-        if counts(behind_s, timed_s):
-            lengths = [(timed_s + others_s) / durations] * durations
+        all_behind_s = median(behind_s) * durations
+        if counts(all_behind_s, timed_s):
+            lengths = [timed_s / durations + median(others_s)] * durations
         return Block(
             durations_s=array("d", (length / calls_per_duration for length in lengths)),
             length_s=sum(lengths),
@@ -122,15 +126,16 @@ class CudaKernelClock(Clock):
             evidence={
                 "durations": durations,
                 "late": late_count,
-                **elsewhere_evidence(behind_s, timed_s),
+                **elsewhere_evidence(all_behind_s, timed_s),
             },
         )
 
     def calibrate(self, task: Task, *, may_call: bool = True) -> int:
-        """Learn with two calls which streams the step uses, and whether they queue behind a spin.
+        """Learn with three calls which streams the step uses, and whether they queue behind a spin.
 
         Work on other streams does not if it outlasts the current one alone, but not behind a spin
-        that has given it the time to end.
+        that has given it the time to end. It is the shorter of two times, since a host that returns
+        late from waiting looks the same.
         """
         self._spin.recalibrate()  # the warm-up has raised the clocks
         if not may_call:
@@ -138,24 +143,28 @@ class CudaKernelClock(Clock):
         with self._device.current():
             call = TimedCall(task, self._device, self._spin, self.now)
             self._others = self._device.other_streams(call.run)
-            all_s = call.device_s + call.outlasting_s
-            is_outlasted = counts(call.outlasting_s, call.device_s)
-            call.run(spin_s=_SPIN_MARGIN * all_s + 2 * _FIRST_LAUNCH_S, held=self._others)
+            first_outlasting_s = call.outlasting_s
+            call.run()
+            outlasting = min(first_outlasting_s, call.outlasting_s)
+            is_outlasted = counts(outlasting, call.device_s)
+            spin_s = _SPIN_MARGIN * (call.device_s + outlasting) + 2 * _FIRST_LAUNCH_S
+            call.run(spin_s=spin_s, held=self._others)
             has_work = call.device_s - call.event_s > _RESOLUTION_S
             stays_behind = counts(call.outlasting_s, call.device_s)
             self._is_queued = has_work and (stays_behind or not is_outlasted)
             self._outlasting_s = call.outlasting_s if self._is_queued else 0.0
-        return 2
+        return 3
 
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
         """``launch_bound``: more than one in twenty durations started after its spin ended.
 
-        Durations then include the host's launching, or the step synchronizes with the device. Also
-        ``elsewhere``.
+        Durations then include the host's launching, or the step synchronizes with the device. Or
+        they started without a spin, unless this is due to other streams: then ``elsewhere``.
         """
         is_late = evidence["late"] > _LATE_SHARE * evidence["durations"]
-        launch_bound = (LAUNCH_BOUND,) if is_late else ()
-        return (*launch_bound, *elsewhere_flags(evidence))
+        elsewhere = elsewhere_flags(evidence)
+        launch_bound = is_late or not (self._is_queued or elsewhere)
+        return (*((LAUNCH_BOUND,) if launch_bound else ()), *elsewhere)
 
     def _create_events(self) -> None:
         """Create the events of a burst once: one more start, for the end of it."""

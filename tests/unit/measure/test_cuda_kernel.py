@@ -194,7 +194,7 @@ def test_the_spin_is_measured_again_after_the_warm_up(device: FakeCuda) -> None:
     task = Task(step=kernel(device, hot_ns=30 * US))
     clock.block(task, durations=32)
     device.host.spend(20 * US * US)
-    assert clock.calibrate(task) == 2
+    assert clock.calibrate(task) == 3
     assert clock.flags(clock.block(task, durations=32).evidence) == ()
 
 
@@ -262,3 +262,42 @@ def test_a_host_without_kernels_is_timed_without_a_spin(device: FakeCuda) -> Non
     clock.calibrate(task)
     block = clock.block(task, durations=5)
     assert pytest.approx([300e-6] * 5, rel=0.01) == list(block.durations_s)
+    assert clock.flags(block.evidence) == ("launch_bound",)
+
+
+class LateHost(FakeCuda):
+    """A device from whose `late` waits, counted from zero, the host returns late."""
+
+    def __init__(self, late: set[int], late_ns: int) -> None:
+        super().__init__(FakeHost())
+        self.late = late
+        self.late_ns = late_ns
+
+    def synchronize(self) -> None:
+        super().synchronize()
+        if self.waits - 1 in self.late:
+            self.host.spend(self.late_ns)
+
+
+@pytest.mark.parametrize("late", range(6))
+def test_a_host_that_returns_late_from_waiting_once_is_no_work_elsewhere(late: int) -> None:
+    """Whichever wait of the calibration it is, kernels still queue behind their spins."""
+    device = LateHost({late}, 200 * US)
+    clock = CudaKernelClock(device, now=device.host.now)
+    task = Task(step=kernel(device, hot_ns=30 * US))
+    clock.calibrate(task)
+    block = clock.block(task, durations=5, calls_per_duration=10)
+    assert pytest.approx([30e-6] * 5) == list(block.durations_s)
+    assert clock.flags(block.evidence) == ()
+
+
+def test_a_burst_after_which_the_host_returns_late_is_no_work_elsewhere() -> None:
+    """A thread of Python that computes holds it up for 5 ms, longer than the burst."""
+    device = LateHost(set(), 5000 * US)
+    clock = CudaKernelClock(device, now=device.host.now)
+    task = Task(step=kernel(device, hot_ns=30 * US))
+    clock.calibrate(task)
+    device.late = {device.waits + 3}
+    block = clock.block(task, durations=9, calls_per_duration=34)
+    assert pytest.approx([30e-6] * 9) == list(block.durations_s)
+    assert clock.flags(block.evidence) == ()

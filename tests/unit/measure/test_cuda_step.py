@@ -402,3 +402,25 @@ def test_what_a_teardown_does_elsewhere_is_not_the_steps(
     block = clock.block(task, durations=10)
     assert pytest.approx([1e-3] * 10, rel=0.02) == list(block.durations_s)
     assert clock.flags(block.evidence) == ()
+
+
+def test_a_block_after_which_the_host_returns_late_works_nowhere_else(
+    device: FakeCuda, clock: CudaStepClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delay after a single block, as by a thread of Python that computes, is not the step's."""
+    task = Task(step=launching(device, enqueue_ns=10 * US, device_ns=5 * MS))
+    clock.calibrate(task)
+    clock.block(task, durations=10)
+    late_after = device.waits + 2
+    wait = device.synchronize
+
+    def synchronize() -> None:
+        wait()
+        if device.waits == late_after:
+            device.host.spend(5 * MS)
+
+    monkeypatch.setattr(device, "synchronize", synchronize)
+    block = clock.block(task, durations=10)
+    assert device.waits == late_after
+    assert pytest.approx([5e-3] * 10, rel=1e-3) == list(block.durations_s)
+    assert clock.flags(block.evidence) == ()
