@@ -8,7 +8,13 @@ from typing import Any, Final
 
 from gpubench_plugin.compare.matched_metrics import is_device_timed
 from gpubench_plugin.config import comparable_part
-from gpubench_plugin.environment import ABSENT, differences, is_recent_fact, listed
+from gpubench_plugin.environment import (
+    ABSENT,
+    differences,
+    is_recent_fact,
+    listed,
+    tolerates_unknown,
+)
 from gpubench_plugin.measure import FIRST_METHOD
 from gpubench_plugin.quality_flags import INSTRUMENTED
 from gpubench_plugin.records import FactDifference, Result, Run, is_same_amount
@@ -194,6 +200,7 @@ def _differences(
         )
         for key, (base_value, head_value) in differences(base, head).items()
         if not (ABSENT in (base_value, head_value) and (is_partial or is_recent_fact(key)))
+        and not (None in (base_value, head_value) and tolerates_unknown(key))
     )
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         informative_facts,
         is_recent_fact,
         machine_facts,
+        tolerates_unknown,
     )
     from gpubench_plugin.environment.git import HOOK_VARIABLES, commit_facts, run_git
     from gpubench_plugin.environment.hardware import cpu_facts, memory_bytes, usable_cores

@@ -67,9 +67,11 @@ _MACHINE: Final = re.compile(
 )
 _RECENT: Final = re.compile(
     r"""gpubench\.measuring_method|cpu\.(governor|boost)
-    |gpu\.devices\.\d+\.applications_clocks_mhz""",
+    |gpu\.devices\.\d+\.(applications_clocks|locked_clock)_mhz""",
     re.VERBOSE,
 )
+_JUDGED: Final = re.compile(r"gpu\.devices\.\d+\.locked_clock_mhz")
+"""Facts judged by what a machine did at that moment, so that they may be unknown at another."""
 _NOT_IN_FINGERPRINTS: Final = re.compile(
     rf"{_RECENT.pattern}|environment_variables\..*", re.VERBOSE
 )
@@ -106,6 +108,11 @@ def machine_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
 def is_recent_fact(key: str) -> bool:
     """Whether earlier versions did not record the fact `key`."""
     return _RECENT.fullmatch(key) is not None
+
+
+def tolerates_unknown(key: str) -> bool:
+    """Whether an unknown value of the fact `key` differs from no other."""
+    return _JUDGED.fullmatch(key) is not None
 
 
 def informative_facts(environment: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 from typing import Any, Final
 
 from gpubench_plugin.environment import nvml
@@ -20,14 +22,20 @@ DRIVER_FILES: Final = Path("/proc/driver/nvidia")
 
 _MILLIWATTS_PER_WATT: Final = 1000
 
+# Seconds between two readings of a clock that may still be falling after work. Not measured.
+_FALLING_S: Final = 0.2
+
 
 def gpu_facts() -> Json | None:
     """Driver version and constant facts of each GPU; None without a driver.
 
     Facts: name, UUID, memory, enforced power limit in watts, application clocks in MHz (graphics,
-    memory; set by ``nvidia-smi -ac``) and MIG mode; unknown ones are None. All GPUs count, whatever
-    ``CUDA_VISIBLE_DEVICES`` says. NVML can lock clocks (``nvidia-smi -lgc``) but not read the
-    locked range.
+    memory; set by ``nvidia-smi -ac``), locked graphics clock in MHz and MIG mode; unknown ones are
+    None. All GPUs count, whatever ``CUDA_VISIBLE_DEVICES`` says.
+
+    NVML can lock clocks (``nvidia-smi -lgc``) but not read the locked range, so an idle GPU's
+    clock is judged: 0 if the GPU lowers it to half of the maximum or less, the clock if it stays
+    above, and None at the maximum, where it may have worked just now, or while the GPU works.
     """
     return _from_nvml() or _from_proc(DRIVER_FILES)
 
@@ -60,8 +68,28 @@ def _from_handle(library: Any, handle: Any) -> Json:
         "memory_bytes": memory and int(memory.total),
         "power_limit_w": power_limit and power_limit / _MILLIWATTS_PER_WATT,
         "applications_clocks_mhz": None if None in clocks else [int(clock) for clock in clocks],
+        "locked_clock_mhz": _locked_clock_mhz(answer, library.NVML_CLOCK_GRAPHICS),
         "mig": mig_mode and bool(mig_mode[0]),
     }
+
+
+def _locked_clock_mhz(answer: Callable[..., Any], kind: int) -> int | None:
+    """Clock of an idle GPU if it is locked, 0 if it is not, None if that is unknown."""
+    highest = answer("nvmlDeviceGetMaxClockInfo", kind)
+    clock = _idle_clock_mhz(answer, kind)
+    if clock is None or not highest or clock >= highest:
+        return None
+    if clock <= highest / 2:
+        return 0
+    sleep(_FALLING_S)
+    return clock if _idle_clock_mhz(answer, kind) == clock else None
+
+
+def _idle_clock_mhz(answer: Callable[..., Any], kind: int) -> int | None:
+    utilization = answer("nvmlDeviceGetUtilizationRates")
+    is_idle = utilization is not None and utilization.gpu == 0
+    clock = answer("nvmlDeviceGetClockInfo", kind) if is_idle else None
+    return None if clock is None else int(clock)
 
 
 def _from_proc(folder: Path) -> Json | None:
@@ -73,7 +101,9 @@ def _from_proc(folder: Path) -> Json | None:
     except OSError:
         return None
     number = re.search(r"Kernel Module[^\n]*?\s(\d+(\.\d+)+)\s", version)
-    unknown = dict.fromkeys(("memory_bytes", "power_limit_w", "applications_clocks_mhz", "mig"))
+    unknown = dict.fromkeys(
+        ("memory_bytes", "power_limit_w", "applications_clocks_mhz", "locked_clock_mhz", "mig")
+    )
     return {
         "driver": number and number[1],
         "devices": [

@@ -17,6 +17,7 @@ from gpubench_plugin.environment import (
     flat,
     is_recent_fact,
     listed,
+    tolerates_unknown,
 )
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Json
@@ -136,6 +137,7 @@ def _environment_differences(run: ResumableRun, environment: Mapping[str, Any]) 
         f"{key}: {change_text(pair)}"
         for key, pair in differences(recorded, current).items()
         if not (pair[0] is ABSENT and is_recent_fact(key))
+        and not (pair[1] is ABSENT and tolerates_unknown(key))
     )
 
 

@@ -52,6 +52,20 @@ def test_a_fact_that_earlier_versions_did_not_record_is_no_difference_beside_the
     assert differences_text([difference]) == "cpu.governor absent in base, performance in head"
 
 
+def test_another_locked_clock_is_a_difference_where_both_are_known():
+    """Unknown, as of a GPU that was at work, or not recorded, it is none."""
+    key = "gpu.devices.0.locked_clock_mhz"
+    old, unknown, unlocked, low, high = (
+        run("a", machine=machine)
+        for machine in ({}, *({key: mhz} for mhz in (None, 0, 1200, 1500)))
+    )
+    for known in (unlocked, low, high):
+        for side in (old, unknown):
+            assert machine_differences(side, known) == machine_differences(known, side) == ()
+    for base, head in ((unlocked, low), (low, high), (high, unlocked)):
+        assert [one.key for one in machine_differences(base, head)] == [key]
+
+
 def test_numbers_of_two_measuring_methods_are_incomparable():
     """A record that names none is of the first; pytest-benchmark has a method of its own."""
     old, first, second = (

@@ -127,6 +127,7 @@ def test_the_index_of_a_registry_finds_what_earlier_versions_stored() -> None:
     before = machine_facts({"cpu": {"model": "abacus"}})
     now = {
         "cpu": {"model": "abacus", "governor": "performance", "boost": False},
+        "gpu": {"devices": [{"locked_clock_mhz": 1200}]},
         "gpubench": {"measuring_method": 1},
         "environment_variables": {"OMP_NUM_THREADS": "1"},
     }

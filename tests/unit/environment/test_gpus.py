@@ -80,6 +80,7 @@ def test_facts_from_the_drivers_files(no_driver: Path, kind: str) -> None:
                 "memory_bytes": None,
                 "power_limit_w": None,
                 "applications_clocks_mhz": None,
+                "locked_clock_mhz": None,
                 "mig": None,
             }
         ],
@@ -99,6 +100,7 @@ def test_facts_from_nvml(tmp_path: Path) -> None:
                 "memory_bytes": 80 * 2**30,
                 "power_limit_w": 400.0,
                 "applications_clocks_mhz": clocks,
+                "locked_clock_mhz": None,
                 "mig": mig,
             }
             for number, (mig, clocks) in enumerate([(True, [1410, 1593]), (None, None)])
@@ -130,3 +132,43 @@ del nvmlDeviceGetEnforcedPowerLimit
         (None, None, None),
     ]
     assert {gpu["power_limit_w"] for gpu in facts["devices"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("clocks", "utilization", "expected"),
+    [
+        ([345], 0, 0),
+        ([990], 0, 0),
+        ([1200, 1200], 0, 1200),
+        ([1700, 1300], 0, None),
+        ([1980], 0, None),
+        ([1200], 5, None),
+        ([], 0, None),
+    ],
+    ids=["lowered", "half", "locked", "still falling", "highest", "at work", "not told"],
+)
+def test_a_locked_clock_is_that_of_an_idle_gpu(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    clocks: list[int],
+    utilization: int,
+    expected: int | None,
+) -> None:
+    """An idle GPU lowers its clock unless it is locked; one at work, or at its highest, may not."""
+    source = PYNVML.format(log=str(tmp_path / "log"))
+    source += f"""
+clocks = iter({clocks})
+class Utilization: gpu = {utilization}
+def nvmlDeviceGetCount(): return 1
+def nvmlDeviceGetUtilizationRates(handle): return Utilization
+def nvmlDeviceGetMaxClockInfo(handle, kind): return 1980
+def nvmlDeviceGetClockInfo(handle, kind):
+    for clock in clocks:
+        return clock
+    raise NVMLError("not supported")
+"""
+    (tmp_path / "pynvml.py").write_text(source)
+    monkeypatch.setattr(hardware, "_FALLING_S", 0.0)
+    facts = hardware.gpu_facts()
+    assert facts is not None
+    assert [gpu["locked_clock_mhz"] for gpu in facts["devices"]] == [expected]

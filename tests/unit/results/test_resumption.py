@@ -21,8 +21,13 @@ ENVIRONMENT = {
     "hostname": "node-1",
     "cpu": {"model": "abacus"},
     "devices": {"cpu": "abacus", "cuda:0": "H200"},
+    "gpu": {"devices": [{"locked_clock_mhz": 1200}]},
     "git": None,
 }
+
+
+def locked_at(mhz: int | None) -> dict[str, Any]:
+    return {**ENVIRONMENT, "gpu": {"devices": [{"locked_clock_mhz": mhz}]}}
 
 
 GOVERNED = {**ENVIRONMENT, "cpu": {"model": "abacus", "governor": "performance"}}
@@ -66,6 +71,7 @@ def opened(run: RunDirectory, **changes: Any) -> None:
     [
         {},
         {"environment": {**ENVIRONMENT, "hostname": "node-2"}},
+        {"environment": locked_at(None)},  # a GPU at work
         {"environment": GOVERNED},  # which the version that began did not record
         {"environment": {**ENVIRONMENT, "devices": {"cuda:0": "H200"}}},
         {"configurations": {"test_it.py::test_b": CONFIGURATION}},
@@ -114,6 +120,10 @@ def test_run_goes_on_under_the_same_conditions(run: RunDirectory, changes: dict[
         (
             {"environment": {**ENVIRONMENT, "devices": {"cuda:1": "H200"}}},
             'devices.cuda:1: absent in the run, "H200" now',
+        ),
+        (
+            {"environment": locked_at(1500)},
+            "gpu.devices.0.locked_clock_mhz: 1200 in the run, 1500 now",
         ),
         (
             {"options": {"--experiment": "mlp"}},
