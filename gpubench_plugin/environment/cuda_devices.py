@@ -199,6 +199,8 @@ def _from_child(variable: str | None) -> tuple[CudaDevice, ...]:
     except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
         written = getattr(error, "stderr", None) or error
         reason = str(written).strip().rpartition("\n")[2]
+        if isinstance(error, subprocess.TimeoutExpired):  # what it wrote is no reason
+            reason = f"no answer within {_CHILD_TIMEOUT_S} s"
         raise UsageProblem(
             f"--device=cuda: a process that asks CUDA for its devices fails: {reason}; "
             "--device=cpu measures without them"

@@ -90,8 +90,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 def failed_allocation(error: BaseException) -> BaseException | None:
     """The error of an allocation: `error`, or the cause that it states; else None.
 
-    What was merely being handled when `error` was raised does not count.
+    What was merely being handled when `error` was raised does not count. In a group each member
+    must be one, as when the tear-downs of two fixtures fail.
     """
+    if isinstance(error, BaseExceptionGroup):
+        members = [*map(failed_allocation, error.exceptions)]
+        return None if None in members else members[0]
     return next(filter(_is_failed_allocation, _stated_causes(error)), None)
 
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -57,6 +57,13 @@ def _usable_cores() -> frozenset[int]:
     return frozenset(range(os.cpu_count() or 1))  # macOS
 
 
+def _temporary() -> Path | None:
+    """Folder of temporary files; None if none is writable."""
+    with suppress(FileNotFoundError):
+        return Path(tempfile.gettempdir())
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """What checks may ask. Tests give it another root, NVML and torch.
@@ -67,7 +74,7 @@ class Machine:
 
     root: Path = Path("/")
     results: Path = Path("results")
-    temporary: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
+    temporary: Path | None = field(default_factory=_temporary)
     cores: frozenset[int] = field(default_factory=_usable_cores)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     library: Any = None
@@ -133,6 +140,8 @@ class Machine:
                 timeout=_CHILD_TIMEOUT_S,
             )
             facts: Mapping[str, Any] = json.loads(child.stdout.splitlines()[-1])
+        except subprocess.TimeoutExpired:
+            return ChildError(f"no answer within {_CHILD_TIMEOUT_S} s")
         except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
             reason = getattr(error, "stderr", None) or str(error)
             return ChildError(str(reason).strip().rpartition("\n")[2])

@@ -104,6 +104,8 @@ def cpu_quota(machine: Machine) -> Finding:
     if not limits:
         return ok("none")
     value = f"{min(limits):.3g} of {counted(len(machine.cores), 'usable core')}"
+    if min(limits) >= len(machine.cores):  # which cannot use it up
+        return ok(value)
     return warning(
         value, "give the container whole cores instead: --cpuset-cpus, or a static policy"
     )

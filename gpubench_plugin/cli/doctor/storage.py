@@ -64,6 +64,8 @@ def disk_results(machine: Machine) -> Finding:
 
 def disk_temporary(machine: Machine) -> Finding:
     """Disk of temporary files, compiled code among them."""
+    if machine.temporary is None:
+        return warning("no folder is writable", "choose a folder with TMPDIR")
     return _disk(machine, machine.temporary, "TMPDIR")
 
 

@@ -305,3 +305,22 @@ def test_on_other_devices_the_library_is_not_opened(
         state.begin()
         state.sample()
     assert (state.facts, library.calls) == ({}, [])
+
+
+@pytest.mark.parametrize("counters", ["absent", "standing still"])
+def test_a_reason_that_no_counter_counts_is_judged_by_its_blocks(
+    watch: Watch, gpu: FakeGpu, counters: str
+) -> None:
+    """Drivers have no counter of some reasons, or count them in a field of another number."""
+    if counters == "absent":
+        gpu.counters = {POWER_NS: 7, THERMAL_NS: 7}
+
+    def timed(state: DeviceState) -> None:
+        for block in range(10):
+            gpu.run(0.1)
+            gpu.reasons = HARDWARE if block < 3 else 0
+            state.sample()
+
+    state, _ = watch(timed)
+    assert state.throttled_share == pytest.approx(0.3)
+    assert (state.flags, state.reasons) == (("throttled",), ("hardware slowdown",))
