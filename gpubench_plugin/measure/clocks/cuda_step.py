@@ -36,6 +36,11 @@ _LAUNCH_BOUND_SHARE = 0.95
 _BUSY_SHARE = 0.02
 
 
+# A thread of Python that computes delays the return from waiting by a switch interval, 5 ms
+# (sys.getswitchinterval): two of them.
+_LATE_RETURN_S = 0.01
+
+
 class CudaStepClock(Clock):
     """Times steps that run back to back, as training steps do, with a pool of events.
 
@@ -97,7 +102,7 @@ class CudaStepClock(Clock):
             added_s = others_s - self._lag_s() if task.is_bare else behind_s
             lengths = [(timed_s + added_s) / durations] * durations
         elif task.is_bare:
-            lengths[0] += self._head_start_s()
+            lengths[0] += self._head_start_s(lengths)
         if not self._is_warm and (calls > 1 or self._last is None):
             self._last = BlockTimes(
                 all_s=sum(lengths),
@@ -151,8 +156,7 @@ class CudaStepClock(Clock):
         What they work on after a single call is left out: it overlaps the next one, as a copy to
         the host may. Of a single call it is unknown whether it is more than that. With a setup or
         teardown it is, but no more of it is the step's own: the rest they have caused. Nor does
-        what a single block shows count, but not the one before: a thread of Python that computes
-        delays the return from waiting by a switch interval, 5 ms.
+        what a single block shows count, but not the one before, up to :data:`_LATE_RETURN_S`.
         """
         if self._works_elsewhere:
             return others_s
@@ -161,19 +165,20 @@ class CudaStepClock(Clock):
         if not self._is_warm and calls == 1:
             self._outlasting_s = others_s
             return others_s
-        per_call_s = max(0.0, others_s - self._outlasting_s) / calls
-        before_s, self._behind_per_call_s = self._behind_per_call_s, per_call_s
-        return min(per_call_s, before_s) * calls
+        behind_s = max(0.0, others_s - self._outlasting_s)
+        before_s, self._behind_per_call_s = self._behind_per_call_s, behind_s / calls
+        return behind_s if behind_s > _LATE_RETURN_S else min(behind_s, before_s * calls)
 
     def _lag_s(self) -> float:
         """Seconds until all streams are done that are no part of an endless loop, if known."""
         return self._cost.start_up_s if self._cost and self._works_elsewhere else 0.0
 
-    def _head_start_s(self) -> float:
+    def _head_start_s(self, lengths: list[float]) -> float:
         """Seconds by which the first call of a block is shorter than the next ones.
 
         Those wait for other streams, which work on after the last one: no more than after a single
-        call, and not so little that it may be the cost of waiting.
+        call, and not so little that it may be the cost of waiting. Nor is it more than what the
+        first of the block's `lengths` lacks to the others.
         """
         if not self._is_warm:
             return 0.0
@@ -183,6 +188,8 @@ class CudaStepClock(Clock):
         elif self._last is not None:
             shorter_s = self._last.later_s - self._last.first_s
         shorter_s = min(shorter_s, self._outlasting_s)
+        if len(lengths) > 1:
+            shorter_s = min(shorter_s, median(lengths[1:]) - lengths[0])
         return shorter_s if counts(shorter_s, 0.0) else 0.0
 
     def _enqueue_s(

@@ -424,3 +424,39 @@ def test_a_block_after_which_the_host_returns_late_works_nowhere_else(
     assert device.waits == late_after
     assert pytest.approx([5e-3] * 10, rel=1e-3) == list(block.durations_s)
     assert clock.flags(block.evidence) == ()
+
+
+@pytest.mark.parametrize("rate_after", [0.6, 1.6])
+def test_a_spin_follows_a_clock_that_changes_between_the_blocks(
+    device: FakeCuda, clock: CudaStepClock, rate_after: float
+) -> None:
+    """Its length is wrong in the first block after the change only."""
+
+    def step() -> None:
+        device.host.spend(4 * MS)
+        device.launch(enqueue_ns=10 * US, device_ns=3 * MS)
+
+    task = Task(step=step)
+    clock.calibrate(task)
+    changed_ns = device.host.time_ns
+    device.cycles_per_ns = lambda now_ns: 2.0 * (rate_after if now_ns > changed_ns else 1.0)
+    clock.block(task, durations=10)
+    block = clock.block(task, durations=10)
+    assert pytest.approx([4.01e-3] * 10, rel=1e-3) == list(block.durations_s)
+
+
+def test_long_work_elsewhere_counts_also_in_a_single_block(
+    device: FakeCuda, clock: CudaStepClock
+) -> None:
+    """No late return from waiting takes 100 ms; a stream that does is flagged where it is."""
+    side_ns = [0] * 14 + [100 * MS] + [0] * 9
+
+    def step() -> None:
+        device.launch(enqueue_ns=10 * US, device_ns=MS)
+        device.launch(enqueue_ns=10 * US, device_ns=side_ns.pop(0), stream=SIDE)
+
+    task = Task(step=step)
+    clock.calibrate(task)
+    clock.block(task, durations=10)
+    block = clock.block(task, durations=10)
+    assert clock.flags(block.evidence) == ("elsewhere",)
