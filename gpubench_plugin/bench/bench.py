@@ -449,8 +449,7 @@ class Bench:
         values = {name: metric.value for name, metric in measurement.finite().metrics.items()}
         self._notes.log({"event": "throttled", "flags": measurement.flags, "metrics": values})
         raise Throttled(
-            "the GPU was throttled while it was measured (measure.throttle=fail); the journal has "
-            "the numbers"
+            "the GPU was throttled (measure.throttle=fail); the journal has the numbers"
         )
 
 
