@@ -9,6 +9,7 @@ read inside the blocks.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from statistics import median
@@ -30,6 +31,8 @@ _REASONS: Final = {
     0x0000_0000_0000_0040: "hardware thermal slowdown",
     0x0000_0000_0000_0080: "hardware power brake",
 }
+
+_SOFTWARE_HEAT: Final = "software thermal slowdown"
 
 # Fields that count nanoseconds in a state, by reason. Source: "Field Value Enums" in the NVML API
 # reference, where the first has two names: NVML_FI_DEV_PERF_POLICY_POWER and
@@ -84,8 +87,8 @@ class DeviceState:
         self._increments: dict[int, int] = {}
         self._sm_mhz, self._memory_mhz = array("d"), array("d")
         self._temperatures_c: list[float] = []
-        self._samples = self._slowed_samples = 0
-        self._seen_reasons: set[str] = set()
+        self._samples = 0
+        self._seen_reasons: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
         if self._device.type == "cuda":
@@ -130,7 +133,6 @@ class DeviceState:
                 values.append(clock)
         if (reasons := self._reasons()) is not None:
             self._samples += 1
-            self._slowed_samples += bool(reasons)
             self._seen_reasons.update(reasons)
 
     def slowing_reasons(self) -> tuple[str, ...]:
@@ -139,11 +141,27 @@ class DeviceState:
 
     @property
     def throttled_share(self) -> float | None:
-        """Share of the window in a slowing state; of the blocks, where NVML has no counters."""
-        counted = [self._increments[field] for field in _SLOWED_NS if field in self._increments]
-        if counted and self._window_s > 0:
-            return min(1.0, max(counted) / _NANOSECONDS_PER_S / self._window_s)
-        return self._slowed_samples / self._samples if self._samples else None
+        """Share of the window slowed for the most frequent reason; None if unknown.
+
+        A reason that no counter counted has its share of the blocks: NVML has no counter of it, or
+        the driver has it under another number.
+        """
+        counted = {
+            _SLOWED_NS[field]: self._increments[field]
+            for field in _SLOWED_NS
+            if field in self._increments
+        }
+        if (not counted or self._window_s <= 0) and not self._samples:
+            return None
+        has_heat = bool(counted.get("thermal slowdown"))
+        shares = [
+            count / self._samples
+            for reason, count in self._seen_reasons.items()
+            if not counted.get(reason) and not (has_heat and reason == _SOFTWARE_HEAT)
+        ]
+        if self._window_s > 0:
+            shares += [ns / _NANOSECONDS_PER_S / self._window_s for ns in counted.values()]
+        return min(1.0, max(shares, default=0.0))
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -154,7 +172,7 @@ class DeviceState:
     def reasons(self) -> tuple[str, ...]:
         """Reasons counted during the window, or met in a block."""
         counted = {name for field, name in _SLOWED_NS.items() if self._increments.get(field)}
-        return tuple(sorted(counted | self._seen_reasons))
+        return tuple(sorted(counted | self._seen_reasons.keys()))
 
     @property
     def facts(self) -> Mapping[str, float]:
