@@ -207,6 +207,16 @@ def test_a_child_that_fails_is_one_message(
     assert "\n" not in message
 
 
+def test_a_child_that_hangs_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it had written, a warning perhaps, is not why it fails."""
+    install(monkeypatch, None)
+    script = "import sys, time; print('a warning', file=sys.stderr, flush=True); time.sleep(60)"
+    monkeypatch.setattr(cuda_devices, "_CHILD", script)
+    monkeypatch.setattr(cuda_devices, "_CHILD_TIMEOUT_S", 1)
+    with pytest.raises(UsageProblem, match="fails: no answer within 1 s; --device=cpu measures"):
+        devices.find("auto")
+
+
 def test_a_message_names_what_is_there_without_starting_cuda(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -182,6 +182,15 @@ def test_out_of_memory_counts_where_it_is_the_stated_cause() -> None:
     assert not is_out_of_memory(chained(allocation, ValueError("layer 3"), cause=False))
 
 
+def test_group_is_out_of_memory_if_each_member_is() -> None:
+    """So tear-downs of two fixtures end; beside another failure lack of memory is not all."""
+    allocation = torch.OutOfMemoryError("Tried to allocate 2.00 GiB")
+    stated = chained(allocation, ValueError("layer 3"), cause=True)
+    inner = BaseExceptionGroup("inner", [stated])
+    assert is_out_of_memory(BaseExceptionGroup("two", [allocation, inner]))
+    assert not is_out_of_memory(BaseExceptionGroup("two", [allocation, ValueError("layer 3")]))
+
+
 def test_compiler_does_not_hide_the_error_it_wraps() -> None:
     """It raises its own error ``from None``, with the original in an attribute."""
     wrapped = partial_failure(torch.OutOfMemoryError("Tried to allocate 2.00 GiB"))

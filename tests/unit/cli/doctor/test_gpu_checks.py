@@ -217,6 +217,16 @@ def test_a_torch_that_cannot_be_imported_is_one_line(machine: Machines) -> None:
     assert by_name["nccl"].value == "ChildError: OSError: libcudart.so.13: cannot open"
 
 
+def test_a_torch_that_hangs_is_no_answer(
+    machine: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had written, a warning perhaps, is not why it fails."""
+    script = "import sys, time; print('a warning', file=sys.stderr, flush=True); time.sleep(60)"
+    hanging = machine(library=FakeNvml(FakeGpu()), torch_command=(sys.executable, "-c", script))
+    monkeypatch.setattr("gpubench_plugin.cli.doctor.machine._CHILD_TIMEOUT_S", 1)
+    assert software.driver(hanging).value.endswith("cannot be examined: no answer within 1 s")
+
+
 def test_a_torch_that_fails_is_asked_once(machine: Machines, tmp_path: Path) -> None:
     """It may take minutes to fail."""
     log = tmp_path / "log"

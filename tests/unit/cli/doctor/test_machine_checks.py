@@ -172,6 +172,29 @@ def test_cpu_quota(write: Write, machine: Machines, files: dict[str, str], value
     assert (found.outcome, found.value) == ("ok" if value == "none" else "warning", value)
 
 
+@pytest.mark.parametrize(("quota", "outcome"), [(400_000, "ok"), (200_000, "ok"), (1, "warning")])
+def test_quota_of_all_usable_cores_suspends_nothing(
+    write: Write, machine: Machines, quota: int, outcome: str
+) -> None:
+    """Two cores have no more than 200 ms in a period of 100 ms."""
+    write("proc/self/cgroup", "0::/\n")
+    write("sys/fs/cgroup/cpu.max", f"{quota} 100000\n")
+    assert processors.cpu_quota(machine()).outcome == outcome
+
+
+def test_no_writable_folder_for_temporary_files_is_a_warning(
+    machine: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container of which all is read-only; the rest is examined."""
+
+    def fail() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr("tempfile.gettempdir", fail)
+    found = storage.disk_temporary(machine(temporary=Machine().temporary))
+    assert (found.outcome, found.value) == ("warning", "no folder is writable")
+
+
 def test_swap(write: Write, machine: Machines) -> None:
     """Memory on a disk hurts."""
     write("proc/meminfo", "SwapTotal: 4096 kB\nSwapFree: 4096 kB\n")
