@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from time import sleep
 from typing import Any, Final
@@ -22,8 +22,9 @@ DRIVER_FILES: Final = Path("/proc/driver/nvidia")
 
 _MILLIWATTS_PER_WATT: Final = 1000
 
-# Seconds between two readings of a clock that may still be falling after work. Not measured.
-_FALLING_S: Final = 0.2
+# Seconds between two readings of a clock that may still be falling after work, once for all GPUs,
+# and only where one looks locked. Not measured.
+_FALLING_S: Final = 1.0
 
 
 def gpu_facts() -> Json | None:
@@ -47,7 +48,10 @@ def _from_nvml() -> Json | None:
             return None
         return {
             "driver": nvml.text(nvml.answer(library, "nvmlSystemGetDriverVersion")),
-            "devices": [_from_handle(library, handle) for handle in handles],
+            "devices": [
+                {**_from_handle(library, handle), "locked_clock_mhz": clock}
+                for handle, clock in zip(handles, _locked_clocks_mhz(library, handles), strict=True)
+            ],
         }
 
 
@@ -68,28 +72,32 @@ def _from_handle(library: Any, handle: Any) -> Json:
         "memory_bytes": memory and int(memory.total),
         "power_limit_w": power_limit and power_limit / _MILLIWATTS_PER_WATT,
         "applications_clocks_mhz": None if None in clocks else [int(clock) for clock in clocks],
-        "locked_clock_mhz": _locked_clock_mhz(answer, library.NVML_CLOCK_GRAPHICS),
         "mig": mig_mode and bool(mig_mode[0]),
     }
 
 
-def _locked_clock_mhz(answer: Callable[..., Any], kind: int) -> int | None:
-    """Clock of an idle GPU if it is locked, 0 if it is not, None if that is unknown."""
-    highest = answer("nvmlDeviceGetMaxClockInfo", kind)
-    clock = _idle_clock_mhz(answer, kind)
-    if clock is None or not highest or clock >= highest:
+def _locked_clocks_mhz(library: Any, handles: Sequence[Any]) -> list[int | None]:
+    """Of each GPU its idle clock if that is locked, 0 if it is not, None if that is unknown."""
+    clocks = [_idle_clock_mhz(library, handle) for handle in handles]
+    if any(clocks):
+        sleep(_FALLING_S)
+    return [
+        clock if not clock or _idle_clock_mhz(library, handle) == clock else None
+        for clock, handle in zip(clocks, handles, strict=True)
+    ]
+
+
+def _idle_clock_mhz(library: Any, handle: Any) -> int | None:
+    """Clock of an idle GPU that has not lowered it, 0 of one that has; None at work or at most."""
+    if handle is None:
         return None
-    if clock <= highest / 2:
-        return 0
-    sleep(_FALLING_S)
-    return clock if _idle_clock_mhz(answer, kind) == clock else None
-
-
-def _idle_clock_mhz(answer: Callable[..., Any], kind: int) -> int | None:
-    utilization = answer("nvmlDeviceGetUtilizationRates")
-    is_idle = utilization is not None and utilization.gpu == 0
-    clock = answer("nvmlDeviceGetClockInfo", kind) if is_idle else None
-    return None if clock is None else int(clock)
+    kind = library.NVML_CLOCK_GRAPHICS
+    utilization = nvml.answer(library, "nvmlDeviceGetUtilizationRates", handle)
+    highest = nvml.answer(library, "nvmlDeviceGetMaxClockInfo", handle, kind)
+    clock = nvml.answer(library, "nvmlDeviceGetClockInfo", handle, kind)
+    if utilization is None or utilization.gpu or clock is None or not highest or clock >= highest:
+        return None
+    return 0 if clock <= highest / 2 else int(clock)
 
 
 def _from_proc(folder: Path) -> Json | None:

@@ -120,6 +120,9 @@ def nvmlDeviceGetHandleByIndex(index):
 def nvmlDeviceGetMemoryInfo(handle):
     if handle == 0: raise NVMLError("not supported")
     return Memory
+def nvmlDeviceGetUtilizationRates(handle):
+    assert handle is not None
+    raise NVMLError("not supported")
 del nvmlDeviceGetEnforcedPowerLimit
 """
     (tmp_path / "pynvml.py").write_text(source)
