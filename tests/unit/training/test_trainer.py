@@ -307,7 +307,7 @@ def test_trainer_puts_the_module_into_training_mode(make_trainer, slope):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama", "gpt2", "bert"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "mixtral", "qwen-moe"])
 def test_language_models_learn_in_bf16_alone(name, shipped):
     """With weights and Adam's state in bf16, the loss of the tiny preset falls as it has to."""
     check = shipped(name, "bf16-true").prepare(print)

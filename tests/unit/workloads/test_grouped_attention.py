@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv
 
-from gpubench_plugin.workloads import CachedModel
-from gpubench_plugin.workloads._grouped_attention import with_folded_groups
+from gpubench_plugin.workloads import CachedModel, _grouped_attention
+from gpubench_plugin.workloads._grouped_attention import groups_heads, with_folded_groups
 
 CPU = torch.device("cpu")
 SMALL = (
@@ -129,6 +129,48 @@ def test_what_is_no_grouped_token_is_the_librarys(heads, tokens, mask_heads):
 
     with_folded_groups(library)("module", query, key, key, mask, scaling=0.3)
     assert calls == [(("module", query, key, key, mask), {"scaling": 0.3})]
+
+
+@pytest.mark.parametrize(
+    ("device_type", "dtype", "expected"),
+    [
+        ("cuda", torch.float32, False),
+        ("cuda", torch.bfloat16, True),
+        ("cuda", torch.float16, True),
+        ("cpu", torch.float32, True),
+        ("mps", torch.float32, True),
+    ],
+)
+def test_no_fused_kernel_of_cuda_groups_heads_in_fp32(device_type, dtype, expected):
+    """Flash attention takes 16 bits only; torch's memory-efficient kernel takes equal heads."""
+    assert expected == groups_heads(device_type, dtype)
+
+
+def test_autocast_decides_what_a_kernel_takes(monkeypatch):
+    """Queries that rotation has made fp32 are cast before they reach the kernel."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device_type: device_type == "cuda")
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda _: torch.bfloat16)
+    assert groups_heads("cuda", torch.float32)
+
+
+def test_without_such_a_kernel_heads_are_repeated(monkeypatch):
+    """A prompt in a longer cache attends causally to its own tokens, head by head."""
+    monkeypatch.setattr(_grouped_attention, "groups_heads", lambda *_: False)
+    query, key, value = (
+        torch.randn(3, heads, tokens, 16, generator=torch.Generator().manual_seed(tokens))
+        for heads, tokens in ((8, 12), (2, 40), (2, 41))
+    )
+    expected = scaled_dot_product_attention(
+        query,
+        *(t[:, :, :12].repeat_interleave(4, dim=1) for t in (key, value)),
+        is_causal=True,
+        scale=0.3,
+    )
+    actual, weights = with_folded_groups(lambda *_: pytest.fail("left to the library"))(
+        SimpleNamespace(num_key_value_groups=4), query, key, value, None, scaling=0.3, dropout=0.0
+    )
+    assert weights is None
+    torch.testing.assert_close(actual, expected.transpose(1, 2), rtol=1e-5, atol=1e-6)
 
 
 @grouped
