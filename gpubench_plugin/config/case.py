@@ -159,12 +159,20 @@ def devices_of(cases: Iterable[Case], requested: Iterable[str]) -> str:
     )
 
 
-def comparable(configuration: Configuration[Any]) -> dict[str, Any]:
-    """Non-default keys that can affect a measurement, by dot key, and facts of the workload.
+CUDA_METHOD: Final = 2
+"""Number of the method of timing on CUDA, raised as the measuring method of all devices is.
 
-    These are its revision, and the type of the device that draws the weights: other weights give
-    other losses. Defaults, first revisions and the CPU are omitted so that one added later leaves
-    earlier baselines comparable.
+1. Every block began behind a spin as long as a launch: too short where the host was the slower
+   side. Work on other streams did not count, and MFU counted five products of attention backward.
+"""
+
+
+def comparable(configuration: Configuration[Any]) -> dict[str, Any]:
+    """Non-default keys that can affect a measurement, by dot key, and facts beside them.
+
+    These are the workload's revision, the type of the device that draws the weights, since other
+    weights give other losses, and the method on CUDA. Defaults, first revisions and the CPU are
+    omitted so that one added later leaves earlier baselines comparable.
     """
     keys = comparable_part(flat(configuration.model_dump(mode="json", exclude_defaults=True)))
     model = configuration.model
@@ -172,6 +180,8 @@ def comparable(configuration: Configuration[Any]) -> dict[str, Any]:
         keys["model.revision"] = model.revision
     if model.name is not None and configuration.drawn_on != "cpu":
         keys["model.drawn_on"] = configuration.drawn_on
+    if configuration.experiment.device == "cuda":
+        keys["measure.cuda_method"] = CUDA_METHOD
     return keys
 
 

@@ -14,6 +14,7 @@ from gpubench_plugin.config import (
     TrainingSection,
     comparable,
 )
+from gpubench_plugin.config.case import CUDA_METHOD
 from tests.support.made import result
 
 
@@ -66,6 +67,17 @@ def test_training_to_a_target_starts_from_the_same_weights_everywhere(
         training=TrainingSection(**target),  # type: ignore[arg-type]
     )
     assert configuration.drawn_on == "cpu"
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", None), ("cuda", CUDA_METHOD)])
+def test_method_of_timing_is_compared_on_cuda_alone(device: str, expected: int | None) -> None:
+    """Numbers of earlier clocks are incomparable on CUDA; those of a CPU have not changed."""
+    configuration = Configuration[ModelSection](
+        model=ModelSection(), experiment=ExperimentSection(device=device)
+    )
+    assert comparable(configuration).get("measure.cuda_method") == expected
+    base, head = result(), result(settings=comparable(configuration))
+    assert bool(settings_differences(base, head, is_partial=False)) is (expected is not None)
 
 
 def test_earlier_numbers_of_a_rewritten_workload_are_incomparable() -> None:
