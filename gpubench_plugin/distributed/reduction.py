@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _MEANS: Final = ("loss_", "phase_")
-_SUMS: Final = ("energy_",)
+_SUMS: Final = ("energy_j",)
 _MINIMA: Final = ("sm_clock_", "memory_clock_")
 """Prefixes of facts of which the mean, the sum and the minimum is taken over ranks; of others it is
 the maximum.

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpubench_plugin.measure.metrics._plausibility import timed_s
 from gpubench_plugin.measure.metrics.base import fact, metrics
 from gpubench_plugin.records import Metric, Observation
+
+# Share of the time that timed calls must fill, or the energy is also that of other work: setups,
+# writes over the cache. Not measured.
+_TIMED_SHARE = 0.9
 
 
 @metrics(
@@ -34,9 +39,14 @@ def device_state(observation: Observation) -> Iterator[Metric]:
     energy_j_per_sample="Energy of all GPUs over samples",
 )
 def energy(observation: Observation) -> Iterator[Metric]:
-    """Energy between the first and the last timed call, the time between blocks included."""
+    """Energy between the first and the last timed call, the time between blocks included.
+
+    None per sample where other work than the timed calls took over a tenth of that time.
+    """
     yield from fact(observation, "power_w", "W")
     facts, samples = observation.facts, observation.work.samples
-    if "energy_j" in facts and samples is not None:
+    if "energy_j" not in facts or samples is None:
+        return
+    if timed_s(observation.samples) >= _TIMED_SHARE * facts["energy_window_s"]:
         per_sample = facts["energy_j"] / (samples * observation.samples.calls)
         yield Metric(name="energy_j_per_sample", value=per_sample, unit="J/sample", better="lower")

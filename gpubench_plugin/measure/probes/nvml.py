@@ -34,6 +34,8 @@ _REASONS: Final = {
 
 _SOFTWARE_HEAT: Final = "software thermal slowdown"
 
+_IDLE: Final = 0x0000_0000_0000_0001
+
 # Fields that count nanoseconds in a state, by reason. Source: "Field Value Enums" in the NVML API
 # reference, where the first has two names: NVML_FI_DEV_PERF_POLICY_POWER and
 # NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP. Old drivers lack the others, and count all heat by
@@ -121,8 +123,11 @@ class DeviceState:
             self._start = self._now(), self._counters()
 
     def sample(self) -> None:
-        """Read the clocks and slowing reasons of the device at work."""
+        """Read the clocks and slowing reasons of the device, if it is at work."""
         if self._start is None:
+            return
+        bits = self._reason_bits()
+        if bits is not None and bits & _IDLE:  # of a step of the host, or one that had ended
             return
         for name, values in (
             ("NVML_CLOCK_SM", self._sm_mhz),
@@ -131,13 +136,13 @@ class DeviceState:
             kind = getattr(self._library, name, None)
             if (clock := self._answer("nvmlDeviceGetClockInfo", kind)) is not None:
                 values.append(clock)
-        if (reasons := self._reasons()) is not None:
+        if bits is not None:
             self._samples += 1
-            self._seen_reasons.update(reasons)
+            self._seen_reasons.update(_slowing(bits))
 
     def slowing_reasons(self) -> tuple[str, ...]:
         """What slows the device down now; empty if nothing does, or unknown."""
-        return self._reasons() or ()
+        return _slowing(self._reason_bits() or 0)
 
     @property
     def throttled_share(self) -> float | None:
@@ -189,6 +194,7 @@ class DeviceState:
             energy_j = energy_mj / _MILLIJOULES_PER_J
             facts["energy_j"] = energy_j / self._sharing_ranks
             facts["power_w"] = energy_j / self._window_s
+            facts["energy_window_s"] = self._window_s
         return {name: value for name, value in facts.items() if value is not None}
 
     @property
@@ -221,7 +227,7 @@ class DeviceState:
             if value.nvmlReturn == 0
         }
 
-    def _reasons(self) -> tuple[str, ...] | None:
+    def _reason_bits(self) -> int | None:
         """Current reasons; None if unknown. The older of the two names goes with CUDA 14."""
         if self._handle is None:
             return None
@@ -230,7 +236,7 @@ class DeviceState:
             "nvmlDeviceGetCurrentClocksThrottleReasons",
         ):
             if (bits := self._answer(function)) is not None:
-                return tuple(name for bit, name in _REASONS.items() if bits & bit)
+                return int(bits)
         return None
 
     def _read_temperature(self) -> None:
@@ -240,3 +246,7 @@ class DeviceState:
             if (degrees := self._answer(function, sensor)) is not None:
                 self._temperatures_c.append(float(degrees))
                 return
+
+
+def _slowing(bits: int) -> tuple[str, ...]:
+    return tuple(name for bit, name in _REASONS.items() if bits & bit)

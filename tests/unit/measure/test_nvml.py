@@ -165,7 +165,7 @@ def test_without_counters_the_blocks_tell(
 
     def timed(state: DeviceState) -> None:
         for block in range(30):
-            gpu.reasons = POWER_CAP | IDLE if block < slow_blocks else USER_CLOCKS
+            gpu.reasons = POWER_CAP if block < slow_blocks else USER_CLOCKS
             gpu.run(0.05)
             state.sample()
         gpu.reasons = HARDWARE
@@ -175,10 +175,25 @@ def test_without_counters_the_blocks_tell(
     assert state.reasons == ("software power cap",)
 
 
+def test_an_idle_device_is_no_device_under_load(watch: Watch, gpu: FakeGpu) -> None:
+    """A block whose work had ended when it was read tells nothing about clocks and reasons."""
+    gpu.counters.clear()
+
+    def timed(state: DeviceState) -> None:
+        gpu.reasons = IDLE | SOFTWARE_HEAT
+        gpu.run(1.0)
+        state.sample()
+
+    state, _ = watch(timed)
+    assert (state.flags, state.reasons) == ((), ())
+    assert "sm_clock_mhz" not in state.facts
+
+
 def test_clocks_are_those_inside_the_blocks(watch: Watch, gpu: FakeGpu) -> None:
     """Clocks of the busy device are kept, not those at the ends; of the temperature the higher."""
 
     def timed(state: DeviceState) -> None:
+        gpu.reasons = 0
         for gpu.sm_mhz in (1980, 1755, 1965):
             gpu.run(0.1)
             state.sample()
@@ -241,6 +256,7 @@ def test_a_function_that_is_missing_is_harmless(
     """What the library or the GPU lacks is named in the journal; the rest is still known."""
 
     def timed(state: DeviceState) -> None:
+        gpu.reasons = SOFTWARE_HEAT
         gpu.run(3.0, watts=400, slowed=269)
         state.sample()
 

@@ -119,5 +119,6 @@ def everything(observe: Observe) -> Observation:
             "throttled_fraction": 0.01,
             "power_w": 650.0,
             "energy_j": 1300.0,
+            "energy_window_s": 56.0,
         },
     )
