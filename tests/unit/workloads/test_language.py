@@ -203,13 +203,13 @@ def test_impossible_sizes_are_refused(name, override, message, small):
 @pytest.mark.parametrize(
     ("name", "overlay", "parameters"),
     [
-        ("gpt2", "gpt2-xl", 1_557_611_200),
+        ("gpt2", "gpt2-xl", 1_557_611_200 + (50304 - 50257) * 1600),
         ("llama", "llama-3b", 3_015_355_392),
         ("llama", "llama-8b", 8_030_261_248),
     ],
 )
 def test_larger_models_have_the_known_parameters(name, overlay, parameters):
-    """A configuration to lay over has as many parameters as the known model."""
+    """A configuration to lay over has as many parameters as the known model, and padded tokens."""
     workload = catalog.load("workloads", name)
     configuration = resolve(
         name=name,
