@@ -99,12 +99,8 @@ def _from_nvml(torch_cuda: str, environ: Mapping[str, str]) -> tuple[CudaDevice,
         uuids = [nvml.text(nvml.answer(library, "nvmlDeviceGetUUID", h)) or "" for h in handles]
         indices = visible_indices(variable, uuids)
         devices = [_device(library, handle) for handle in handles]
-        is_ordered = (
-            len({device and (device.name, device.memory_bytes) for device in devices}) == 1
-            or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-            or (variable or "").startswith("GPU-")
-        )
-        if indices is None or not is_ordered:
+        kinds = {device and (device.name, device.memory_bytes) for device in devices}
+        if indices is None or not is_in_bus_order(len(kinds), environ):
             return None
         chosen = [devices[index] for index in indices]
     return None if None in chosen else tuple(filter(None, chosen))
@@ -117,6 +113,15 @@ def _runs(library: Any, torch_cuda: str) -> bool:
     """
     version = nvml.answer(library, "nvmlSystemGetCudaDriverVersion_v2")
     return version is not None and version // 1000 >= int(torch_cuda.partition(".")[0])
+
+
+def is_in_bus_order(kinds: int, environ: Mapping[str, str]) -> bool:
+    """Whether CUDA numbers GPUs of so many `kinds` as NVML does, or shows them by UUID."""
+    return (
+        kinds == 1
+        or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+        or environ.get(_VISIBLE, "").startswith("GPU-")
+    )
 
 
 def visible_indices(variable: str | None, uuids: Sequence[str]) -> list[int] | None:

@@ -51,6 +51,11 @@ def _gpu(library: Any, index: int, handle: Any) -> Gpu | None:
     return Gpu(index=index, name=name or "?", library=library, handle=handle)
 
 
+def _memory_bytes(gpu: Gpu) -> int | None:
+    memory = gpu.answer("GetMemoryInfo")
+    return None if memory is None else int(memory.total)
+
+
 def _usable_cores() -> frozenset[int]:
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
@@ -107,12 +112,18 @@ class Machine:
 
     @cached_property
     def gpus(self) -> Sequence[Gpu]:
-        """The GPUs that this process may use, or all where that is unclear."""
+        """The GPUs that this process may use, or all where that is unclear.
+
+        It is if they differ: CUDA's number of one is then not NVML's, unless the order is stated.
+        """
         handles = [] if self.library is None else nvml.handles(self.library) or []
         gpus = [_gpu(self.library, index, handle) for index, handle in enumerate(handles)]
         uuids = ["" if gpu is None else nvml.text(gpu.answer("GetUUID")) or "" for gpu in gpus]
         indices = cuda_devices.visible_indices(self.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
-        visible = gpus if indices is None else [gpus[index] for index in sorted(indices)]
+        kinds = {(gpu.name, _memory_bytes(gpu)) for gpu in gpus if gpu is not None}
+        is_clear = not indices or cuda_devices.is_in_bus_order(len(kinds), self.environ)
+        chosen = range(len(gpus)) if indices is None or not is_clear else sorted(indices)
+        visible = [gpus[index] for index in chosen]
         return [gpu for gpu in visible if gpu is not None]
 
     @property

@@ -217,6 +217,25 @@ def test_a_torch_that_cannot_be_imported_is_one_line(machine: Machines) -> None:
     assert by_name["nccl"].value == "ChildError: OSError: libcudart.so.13: cannot open"
 
 
+@pytest.mark.parametrize(
+    ("environ", "examined"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0"}, [0, 1]),
+        ({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, [0, 1]),
+        ({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, [0]),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-b"}, [1]),
+        ({"CUDA_VISIBLE_DEVICES": ""}, []),
+        ({}, [0, 1]),
+    ],
+)
+def test_all_of_different_gpus_are_examined_unless_their_order_is_stated(
+    machine: Machines, environ: dict[str, str], examined: list[int]
+) -> None:
+    """CUDA's number 0 is the fastest one, which need not be NVML's."""
+    nvml = FakeNvml(FakeGpu(name="NVIDIA T4", uuid="GPU-a"), FakeGpu(uuid="GPU-b"))
+    assert [gpu.index for gpu in machine(library=nvml, environ=environ).gpus] == examined
+
+
 def test_a_torch_that_hangs_is_no_answer(
     machine: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
