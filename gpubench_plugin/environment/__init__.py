@@ -31,7 +31,12 @@ if TYPE_CHECKING:
         tolerates_unknown,
     )
     from gpubench_plugin.environment.git import HOOK_VARIABLES, commit_facts, run_git
-    from gpubench_plugin.environment.hardware import cpu_facts, memory_bytes, usable_cores
+    from gpubench_plugin.environment.hardware import (
+        cpu_facts,
+        held_clock_mhz,
+        memory_bytes,
+        usable_cores,
+    )
     from gpubench_plugin.environment.helper_threads import (
         HelperThread,
         helper_idents,

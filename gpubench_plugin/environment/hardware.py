@@ -88,13 +88,21 @@ def _locked_clocks_mhz(library: Any, handles: Sequence[Any]) -> list[int | None]
 
 
 def _idle_clock_mhz(library: Any, handle: Any) -> int | None:
-    """Clock of an idle GPU that has not lowered it, 0 of one that has; None at work or at most."""
     if handle is None:
         return None
     kind = library.NVML_CLOCK_GRAPHICS
-    utilization = nvml.answer(library, "nvmlDeviceGetUtilizationRates", handle)
-    highest = nvml.answer(library, "nvmlDeviceGetMaxClockInfo", handle, kind)
-    clock = nvml.answer(library, "nvmlDeviceGetClockInfo", handle, kind)
+    return held_clock_mhz(
+        nvml.answer(library, "nvmlDeviceGetClockInfo", handle, kind),
+        highest=nvml.answer(library, "nvmlDeviceGetMaxClockInfo", handle, kind),
+        utilization=nvml.answer(library, "nvmlDeviceGetUtilizationRates", handle),
+    )
+
+
+def held_clock_mhz(clock: int | None, *, highest: int | None, utilization: Any) -> int | None:
+    """Clock of an idle GPU that has not lowered it, 0 of one that has; None at work or at most.
+
+    The arguments are NVML's answers, None where it has none.
+    """
     if utilization is None or utilization.gpu or clock is None or not highest or clock >= highest:
         return None
     return 0 if clock <= highest / 2 else int(clock)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from gpubench_plugin.cli.doctor.finding import Finding, ok, unknown, warning
 from gpubench_plugin.cli.doctor.machine import Gpu
-from gpubench_plugin.environment import byte_size, counted
+from gpubench_plugin.environment import byte_size, counted, held_clock_mhz
 
 _SM_CLOCK: Final = 1
 _UNCORRECTED: Final = 1
@@ -17,19 +17,15 @@ _NO_ANSWER: Final = "the GPU or its driver does not tell"
 
 
 def clocks(gpu: Gpu) -> Finding:
-    """Whether the clock is held, judged by that of an idle GPU.
-
-    NVML does not tell the locked range. An idle GPU lowers its clock; one that stays at the highest
-    may have worked just now.
-    """
+    """Whether the clock is held, judged by that of an idle GPU."""
     clock, highest = (gpu.answer(f"Get{kind}Info", _SM_CLOCK) for kind in ("Clock", "MaxClock"))
     if clock is None or not highest:
         return unknown(_NO_ANSWER)
     value = f"{clock} of {highest} MHz"
-    utilization = gpu.answer("GetUtilizationRates")
-    if utilization is None or utilization.gpu or clock >= highest:
+    held = held_clock_mhz(clock, highest=highest, utilization=gpu.answer("GetUtilizationRates"))
+    if held is None:
         return unknown(f"{value}; whether they are locked shows only on an idle GPU", _lock(gpu))
-    if clock > highest / 2:
+    if held:
         return ok(f"{value} while idle: locked")
     return warning(f"not locked: {value} while idle", _lock(gpu))
 
