@@ -101,17 +101,16 @@ def power_limit(gpu: Gpu) -> Finding:
 
 def processes(gpu: Gpu) -> Finding:
     """Other processes on the GPU, or their traces: those of other containers have no id here."""
-    listed = [
-        *(gpu.answer("GetComputeRunningProcesses") or ()),
-        *(gpu.answer("GetGraphicsRunningProcesses") or ()),
-    ]
+    kinds = ("Compute", "Graphics")  # a process may be both
+    answers = (gpu.answer(f"Get{kind}RunningProcesses") or () for kind in kinds)
+    listed = {process.pid: process for processes in answers for process in processes}
     utilization = gpu.answer("GetUtilizationRates")
     memory = gpu.answer("GetMemoryInfo")
     in_use = "" if utilization is None else f"{utilization.gpu} % in use, "
     free = "" if memory is None else f"{byte_size(memory.free, digits=3)} of memory free"
     value = f"{in_use}{free}".rstrip(", ") or _NO_ANSWER
     if listed:
-        names = ", ".join(_process(process) for process in listed)
+        names = ", ".join(_process(process) for process in listed.values())
         return warning(f"{value}: {names}", "wait for them, or end them")
     if utilization is not None and utilization.gpu:
         return warning(f"{value}, by processes that are not shown here", "wait for them")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.cli.doctor.finding import Finding, ok, unknown, warning
@@ -113,18 +114,27 @@ def cpu_quota(machine: Machine) -> Finding:
 
 def _quotas(machine: Machine) -> list[float | None]:
     """Quotas in cores of this process' control groups, from its own up to the root's."""
-    base = machine.root / "sys/fs/cgroup"
-    group = re.search(r"^0::/(.*)$", machine.text("proc/self/cgroup"), re.MULTILINE)
-    own = base / (group[1] if group else "")
-    folders = [f for f in (own, *own.parents) if f == base or base in f.parents]
+    base, groups = machine.root / "sys/fs/cgroup", machine.text("proc/self/cgroup")
+    group = re.search(r"^0::/(.*)$", groups, re.MULTILINE)
+    folders = _folders(base, group[1] if group else "")
     quotas = [cpu_facts(quota_file=folder / "cpu.max")["quota_cores"] for folder in folders]
-    older = base / "cpu"  # version 1
-    if (older / "cpu.cfs_quota_us").exists():
-        quota, period = (
-            int((older / f"cpu.cfs_{name}_us").read_text("utf-8")) for name in ("quota", "period")
-        )
-        quotas.append(quota / period if quota > 0 else None)
+    older = re.search(
+        r"^\d+:(?:[^:\n]*,)?cpu(?:,[^:\n]*)?:/(.*)$", groups, re.MULTILINE
+    )  # version 1
+    # A container's own group may be the root of what it sees, under another name outside.
+    for folder in _folders(base / "cpu", older[1] if older else ""):
+        if (folder / "cpu.cfs_quota_us").exists():
+            quota, period = (
+                int((folder / f"cpu.cfs_{name}_us").read_text("utf-8"))
+                for name in ("quota", "period")
+            )
+            quotas.append(quota / period if quota > 0 else None)
     return quotas
+
+
+def _folders(base: Path, group: str) -> list[Path]:
+    """Folders of the `group` below `base` and of those around it."""
+    return [f for f in (base / group, *(base / group).parents) if f == base or base in f.parents]
 
 
 def stolen_time(machine: Machine) -> Finding:

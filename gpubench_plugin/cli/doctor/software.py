@@ -69,7 +69,8 @@ def architectures(machine: Machine) -> Finding:
     """Whether torch has kernels for every GPU.
 
     Code for a compute capability runs on later ones of the same major version; ``compute_…`` is
-    compiled by the driver for any later one, see "Binary Compatibility" in
+    compiled by the driver for any later one. That with an ``a`` runs on its own
+    capability alone. See "Binary Compatibility" in
     https://docs.nvidia.com/cuda/cuda-programming-guide/.
     """
     if not machine.gpus:
@@ -88,7 +89,10 @@ def _architecture(gpu: Gpu, known: list[str]) -> Finding:
     major, minor = capability
     name = f"{gpu.name} has sm_{major}{minor}"
     parsed = [
-        match for text in known if (match := re.fullmatch(r"(sm|compute)_(\d+)(\d)[af]?", text))
+        match
+        for text in known
+        if (match := re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", text))
+        and (match[4] != "a" or (int(match[2]), int(match[3])) == (major, minor))
     ]
     binaries = [(int(m[2]), int(m[3])) for m in parsed if m[1] == "sm"]
     sources = [(int(m[2]), int(m[3])) for m in parsed if m[1] == "compute"]

@@ -217,6 +217,14 @@ def test_a_torch_that_cannot_be_imported_is_one_line(machine: Machines) -> None:
     assert by_name["nccl"].value == "ChildError: OSError: libcudart.so.13: cannot open"
 
 
+def test_process_that_computes_and_draws_is_named_once(machine: Machines) -> None:
+    """NVML lists it among both."""
+    process = SimpleNamespace(pid=7, usedGpuMemory=2**30)
+    answers = {f"Get{kind}RunningProcesses": [process] for kind in ("Compute", "Graphics")}
+    outcome, value, _ = of_gpu(machine, gpus.processes, **answers)
+    assert (outcome, value.partition(": ")[2]) == ("warning", "7 (1.00 GiB)")
+
+
 @pytest.mark.parametrize(
     ("environ", "examined"),
     [
@@ -261,6 +269,8 @@ def test_a_torch_that_fails_is_asked_once(machine: Machines, tmp_path: Path) -> 
         ((9, 0), ["sm_80", "sm_90"], "ok"),
         ((8, 9), ["sm_80", "sm_90"], "ok"),
         ((9, 0), ["sm_90a"], "ok"),
+        ((10, 3), ["sm_100a"], "warning"),
+        ((10, 3), ["sm_100f"], "ok"),
         ((10, 0), ["sm_90", "compute_90"], "warning"),
         ((12, 0), ["sm_80", "sm_100"], "warning"),
         ((8, 0), ["sm_86"], "warning"),

@@ -172,6 +172,20 @@ def test_cpu_quota(write: Write, machine: Machines, files: dict[str, str], value
     assert (found.outcome, found.value) == ("ok" if value == "none" else "warning", value)
 
 
+@pytest.mark.parametrize(
+    "group", ["12:cpu,cpuacct:/jobs/1", "3:cpuacct,cpu:/jobs/1", "2:cpu:/jobs"]
+)
+def test_quota_of_a_group_of_version_1_is_read_where_the_group_is(
+    write: Write, machine: Machines, group: str
+) -> None:
+    """As with a batch system's jobs; in a container the own group is the root."""
+    write("proc/self/cgroup", f"13:cpuset:/other\n{group}\n0::/\n")
+    for name, quota in (("", -1), ("jobs/", 50_000), ("jobs/1/", -1), ("other/", 1)):
+        write(f"sys/fs/cgroup/cpu/{name}cpu.cfs_quota_us", f"{quota}\n")
+        write(f"sys/fs/cgroup/cpu/{name}cpu.cfs_period_us", "100000\n")
+    assert processors.cpu_quota(machine()).value == "0.5 of 2 usable cores"
+
+
 @pytest.mark.parametrize(("quota", "outcome"), [(400_000, "ok"), (200_000, "ok"), (1, "warning")])
 def test_quota_of_all_usable_cores_suspends_nothing(
     write: Write, machine: Machines, quota: int, outcome: str
