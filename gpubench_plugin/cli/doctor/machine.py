@@ -110,9 +110,14 @@ class Machine:
         version = nvml.answer(self.library, "nvmlSystemGetCudaDriverVersion_v2")
         return None if version is None else int(version)
 
-    @cached_property
+    @property
     def gpus(self) -> Sequence[Gpu]:
-        """The GPUs that this process may use, or all where that is unclear.
+        """The GPUs that this process may use, and that answer."""
+        return [gpu for gpu in self.visible.values() if gpu is not None]
+
+    @cached_property
+    def visible(self) -> Mapping[int, Gpu | None]:
+        """The GPUs that this process may use, or all where that is unclear; None for a lost one.
 
         It is if they differ: CUDA's number of one is then not NVML's, unless the order is stated.
         """
@@ -123,8 +128,7 @@ class Machine:
         kinds = {(gpu.name, _memory_bytes(gpu)) for gpu in gpus if gpu is not None}
         is_clear = not indices or cuda_devices.is_in_bus_order(len(kinds), self.environ)
         chosen = range(len(gpus)) if indices is None or not is_clear else sorted(indices)
-        visible = [gpus[index] for index in chosen]
-        return [gpu for gpu in visible if gpu is not None]
+        return {index: gpus[index] for index in chosen}
 
     @property
     def torch(self) -> Mapping[str, Any]:

@@ -23,6 +23,11 @@ def driver(machine: Machine) -> Finding:
     if machine.library is None:
         return _without_library(machine)
     value = f"{machine.driver or '?'}, CUDA {_version(machine.driver_cuda)}"
+    if lost := [str(index) for index, gpu in machine.visible.items() if gpu is None]:
+        return warning(
+            f"{value}; no answer of GPU {', '.join(lost)}",
+            "dmesg has the driver's reason (Xid): reset the GPU, or restart the machine",
+        )
     try:
         torch = machine.torch
     except ChildError as error:

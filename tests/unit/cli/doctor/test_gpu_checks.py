@@ -159,6 +159,19 @@ def test_only_visible_gpus_are_examined(machine: Machines) -> None:
     assert devices == {"GPU 2 (NVIDIA H200)"}
 
 
+@pytest.mark.parametrize(
+    ("visible", "outcome"), [("1", "warning"), ("0,1", "warning"), ("0", "ok")]
+)
+def test_lost_gpu_is_a_warning_where_it_is_visible(
+    machine: Machines, visible: str, outcome: str
+) -> None:
+    """It has fallen off the bus: no check of its own can examine it."""
+    nvml = FakeNvml(FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b"))
+    nvml.gpus = (nvml.gpus[0], None)  # type: ignore[assignment]
+    found = software.driver(machine(library=nvml, environ={"CUDA_VISIBLE_DEVICES": visible}))
+    assert (found.outcome, "no answer of GPU 1" in found.value) == (outcome, outcome == "warning")
+
+
 def test_a_machine_without_driver_lacks_nothing(machine: Machines) -> None:
     """A CPU is measured as it is."""
     found = software.driver(machine())
