@@ -16,7 +16,7 @@ from gpubench_plugin.workloads._language import CausalLanguageModel, RotarySecti
 from gpubench_plugin.workloads._transformers import from_library
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor, nn
 
@@ -89,12 +89,14 @@ class MixtureOfExperts(CausalLanguageModel[S]):
         module: Any = super().build()
         for layer in module.model.layers:
             layer.mlp.differs_per_rank = "the router balances the load of each rank's own batch"
+        # Not before: transformers reads the file of the class to learn what the model can do.
+        module.__class__ = _with_router_loss(type(module), self.section)
         built: nn.Module = module
         return built
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Mean cross entropy in fp32, in training with the weighted router loss."""
-        # The router's loss has no matrix product, and in transformers 5.17 it reads values.
+        # The router's loss has no matrix product.
         if not module.training or self._grouped == WITHOUT_DATA:
             return super().loss(module, batch)
         output = module(input_ids=batch.inputs, output_router_logits=True)
@@ -108,6 +110,51 @@ class MixtureOfExperts(CausalLanguageModel[S]):
         clone.section = clone.section.model_copy(update={"experts_implementation": "grouped"})
         clone._grouped = WITHOUT_DATA
         return clone
+
+
+def router_loss(layers: Sequence[Tensor], *, experts_per_token: int) -> Tensor:
+    """Load-balancing loss in fp32 of each layer's router logits, tokens × experts, unweighted.
+
+    It equals transformers' without padding, but the host waits for nothing, whatever the version:
+    that of transformers 5.17 counts by ``bincount``, whose length the host reads.
+    """
+    tokens, experts = layers[0].shape
+    # On the CPU histc takes no integers; on CUDA it is deterministic for integers only.
+    dtype = torch.float32 if layers[0].device.type in ("cpu", "mps") else torch.int32
+    probabilities = [logits.softmax(dim=-1) for logits in layers]
+    none = torch.zeros(experts, device=layers[0].device)
+    masses = sum((part.float().sum(dim=0) for part in probabilities), start=none)
+    chosen = [part.topk(experts_per_token).indices.to(dtype) for part in probabilities]
+    visits = sum(
+        (torch.histc(part, bins=experts, min=0, max=experts) for part in chosen), start=none
+    )
+    rows = tokens * len(layers)
+    return experts * (visits / rows * (masses / rows)).sum()
+
+
+def _with_router_loss(architecture: Any, section: MixtureSection) -> Any:
+    """The class of a model in transformers, with `router_loss` for its own."""
+    (output_of,) = from_library(
+        section.name, "transformers.modeling_outputs", "MoeCausalLMOutputWithPast"
+    )
+
+    class WithRouterLoss(architecture):  # type: ignore[misc] # imported when it is needed
+        """A causal language model whose output has ``aux_loss`` without a wait for the device."""
+
+        def forward(
+            self, input_ids: Any = None, *, output_router_logits: bool = False, **kwargs: Any
+        ) -> Any:
+            if not output_router_logits:
+                return super().forward(input_ids=input_ids, **kwargs)
+            output = self.model(input_ids=input_ids, output_router_logits=True, **kwargs)
+            return output_of(
+                aux_loss=router_loss(
+                    output.router_logits, experts_per_token=section.experts_per_token
+                ),
+                logits=self.lm_head(output.last_hidden_state),
+            )
+
+    return WithRouterLoss
 
 
 def _casting(dtype: torch.dtype | None, grouped: Callable[..., Tensor]) -> Callable[..., Tensor]:

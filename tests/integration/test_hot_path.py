@@ -56,10 +56,6 @@ LISTED = (
         *("mm in float32", 2, ("moe",), HALF, BOTH),
         "the router of each block computes in fp32: Switch Transformers, section 2.4",
     ),
-    Listed(
-        *("the host waits for bincount", 2, ("mixtral", "qwen-moe"), tuple(DTYPES), ("loss",)),
-        "the router loss of transformers 5.17 counts each layer's tokens by expert",
-    ),
 )
 
 

@@ -159,6 +159,21 @@ class HotPath(TorchDispatchMode):
             self.deviations["convolution without channels_last"] += 1
 
 
+class Reads(TorchDispatchMode):
+    """Counts the operations for whose result the host would wait, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        self.counts[name] += name in READS
+        return func(*args, **(kwargs or {}))
+
+
 def _tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 

@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
 
 import pytest
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.support.hot_path import READS
+from tests.support.hot_path import Reads
 from tests.support.presets import preset_of, trainer_of
 from tests.support.shipped import shipped
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
-
-
-class Reads(TorchDispatchMode):
-    """Counts the operations for whose result the host would wait, by name."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.counts: Counter[str] = Counter()
-
-    def __torch_dispatch__(
-        self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        name = func.overloadpacket.__name__
-        self.counts[name] += name in READS
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.slow

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -10,6 +13,8 @@ from gpubench_plugin.distributed.parallelism import split_dependent_layers
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.measure.probes import count_flops
 from gpubench_plugin.training import run_fake_step
+from gpubench_plugin.workloads._mixture import router_loss
+from tests.support.hot_path import Reads
 
 CPU = torch.device("cpu")
 both = pytest.mark.parametrize("name", ["mixtral", "qwen-moe"])
@@ -70,6 +75,41 @@ def test_training_adds_the_weighted_loss_of_the_router(name, make_workload):
     least = 0.5 * workload.section.experts_per_token
     assert float(evaluated) == pytest.approx(float(plain))
     assert float(trained - plain) == pytest.approx(least, rel=0.2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@both
+def test_the_loss_of_the_router_is_that_of_transformers(name, dtype, make_workload):
+    """It equals that of the installed version, and so does the gradient of the logits."""
+    architecture = type(make_workload(name, "tiny").build()).__base__
+    library = sys.modules[architecture.__module__].load_balancing_loss_func
+    layers = [torch.randn(37, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
+    loss, expected = router_loss(layers, experts_per_token=3), library(tuple(layers), 8, 3)
+    gradients, wanted = torch.autograd.grad(loss, layers), torch.autograd.grad(expected, layers)
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)
+    assert all(map(torch.equal, gradients, wanted))
+
+
+@both
+def test_the_output_with_the_router_s_loss_is_that_of_transformers(name, make_workload):
+    """Logits and the router's loss of a training step are those of the model's own class."""
+    workload = make_workload(name, "tiny")
+    module, tokens = workload.build().train(), workload.synthetic_batch(2, device=CPU).inputs
+    output = module(input_ids=tokens, output_router_logits=True)
+    module.__class__ = type(module).__base__
+    expected = module(input_ids=tokens, output_router_logits=True)
+    assert torch.equal(output.logits, expected.logits)
+    torch.testing.assert_close(output.aux_loss, expected.aux_loss, rtol=1e-6, atol=0)
+
+
+@both
+def test_training_reads_no_value_of_the_router(name, make_workload):
+    """Forward pass and router loss count tokens by expert without a wait for the device."""
+    workload = make_workload(name, "tiny")
+    module = workload.build().train()
+    with Reads() as reads:
+        workload.loss(module, workload.synthetic_batch(2, device=CPU))
+    assert +reads.counts == Counter()
 
 
 @both
