@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 REPOSITORY = Path(__file__).parents[2]
+EXHAUSTIVE = pytest.mark.exhaustive
 
 
 @pytest.fixture
@@ -60,9 +61,12 @@ def test_residual_networks_are_measured_with_torch_alone(
 @pytest.mark.parametrize(
     ("selection", "options", "library"),
     [
-        ("llama_decode or llama_prefill", (), "transformers"),
-        ("llama_compile and aot_eager", ("--measure.profile=full",), "transformers"),
         ("unet_denoising and conditional and 1-fp32", (), "diffusers"),
+        pytest.param("llama_decode or llama_prefill", (), "transformers", marks=EXHAUSTIVE),
+        pytest.param(
+            *("llama_compile and aot_eager", ("--measure.profile=full",), "transformers"),
+            marks=EXHAUSTIVE,
+        ),
     ],
 )
 def test_every_path_to_a_library_says_what_to_install(
@@ -80,6 +84,7 @@ def test_every_path_to_a_library_says_what_to_install(
 
 
 @pytest.mark.own_process
+@pytest.mark.exhaustive
 def test_cold_start_without_the_library_is_unsupported(
     tmp_path: Path, without: Callable[..., dict[str, str]]
 ) -> None:
@@ -220,8 +225,12 @@ def test_gate_keeps_its_own_verdict(project: Project) -> None:
 
 @pytest.mark.parametrize(
     ("options", "ranks", "code"),
-    [(("--isolate",), 0, 4), (("--world-size=2",), 0, 4), ((), 2, 1)],
-    ids=["isolated", "gang", "torchrun"],
+    [
+        (("--world-size=2",), 0, 4),
+        pytest.param(("--isolate",), 0, 4, marks=EXHAUSTIVE),
+        pytest.param((), 2, 1, marks=EXHAUSTIVE),
+    ],
+    ids=["gang", "isolated", "torchrun"],
 )
 def test_ranks_end_alike(
     project: Project,

@@ -18,9 +18,8 @@ from tests.support.hot_path import HotPath, fake_cuda, followed
 from tests.support.presets import preset_of, workload_of
 from tests.support.shipped import shipped
 
-pytestmark = pytest.mark.skipif(
-    torch.version.cuda is None, reason="needs torch's CUDA build: tox -e cuda-build"
-)
+if torch.version.cuda is None:
+    pytest.skip("needs torch's CUDA build: tox -e cuda-build", allow_module_level=True)
 
 DTYPES = {
     "fp32": torch.float32,

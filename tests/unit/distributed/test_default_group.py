@@ -22,6 +22,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: calls.append(("set", str(device))))
     monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)  # an earlier test may have left one
 
     def init(backend: str, **options: Any) -> None:
         calls.append((backend, options["device_id"]))

@@ -14,6 +14,7 @@ from torch._dynamo.exc import BackendCompilerFailed
 from torch.distributed import DistBackendError
 
 from gpubench_plugin.environment import (
+    device_errors,
     failures_as_warnings,
     is_only_lost_context,
     is_out_of_memory,
@@ -21,6 +22,7 @@ from gpubench_plugin.environment import (
     lost_context_text,
     query_context,
 )
+from tests.support.fake_cuda import FakeHost
 
 HINTS = (
     "Search for `cudaErrorX' in https://docs.nvidia.com/cuda/cuda-runtime-api/"
@@ -234,7 +236,9 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
         stream = SimpleNamespace(query=query)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda _: stream)
-        monkeypatch.setattr("gpubench_plugin.environment.device_errors._QUERY_S", 0.05)
+        clock = FakeHost()
+        monkeypatch.setattr(device_errors, "monotonic", lambda: clock.now() * 1e-9)
+        monkeypatch.setattr(device_errors, "sleep", lambda s: clock.spend(round(s * 1e9)))
 
     return install
 
