@@ -9,7 +9,7 @@ import torch
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config import ModelSection, resolve
-from gpubench_plugin.training import Trainer, build_model
+from gpubench_plugin.training import Inference, Trainer, build_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,4 +76,25 @@ def trainer_of(
         precision_section=configuration.precision,
         device=CPU,
         reference=reference,
+    )
+
+
+def inference_of(configuration: Configuration[Any]) -> Inference:
+    """The inference that `configuration` describes, on the CPU in this process."""
+    workload = workload_of(configuration)
+    precision = catalog.load("precision", configuration.precision.name)()
+    return Inference(
+        module=build_model(
+            workload, section=configuration.model, seed=0, device=CPU, precision=precision
+        ),
+        workload=workload,
+        data=catalog.load("data", configuration.data.source)(
+            workload,
+            batch_size=configuration.training.batch_size,
+            device=CPU,
+            convert=precision.convert_batch,
+            seed=0,
+        ),
+        precision=precision,
+        device=CPU,
     )

@@ -259,6 +259,27 @@ def test_only_copies_to_cuda_use_pinned_memory(device, effective):
     loader.close()
 
 
+def test_batches_for_cuda_are_pinned(monkeypatch):
+    """Images and classes of each batch are copied into pinned memory, where CUDA is there."""
+    pinned = []
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda part: pinned.append(part) or part)
+    loader = Loader(
+        ArrayImages(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, np.int64)),
+        section=DataSection(source="images"),
+        batch_size=2,
+        world_size=1,
+        rank=0,
+        seed=0,
+        device=torch.device("cuda"),
+    )
+    batches = [loader.next(), loader.next()]
+    loader.close()
+    assert [part.shape for part in pinned] == [(2, 1, 2, 2), (2,)] * 2
+    assert all(part is kept for part, kept in zip(sum(batches, ()), pinned, strict=True))
+
+
 def test_random_numbers_of_the_model_are_left_alone(images, binary_cifar):
     """Loading draws nothing from the generator that dropout and others draw from."""
     torch.manual_seed(3)
