@@ -21,7 +21,7 @@ from gpubench_plugin.bench.step import (
     refuse_unfinished,
 )
 from gpubench_plugin.config import fixture_names
-from gpubench_plugin.errors import Throttled, UsageProblem
+from gpubench_plugin.errors import Throttled, Unsupported, UsageProblem
 from gpubench_plugin.measure import CustomMetric, build_measurement
 from gpubench_plugin.quality_flags import PRECISION_UNUSED, THROTTLED
 from gpubench_plugin.records import Better, Check, Measurement, Observation, Samples, Work
@@ -284,6 +284,8 @@ class Bench:
                 DeviceState(self._device, sharing_ranks=self._sharing_ranks)
             )
             clock.on_launched = device_state.sample
+            if section.throttle != "flag" and self._case.device.type == "cuda":
+                self._require_watch(device_state, section.throttle)
             if section.throttle == "wait" and self._case.device.type == "cuda":
                 self._wait_while_throttled(device_state)
             suspension = probes.enter_context(Suspension())
@@ -423,6 +425,18 @@ class Bench:
             failure = error
         self._reduction.raise_conclusion(failure)
         return measurement
+
+    def _require_watch(self, device_state: DeviceState, throttle: str) -> None:
+        """Refuse to measure where nothing tells whether the GPU is throttled.
+
+        Raises:
+            Unsupported: NVML is missing, or does not know the device.
+        """
+        if not device_state.is_watching:
+            raise Unsupported(
+                f"measure.throttle={throttle} requires NVML, which does not answer for "
+                f"{self._case.device.torch_name}: pip install 'pytest-gpubench[gpu]'"
+            )
 
     def _wait_while_throttled(self, device_state: DeviceState) -> None:
         """Wait on all ranks, before the first call, until no GPU is throttled; journal the wait."""

@@ -63,8 +63,10 @@ def _from_handle(library: Any, handle: Any) -> Json:
 
     memory = answer("nvmlDeviceGetMemoryInfo")
     power_limit = answer("nvmlDeviceGetEnforcedPowerLimit")
-    kinds = (library.NVML_CLOCK_GRAPHICS, library.NVML_CLOCK_MEM)
-    clocks = [answer("nvmlDeviceGetApplicationsClock", kind) for kind in kinds]
+    clocks = [
+        answer("nvmlDeviceGetApplicationsClock", kind)
+        for kind in (nvml.GRAPHICS_CLOCK, nvml.MEMORY_CLOCK)
+    ]
     mig_mode = answer("nvmlDeviceGetMigMode")
     return {
         "name": nvml.text(answer("nvmlDeviceGetName")),
@@ -90,7 +92,7 @@ def _locked_clocks_mhz(library: Any, handles: Sequence[Any]) -> list[int | None]
 def _idle_clock_mhz(library: Any, handle: Any) -> int | None:
     if handle is None:
         return None
-    kind = library.NVML_CLOCK_GRAPHICS
+    kind = nvml.GRAPHICS_CLOCK
     return held_clock_mhz(
         nvml.answer(library, "nvmlDeviceGetClockInfo", handle, kind),
         highest=nvml.answer(library, "nvmlDeviceGetMaxClockInfo", handle, kind),

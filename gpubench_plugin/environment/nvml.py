@@ -10,7 +10,12 @@ import importlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Final
+
+GRAPHICS_CLOCK: Final = 0
+SM_CLOCK: Final = 1
+MEMORY_CLOCK: Final = 2
+"""``NVML_CLOCK_GRAPHICS``, ``NVML_CLOCK_SM`` and ``NVML_CLOCK_MEM``."""
 
 
 @contextmanager

@@ -6,19 +6,20 @@ from typing import Any, Final
 
 from gpubench_plugin.cli.doctor.finding import Finding, ok, unknown, warning
 from gpubench_plugin.cli.doctor.machine import Gpu
-from gpubench_plugin.environment import byte_size, counted, held_clock_mhz
+from gpubench_plugin.environment import byte_size, counted, held_clock_mhz, nvml
 
-_SM_CLOCK: Final = 1
 _UNCORRECTED: Final = 1
 _SINCE_START: Final = 0
-"""NVML_CLOCK_SM, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC."""
+"""NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC."""
 
 _NO_ANSWER: Final = "the GPU or its driver does not tell"
 
 
 def clocks(gpu: Gpu) -> Finding:
     """Whether the clock is held, judged by that of an idle GPU."""
-    clock, highest = (gpu.answer(f"Get{kind}Info", _SM_CLOCK) for kind in ("Clock", "MaxClock"))
+    clock, highest = (
+        gpu.answer(f"Get{kind}Info", nvml.GRAPHICS_CLOCK) for kind in ("Clock", "MaxClock")
+    )
     if clock is None or not highest:
         return unknown(_NO_ANSWER)
     value = f"{clock} of {highest} MHz"
@@ -26,7 +27,7 @@ def clocks(gpu: Gpu) -> Finding:
     if held is None:
         return unknown(f"{value}; whether they are locked shows only on an idle GPU", _lock(gpu))
     if held:
-        return ok(f"{value} while idle: locked")
+        return ok(f"{value} while idle: locked, unless it has worked just now")
     return warning(f"not locked: {value} while idle", _lock(gpu))
 
 

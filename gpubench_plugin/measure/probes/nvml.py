@@ -60,6 +60,7 @@ _SHORTEST_ENERGY_WINDOW_S: Final = 2.0
 
 _NANOSECONDS_PER_S: Final = 1e9
 _MILLIJOULES_PER_J: Final = 1e3
+_TEMPERATURE_GPU: Final = 0  # NVML_TEMPERATURE_GPU
 _UNSIGNED_INT: Final = 1  # NVML_VALUE_TYPE_UNSIGNED_INT; the counters above are long otherwise
 
 
@@ -129,11 +130,10 @@ class DeviceState:
         bits = self._reason_bits()
         if bits is not None and bits & _IDLE:  # of a step of the host, or one that had ended
             return
-        for name, values in (
-            ("NVML_CLOCK_SM", self._sm_mhz),
-            ("NVML_CLOCK_MEM", self._memory_mhz),
+        for kind, values in (
+            (nvml.SM_CLOCK, self._sm_mhz),
+            (nvml.MEMORY_CLOCK, self._memory_mhz),
         ):
-            kind = getattr(self._library, name, None)
             if (clock := self._answer("nvmlDeviceGetClockInfo", kind)) is not None:
                 values.append(clock)
         if bits is not None:
@@ -143,6 +143,11 @@ class DeviceState:
     def slowing_reasons(self) -> tuple[str, ...]:
         """What slows the device down now; empty if nothing does, or unknown."""
         return _slowing(self._reason_bits() or 0)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether NVML answers for the device."""
+        return self._handle is not None
 
     @property
     def throttled_share(self) -> float | None:
@@ -241,9 +246,8 @@ class DeviceState:
 
     def _read_temperature(self) -> None:
         """Keep the GPU's temperature. The older of the two names goes with CUDA 14."""
-        sensor = getattr(self._library, "NVML_TEMPERATURE_GPU", 0)
         for function in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
-            if (degrees := self._answer(function, sensor)) is not None:
+            if (degrees := self._answer(function, _TEMPERATURE_GPU)) is not None:
                 self._temperatures_c.append(float(degrees))
                 return
 

@@ -30,7 +30,13 @@ from gpubench_plugin.config import (
 )
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.environment import Device
-from gpubench_plugin.errors import CorrectnessError, MeasurementError, Throttled, UsageProblem
+from gpubench_plugin.errors import (
+    CorrectnessError,
+    MeasurementError,
+    Throttled,
+    Unsupported,
+    UsageProblem,
+)
 from gpubench_plugin.launchers import BenchmarkState
 from gpubench_plugin.measure import clocks, probes
 from gpubench_plugin.records import Check, Json, Work
@@ -161,7 +167,7 @@ def test_the_devices_state_is_watched_from_the_first_timed_call_on(
             return super().block(task, **sizes)
 
     monkeypatch.setattr(probes, "DeviceState", Watch)
-    monkeypatch.setattr(clocks, "clock_for", lambda *_, **__: Launching())
+    monkeypatch.setattr(clocks, "clock_for", lambda *_, marked: marked == "step" and Launching())
     watched = bench(Group())
     measurement = watched(step)
     assert measurement.metrics["sm_clock_mhz"].value == 1980
@@ -169,6 +175,35 @@ def test_the_devices_state_is_watched_from_the_first_timed_call_on(
     at = calls.index("begin")
     assert measurement.samples is not None
     assert calls[at:] == ["begin"] + ["sample"] * len(measurement.samples.block_s)
+
+
+@pytest.mark.parametrize("throttle", ["wait", "fail"])
+def test_a_gpu_that_nothing_watches_is_not_measured_under_guard(throttle: str) -> None:
+    """Numbers that were to be refused are not passed for want of NVML."""
+    guarded = bench(Group(), measure={"throttle": throttle})
+    guarded._case = replace(
+        guarded._case, device=Device(torch_name="cuda:0", model="", memory_gib=None)
+    )
+    with pytest.raises(Unsupported, match=rf"measure\.throttle={throttle} requires NVML"):
+        guarded(step)
+
+
+def test_ranks_that_share_a_gpu_share_its_energy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each counts for its part of the device."""
+    numbers: list[int] = []
+
+    class Watch(probes.DeviceState):
+        def __init__(self, device: torch.device, *, sharing_ranks: int = 1) -> None:
+            super().__init__(device, sharing_ranks=sharing_ranks)
+            numbers.append(sharing_ranks)
+
+    monkeypatch.setattr(probes, "DeviceState", Watch)
+    for shares in (True, False):
+        monkeypatch.setattr(Case, "shares_device", shares)
+        group = Group()
+        group.world.local_size = 2
+        bench(group)(step)
+    assert numbers == [2, 1]
 
 
 def test_the_clocks_own_memory_is_allocated_before_memory_is_watched(
@@ -269,6 +304,8 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
     readings: list[float] = []
 
     class Hot(probes.DeviceState):
+        is_watching = True
+
         def slowing_reasons(self) -> tuple[str, ...]:
             readings.append(perf_counter())
             return ("thermal slowdown",) if len(readings) <= 3 else ()

@@ -40,7 +40,7 @@ def used(percent: int) -> SimpleNamespace:
     ("clock", "percent", "outcome", "value"),
     [
         (345, 0, "warning", "not locked: 345 of 1980 MHz while idle"),
-        (1500, 0, "ok", "1500 of 1980 MHz while idle: locked"),
+        (1500, 0, "ok", "1500 of 1980 MHz while idle: locked, unless it has worked just now"),
         (1980, 0, "unknown", "1980 of 1980 MHz; whether they are locked shows only on an idle GPU"),
         (1500, 9, "unknown", "1500 of 1980 MHz; whether they are locked shows only on an idle GPU"),
         (None, 0, "unknown", "the GPU or its driver does not tell"),

@@ -122,9 +122,13 @@ def test_facts_of_torch_are_those_of_this_one() -> None:
 
 
 @pytest.mark.slow
-def test_this_machine_is_examined(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever it is, with its own kernel and torch: every check has an outcome."""
+def test_this_machine_is_examined(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is, with its own kernel and torch: every check has an outcome; none writes."""
+    monkeypatch.chdir(tmp_path)
     assert main.main(["doctor", "--format=json"]) == ExitCode.OK
+    assert [*tmp_path.iterdir()] == []
     report = json.loads(capsys.readouterr().out)
     assert report["torch"]["error"] == ""
     assert {check["name"] for check in report["checks"]} <= {*NAMES}

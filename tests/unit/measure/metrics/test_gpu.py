@@ -25,3 +25,10 @@ def test_energy_of_other_work_is_not_the_samples(
     }
     assert ("energy_j_per_sample" in names) is per_sample
     assert "power_w" in names
+
+
+def test_energy_is_divided_by_the_samples_of_all_timed_calls(everything: Observation) -> None:
+    """1300 J of both ranks for 100 calls of 8 samples."""
+    metrics = {m.name: m.value for m in catalog.load("metrics", "energy")(everything)}
+    assert everything.samples.calls == 100
+    assert metrics == {"power_w": 650, "energy_j_per_sample": pytest.approx(1300 / 800)}
