@@ -101,8 +101,8 @@ def test_limits_of_the_command_line_outrank_the_mark(run: Run) -> None:
     [
         ("--measure.rounds_file=gone.json", "gone.json: no such file"),
         ("--measure.rounds_file=test_it.py", "test_it.py is not JSON"),
-        ("--measure.throttle=wiat", "(did you mean 'wait'?); allowed: flag, wait, fail"),
-        ("--measure.timing=kernal", "(did you mean 'kernel'?); allowed: auto, step, kernel"),
+        ("--measure.throttle=waits", "(did you mean 'wait'?); allowed: flag, wait, fail"),
+        ("--measure.timing=kernels", "(did you mean 'kernel'?); allowed: auto, step, kernel"),
         ("--gate.limits.step_time_s=3", "gate.limits.step_time_s: '3' is not a limit; allowed:"),
     ],
 )
