@@ -10,6 +10,7 @@ from torch import Tensor
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.workloads.moe.dispatchers.base import compute_dtype
 from gpubench_plugin.workloads.moe.experts.base import Experts, swiglu
+from gpubench_plugin.workloads.moe.layer import backward
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +112,7 @@ def _expected(
     if not with_gradients:
         return {"output": outputs[token_axis.index]}
     cotangents = [built.cotangent(index) for index in range(token_axis.size)]
-    torch.autograd.backward((*outputs, balancing), (*cotangents, torch.ones_like(balancing)))
+    backward(outputs, balancing, cotangents)
     own_tokens, own_experts = shares[token_axis.index], list(placement.own_experts)
     assert own_tokens.grad is not None
     assert router.weight.grad is not None

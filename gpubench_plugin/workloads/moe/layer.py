@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -74,6 +74,14 @@ class MoELayer(nn.Module):
     def _run_experts(self, state: DispatchState) -> DispatchState:
         rows = self.experts(copy_to_group(state.rows, self._tensor), state.counts)
         return replace(state, rows=all_reduce_sum(rows, self._tensor))
+
+
+def backward(outputs: Sequence[Tensor], balancing: Tensor, cotangents: Sequence[Tensor]) -> None:
+    """Backward pass from `outputs` and the balancing loss, which without balancing is constant."""
+    if balancing.requires_grad:
+        outputs = (*outputs, balancing)
+        cotangents = (*cotangents, torch.ones_like(balancing))
+    torch.autograd.backward(outputs, cotangents)
 
 
 def capture_router(router: Router, tokens: Tensor) -> nn.Module:

@@ -18,7 +18,7 @@ from gpubench_plugin.records import Check, Work
 from gpubench_plugin.workloads.moe.comparison import compare
 from gpubench_plugin.workloads.moe.construction import Construction
 from gpubench_plugin.workloads.moe.experts.grouped import Grouped
-from gpubench_plugin.workloads.moe.layer import EXPERTS, PHASES, ROUTER
+from gpubench_plugin.workloads.moe.layer import EXPERTS, PHASES, ROUTER, backward
 from gpubench_plugin.workloads.moe.pinned_cache import CachedExperts
 from gpubench_plugin.workloads.moe.routing import Router, capacity
 
@@ -240,7 +240,7 @@ class MoESubject:
         self._layer.zero_grad()
         with self._context():
             output, balancing = self._layer(self._tokens)
-        torch.autograd.backward((output, balancing), (self._cotangent, torch.ones_like(balancing)))
+        backward((output,), balancing, (self._cotangent,))
         self._sum_gradients()
         self._output = output.detach()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from gpubench_plugin.errors import CorrectnessError, Unsupported, UsageProblem
 from gpubench_plugin.workloads.moe import PHASES, ROUTER, Axis, ParallelGroups, dispatchers
 from gpubench_plugin.workloads.moe import measured as room
 from gpubench_plugin.workloads.moe.experts import grouped
+from tests.support.hot_path import Reads
 from tests.unit.workloads.moe.made import construction, measured
 
 SUITE = Path(__file__).parents[4] / "benchmarks" / "distributed" / "test_moe.py"
@@ -243,3 +245,21 @@ def test_tokens_are_the_work_of_all_but_initialisation():
     assert set(room.PARTS) == {
         "forward", "forward-backward", "initialisation", ROUTER, *PHASES
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("part", ["forward", "forward-backward"])
+def test_a_layer_without_balancing_is_differentiated(part):
+    """Its loss is constant, and its gradients are compared as with any other."""
+    plain = measured(part, balancing="none").prepare(print).correctness
+    assert plain.keys() == measured(part).prepare(print).correctness.keys()
+
+
+@pytest.mark.parametrize("balancing", ["none", "aux-loss", "z-loss"])
+@pytest.mark.parametrize("part", ["forward", "forward-backward"])
+def test_a_call_with_grouped_experts_on_one_rank_waits_for_nothing(part, balancing):
+    """Router, reordering, grouped experts and weighted sums read no value."""
+    subject = measured(part, precision="bf16-true", expert_kind="grouped", balancing=balancing)
+    subject.step()
+    with Reads() as reads:
+        subject.step()
+    assert +reads.counts == Counter()
