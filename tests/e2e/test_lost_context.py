@@ -174,8 +174,17 @@ def test_one_loses(gpubench, process_group):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("source", [IN_THE_STEP, IN_SETUP, IN_TEARDOWN, CAUGHT, EXPECTED])
-@pytest.mark.parametrize("losing", ["1", "0 and 1"])
+@pytest.mark.parametrize(
+    ("source", "losing"),
+    [
+        (IN_THE_STEP, "0 and 1"),
+        (IN_SETUP, "1"),
+        (IN_TEARDOWN, "1"),
+        (CAUGHT, "0 and 1"),
+        (EXPECTED, "1"),
+    ],
+    ids=["step", "setup", "teardown", "caught", "expected"],
+)
 def test_gang_is_replaced_wherever_its_ranks_lose_their_contexts(
     project: Project, source: str, losing: str
 ) -> None:
