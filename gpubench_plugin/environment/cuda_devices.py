@@ -136,8 +136,8 @@ def visible_indices(variable: str | None, uuids: Sequence[str]) -> list[int] | N
     for entry in variable.split(","):
         match = entry.strip()
         if match.startswith("GPU-"):
-            found = [index for index, uuid in enumerate(uuids) if uuid.startswith(match)]
-            index = found[0] if len(found) == 1 else -1
+            matches = [index for index, uuid in enumerate(uuids) if uuid.startswith(match)]
+            index = matches[0] if len(matches) == 1 else -1
         elif match in {"", "-1"}:
             index = -1
         elif match.isdecimal():

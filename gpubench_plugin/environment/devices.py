@@ -67,7 +67,7 @@ def find(name: str, *, local_rank: int = 0) -> Device:
     check_name(name)
     kind, _, index = name.partition(":")
     if name == "auto":
-        kind, devices = next((t, found) for t in TYPES if (found := _available(t)))
+        kind, devices = next((t, group) for t in TYPES if (group := _available(t)))
     else:
         devices = _available(kind)
     if not devices:
@@ -97,16 +97,16 @@ def _available(kind: str) -> Sequence[Device]:
         memory = torch.mps.recommended_max_memory() / _GIB
         return (Device(torch_name="mps", model=cpu_model(), memory_gib=memory, device_count=1),)
     if kind == "cuda":
-        found = cuda_devices.visible()
+        visible = cuda_devices.visible()
         return [
             Device(
                 torch_name=f"cuda:{number}",
                 model=device.name,
                 memory_gib=device.memory_bytes / _GIB,
                 free_gib=None if device.free_bytes is None else device.free_bytes / _GIB,
-                device_count=len(found),
+                device_count=len(visible),
             )
-            for number, device in enumerate(found)
+            for number, device in enumerate(visible)
         ]
     count = torch.xpu.device_count() if torch.xpu.is_available() else 0
     return [_xpu(number, count) for number in range(count)]

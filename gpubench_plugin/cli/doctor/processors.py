@@ -92,11 +92,11 @@ def hyperthreads(machine: Machine) -> Finding:
 
 def numbers(text: str) -> set[int]:
     """Numbers of a list of the kernel's: ``0-2,8``."""
-    found: set[int] = set()
+    listed: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
+        listed.update(range(int(first), int(last or first) + 1))
+    return listed
 
 
 def cpu_quota(machine: Machine) -> Finding:
