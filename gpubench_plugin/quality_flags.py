@@ -23,6 +23,8 @@ FAST_CALLS: Final = "fast_calls"
 DESCHEDULED: Final = "descheduled"
 LAUNCH_BOUND: Final = "launch_bound"
 ELSEWHERE: Final = "elsewhere"
+UNCALIBRATED: Final = "uncalibrated"
+TIMER_OVERHEAD: Final = "timer_overhead"
 PRECISION_UNUSED: Final = "precision_unused"
 UNCHECKED: Final = "unchecked"
 GROWING_MEMORY: Final = "growing_memory"
@@ -62,6 +64,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     DESCHEDULED: "single-threaded, but less than 98 % of the wall time was CPU time",
     LAUNCH_BOUND: "the GPU waited for Python",
     ELSEWHERE: "other CUDA streams worked on after the step's: its times include their work",
+    UNCALIBRATED: "no calls were spent on calibrating the clock: short blocks may be a few % off",
+    TIMER_OVERHEAD: "calls too short to be timed singly: the timer's own time is in them",
     PRECISION_UNUSED: "nothing was computed in the precision named by the id",
     UNCHECKED: "not compared with the fp32 reference",
     GROWING_MEMORY: "memory grew in every quarter of the timed calls: a leak",

@@ -10,6 +10,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from statistics import median
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.measure.clocks import Clock, Step, Task
@@ -26,6 +27,8 @@ from gpubench_plugin.quality_flags import (
     NOT_CONVERGED,
     OUTLIERS,
     SKETCHED,
+    TIMER_OVERHEAD,
+    UNCALIBRATED,
     UNSTEADY,
 )
 from gpubench_plugin.records import Samples
@@ -39,8 +42,9 @@ if TYPE_CHECKING:
 # calibrating the clock: a cold start or a compilation, whose flags are not worth minutes. Not
 # measured.
 _COSTLY_CALL_S = 1.0
-# Number of ``measure.steps`` below which none are spent on it either. Not measured.
-_FEW_STEPS = 10
+# Number of calls, of warm-up and ``measure.steps``, below which none are spent on it either. Not
+# measured.
+_FEW_CALLS = 10
 
 Progress = Callable[[int, float], object]
 
@@ -87,9 +91,11 @@ def measure(
             task, clock=clock, section=section, agreement=agreement, first_call_s=first_step_s
         )
         steady = agreement.decide(int(warmup.steady))
-        is_few = fixed_rounds is None and section.by == "steps" and section.steps < _FEW_STEPS
+        is_counted = fixed_rounds is None and section.by == "steps"
+        is_few = is_counted and warmup.calls + section.steps < _FEW_CALLS
         is_costly = agreement.decide(int(is_few or warmup.pace.wall_s >= _COSTLY_CALL_S))
-        calibration_calls = clock.calibrate(task, may_call=not is_costly)
+        calibration_calls = 0 if is_costly else clock.calibration_calls
+        clock.calibrate(task, may_call=not is_costly)
         plan = planner.plan(warmup.pace, fixed=fixed_rounds).broadcast(agreement)
         rule = make_rule(section, agreement.decide(fixed_rounds.rounds if fixed_rounds else 0))
         if on_timed is not None:
@@ -114,6 +120,9 @@ def measure(
         DEPENDENT: recording.dependent,
         CONTENDED: recording.contended,
         OUTLIERS: has_outliers(durations or recording.rounds_s),
+        UNCALIBRATED: calibration_calls < clock.calibration_calls,
+        # As if calls took twice as long, lest groups that became a little faster be flagged.
+        TIMER_OVERHEAD: plan.calls_per_duration < clock.group_size(2 * median(recording.rounds_s)),
     }
     samples = Samples(
         timer=clock.timer,

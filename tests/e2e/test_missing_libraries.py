@@ -44,6 +44,7 @@ def suite(tmp_path: Path) -> Project:
 
 
 @pytest.mark.own_process
+@pytest.mark.exhaustive
 def test_residual_networks_are_measured_with_torch_alone(
     suite: Project, without: Callable[..., dict[str, str]]
 ) -> None:
@@ -226,8 +227,8 @@ def test_gate_keeps_its_own_verdict(project: Project) -> None:
 @pytest.mark.parametrize(
     ("options", "ranks", "code"),
     [
-        (("--world-size=2",), 0, 4),
-        pytest.param(("--isolate",), 0, 4, marks=EXHAUSTIVE),
+        pytest.param(("--world-size=2",), 0, 4, marks=EXHAUSTIVE),
+        (("--isolate",), 0, 4),
         pytest.param((), 2, 1, marks=EXHAUSTIVE),
     ],
     ids=["gang", "isolated", "torchrun"],

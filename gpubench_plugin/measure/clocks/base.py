@@ -76,6 +76,8 @@ class Clock(ABC):
     """Minimum of calls per block, if time allows."""
     queued_calls: ClassVar[int] = 1_000_000
     """Maximum of calls per block."""
+    calibration_calls: ClassVar[int] = 0
+    """Untimed calls that :meth:`calibrate` makes, whatever the step does: ranks stay in step."""
 
     def __init__(self, now: HostClock = perf_counter_ns) -> None:
         self.now = now
@@ -116,13 +118,13 @@ class Clock(ABC):
         result, self.result = self.result, None
         return result
 
-    def calibrate(self, task: Task, *, may_call: bool = True) -> int:
-        """Calibrate after the warm-up with untimed calls; return their number, equal on every rank.
+    def calibrate(self, task: Task, *, may_call: bool = True) -> None:
+        """Calibrate after the warm-up.
 
         Without calls, which may cost too much, the warm-up has to do, and the clock raises no flag
         that needs them.
         """
-        return 0
+        return
 
     def synchronize(self) -> None:
         """Wait for the device; nothing to do on a CPU."""

@@ -63,6 +63,7 @@ class CudaKernelClock(Clock):
     # Long beside the start of a block, and bounded between two decisions. Not measured.
     block_s: ClassVar[float] = 0.05
     queued_calls: ClassVar[int] = 10_000
+    calibration_calls: ClassVar[int] = 3
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class CudaKernelClock(Clock):
             },
         )
 
-    def calibrate(self, task: Task, *, may_call: bool = True) -> int:
+    def calibrate(self, task: Task, *, may_call: bool = True) -> None:
         """Learn with three calls which streams the step uses, and whether they queue behind a spin.
 
         Work on other streams does not if it outlasts the current one alone, but not behind a spin
@@ -139,7 +140,7 @@ class CudaKernelClock(Clock):
         """
         self._spin.recalibrate()  # the warm-up has raised the clocks
         if not may_call:
-            return 0
+            return
         with self._device.current():
             call = TimedCall(task, self._device, self._spin, self.now)
             self._others = self._device.other_streams(call.run)
@@ -153,7 +154,6 @@ class CudaKernelClock(Clock):
             stays_behind = counts(call.outlasting_s, call.device_s)
             self._is_queued = has_work and (stays_behind or not is_outlasted)
             self._outlasting_s = call.outlasting_s if self._is_queued else 0.0
-        return 3
 
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
         """``launch_bound``: more than one in twenty durations started after its spin ended.

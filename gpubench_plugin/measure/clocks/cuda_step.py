@@ -72,6 +72,7 @@ class CudaStepClock(Clock):
     block_calls: ClassVar[int] = 4
     # As many as a block of the shortest launches, of some microseconds, holds.
     queued_calls: ClassVar[int] = 10_000
+    calibration_calls: ClassVar[int] = COST_CALLS
 
     def __init__(self, device: TorchCuda, now: HostClock = perf_counter_ns) -> None:
         super().__init__(now)
@@ -123,19 +124,17 @@ class CudaStepClock(Clock):
             },
         )
 
-    def calibrate(self, task: Task, *, may_call: bool = True) -> int:
+    def calibrate(self, task: Task, *, may_call: bool = True) -> None:
         """Learn with three calls what the step costs host and device."""
         self._is_warm = True
-        self._spin.recalibrate()  # the warm-up has raised the clocks
         if not may_call:
-            return 0
+            return
         with self._device.current():
             last = self._last if task.is_bare else None
             self._cost = step_cost(
                 task, device=self._device, spin=self._spin, now=self.now, last=last
             )
         self._outlasting_s = self._cost.outlasting_s
-        return COST_CALLS
 
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
         """``launch_bound``: the device waits for the host's launches; ``elsewhere``."""

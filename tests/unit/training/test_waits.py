@@ -15,6 +15,7 @@ from gpubench_plugin.config import PrecisionSection, TrainingSection
 from gpubench_plugin.training import Inference, Trainer
 from gpubench_plugin.training.data.synthetic import Synthetic
 from gpubench_plugin.training.trainer import PAIRS, ExposedCommunication
+from tests.support.exhaustive import shown
 from tests.support.hot_path import Reads
 from tests.support.presets import inference_of, preset_of, trainer_of
 from tests.support.shipped import shipped
@@ -24,11 +25,10 @@ if TYPE_CHECKING:
 
 DEVICE = torch.device("cuda", 1)
 
-every_workload = pytest.mark.parametrize("name", sorted(shipped("workloads")))
-every_precision = pytest.mark.parametrize(
-    "precision",
-    ["amp", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("fp32", "bf16"))],
+every_workload = pytest.mark.parametrize(
+    "name", shown("mlp", "mixtral", exhaustively=sorted(shipped("workloads")))
 )
+every_precision = pytest.mark.parametrize("precision", shown("amp", exhaustively=("fp32", "bf16")))
 
 
 @pytest.mark.slow

@@ -136,21 +136,27 @@ def expected_flops(section: Any) -> float:
     return float(2 * length * (section.layers * layer + head))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["gpt2", "gpt2-xl", "bert", "llama", "llama-3b", "llama-8b", "mixtral", "qwen-moe"],
+LANGUAGE_MODELS = (
+    "gpt2",
+    "gpt2-xl",
+    "bert",
+    "llama",
+    "llama-3b",
+    "llama-8b",
+    "mixtral",
+    "qwen-moe",
 )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", shown("llama", exhaustively=LANGUAGE_MODELS))
 def test_language_models_have_the_flops_of_the_formula(name: str) -> None:
     """Operations counted, of experts through the grouped product, are the formula's within 1 %."""
     section = COUNTING["configured"](name).model
     assert expected_flops(section) == pytest.approx(counted(name).forward_flops, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["gpt2", "gpt2-xl", "bert", "llama", "llama-3b", "llama-8b", "mixtral", "qwen-moe"],
-)
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
 def test_vocabularies_are_aligned_for_tensor_cores(name: str) -> None:
     """The product before the logits has a multiple of 64 columns, so that its rows are aligned."""
     assert COUNTING["configured"](name).model.vocabulary % 64 == 0
@@ -168,7 +174,7 @@ PALM = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PALM)
+@pytest.mark.parametrize("name", shown("llama", exhaustively=PALM))
 def test_a_training_step_has_the_flops_of_palm(name: str) -> None:
     """6·N + 12·layers·width·tokens for each token, as PaLM and torchtitan have it.
 
