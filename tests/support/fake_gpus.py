@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pynvml
 import torch
 
 from gpubench_plugin.environment import cuda_devices
@@ -55,7 +56,10 @@ class FakeGpu:
 
 
 class FakeNvml(ModuleType):
-    """The module ``pynvml`` of a machine with these GPUs; `system` answers for all of it."""
+    """The module ``pynvml`` of a machine with these GPUs; `system` answers for all of it.
+
+    It has the functions of the real one, and no others.
+    """
 
     NVMLError = NoAnswerError
     NVML_CLOCK_GRAPHICS = 0
@@ -75,7 +79,7 @@ class FakeNvml(ModuleType):
         }
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if not name.startswith("nvml"):
+        if not name.startswith("nvml") or not hasattr(pynvml, name):
             raise AttributeError(name)
         return lambda *arguments, **options: self._answer(name, *arguments, **options)
 

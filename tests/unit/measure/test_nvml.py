@@ -8,10 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 import torch
 
+from gpubench_plugin.environment import nvml
 from gpubench_plugin.measure.probes import DeviceState
+from gpubench_plugin.measure.probes import nvml as probes_nvml
 
 CUDA = torch.device("cuda", 0)
 UUID = "5f0a1c2e-0000-1111-2222-333344445555"
@@ -340,3 +343,32 @@ def test_a_reason_that_no_counter_counts_is_judged_by_its_blocks(
     state, _ = watch(timed)
     assert state.throttled_share == pytest.approx(0.3)
     assert (state.flags, state.reasons) == (("throttled",), ("hardware slowdown",))
+
+
+def test_numbers_and_names_are_those_of_nvidias_package() -> None:
+    """Fields, reasons and kinds, which have numbers here, and the fake library's functions."""
+    fields = [
+        pynvml.NVML_FI_DEV_PERF_POLICY_POWER,
+        pynvml.NVML_FI_DEV_PERF_POLICY_THERMAL,
+        pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN,
+        pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN,
+        pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN,
+        pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
+    ]
+    assert fields == [*probes_nvml._SLOWED_NS, probes_nvml._ENERGY_MJ]
+    reasons = [
+        pynvml.nvmlClocksEventReasonSwPowerCap,
+        pynvml.nvmlClocksEventReasonHwSlowdown,
+        pynvml.nvmlClocksEventReasonSwThermalSlowdown,
+        pynvml.nvmlClocksEventReasonHwThermalSlowdown,
+        pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown,
+        pynvml.nvmlClocksEventReasonGpuIdle,
+    ]
+    assert reasons == [*probes_nvml._REASONS, probes_nvml._IDLE]
+    clocks = [pynvml.NVML_CLOCK_GRAPHICS, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM]
+    assert clocks == [nvml.GRAPHICS_CLOCK, nvml.SM_CLOCK, nvml.MEMORY_CLOCK]
+    assert pynvml.NVML_TEMPERATURE_GPU == probes_nvml._TEMPERATURE_GPU
+    assert pynvml.NVML_VALUE_TYPE_UNSIGNED_INT == probes_nvml._UNSIGNED_INT
+    functions = [name for name in vars(FakeNvml(FakeGpu())) if name.startswith("nvml")]
+    assert len(functions) == 9
+    assert all(hasattr(pynvml, name) for name in functions)
