@@ -154,6 +154,7 @@ def test_isolated_loss_costs_its_own_benchmark_only(project: Project) -> None:
     assert run.summary["benchmarks"][2]["metrics"]["samples_per_s"]
 
 
+@pytest.mark.exhaustive
 def test_gang_that_lost_a_context_is_replaced(project: Project) -> None:
     """One rank lost it while the other waits for it: the next benchmark has fresh processes."""
     fault = """

@@ -224,13 +224,10 @@ def test_gate_keeps_its_own_verdict(project: Project) -> None:
     assert run.code == 1, run.out + run.err
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("options", "ranks", "code"),
-    [
-        pytest.param(("--world-size=2",), 0, 4, marks=EXHAUSTIVE),
-        (("--isolate",), 0, 4),
-        pytest.param((), 2, 1, marks=EXHAUSTIVE),
-    ],
+    [(("--world-size=2",), 0, 4), (("--isolate",), 0, 4), ((), 2, 1)],
     ids=["gang", "isolated", "torchrun"],
 )
 def test_ranks_end_alike(

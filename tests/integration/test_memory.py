@@ -48,8 +48,8 @@ def peaks(run: Run) -> dict[str, float]:
 @pytest.mark.parametrize(
     "names",
     [
-        ("test_mlp",),
-        pytest.param(("test_copy", "test_resnet", "test_bert"), marks=pytest.mark.exhaustive),
+        ("test_copy",),
+        pytest.param(("test_mlp", "test_resnet", "test_bert"), marks=pytest.mark.exhaustive),
     ],
     ids=["one", "others"],
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.exhaustive import shown
 from tests.support.sessions import written_by
 
 if TYPE_CHECKING:
@@ -266,7 +267,9 @@ def test_course_of_ones_own_ends_the_loss_drop_of_the_preset(
     assert "loss_drop=0.5 from" in run.out
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", shown(signal.SIGTERM, exhaustively=[signal.SIGINT, signal.SIGHUP])
+)
 @pytest.mark.own_process
 def test_interruption_keeps_what_was_measured(project: Project, number: signal.Signals) -> None:
     """Ctrl-C, a scheduler or a closed terminal: the first is recorded, the status says it.

@@ -9,6 +9,7 @@ import pytest
 from gpubench_plugin.compare import history, merge_parts, threshold
 from gpubench_plugin.compare.pairs import judge_pairs
 from tests.support import simulation as sim
+from tests.support.exhaustive import shown
 from tests.support.made import series
 
 SUITES = 2000
@@ -80,7 +81,7 @@ def test_the_simulated_gate_of_step_times_is_the_one_that_judges():
         assert kinds == simulated[suite].tolist()
 
 
-@pytest.mark.parametrize("loud", [1, 2])
+@pytest.mark.parametrize("loud", shown(1, exhaustively=[2]))
 def test_a_benchmark_that_is_louder_than_its_suite_gives_no_false_alarms(loud):
     """Three numbers of it are not three chances to seem quiet."""
     limits = {"floor": sim.LIMIT, "median": sim.LIMIT, "rate": sim.LOOSE}
@@ -119,7 +120,7 @@ def test_the_simulated_history_and_threshold_are_those_that_judge():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("noise", sim.NOISES)
+@pytest.mark.parametrize("noise", shown(0.01, exhaustively=sim.NOISES))
 def test_at_most_one_suite_of_a_hundred_has_a_false_alarm(noise):
     """Base equal to head, 20 benchmarks, up to three looks."""
     alarms = sim.rates(sim.by_pairs(sim.normal(noise, 7), 0.0, 20_000), 0.0).alarms

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from gpubench_plugin.launchers import STATE, LauncherPlugin
+from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,7 +99,7 @@ def test_what_a_benchmark_drops_is_collected(runs: LauncherPlugin) -> None:
     assert gone() is None
 
 
-@pytest.mark.parametrize("scope", ["class", "module", "package", "session"])
+@pytest.mark.parametrize("scope", shown("session", exhaustively=["class", "module", "package"]))
 def test_what_shared_fixtures_held_is_collected(runs: LauncherPlugin, scope: str) -> None:
     """It was left out while benchmarks shared it, and is looked at when the fixture has ended."""
     shared, gone = left_out(runs)

@@ -14,6 +14,7 @@ import pytest
 
 from gpubench_plugin.quality_flags import doubtful_flags
 from tests.support import virtual_steps as steps
+from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:
     from gpubench_plugin.records import Samples
@@ -43,13 +44,13 @@ def test_independent_rounds_are_covered() -> None:
     assert covered(lambda draws: steps.independent(draws, 0.03)) >= 0.93
 
 
-@pytest.mark.parametrize("phi", [0.5, 0.9])
+@pytest.mark.parametrize("phi", shown(0.9, exhaustively=[0.5]))
 def test_dependent_rounds_are_covered(phi: float) -> None:
     """Neighbours that resemble each other make the interval wider, not a lie."""
     assert covered(lambda draws: steps.autoregressive(draws, 0.02, phi)) >= 0.9
 
 
-@pytest.mark.parametrize("dwell", [18, 5])
+@pytest.mark.parametrize("dwell", shown(5, exhaustively=[18]))
 def test_two_modes_are_not_known_to_one_percent(dwell: float) -> None:
     """A step that changes between 1x and 1.2x has no median known to 1 %."""
     confident = [
