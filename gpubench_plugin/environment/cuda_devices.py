@@ -86,7 +86,8 @@ def _from_nvml(torch_cuda: str, environ: Mapping[str, str]) -> tuple[CudaDevice,
     https://docs.nvidia.com/cuda/cuda-programming-guide/.
     """
     with nvml.opened() as library:
-        if library is None or not _runs(library, torch_cuda):
+        driver_cuda = None if library is None else nvml.driver_cuda(library)
+        if driver_cuda is None or nvml.is_old_driver(driver_cuda, torch_cuda):
             return None
         variable = environ.get(_VISIBLE)
         if variable is not None and variable.startswith("MIG-"):
@@ -94,7 +95,7 @@ def _from_nvml(torch_cuda: str, environ: Mapping[str, str]) -> tuple[CudaDevice,
         handles = nvml.handles(library)
         if handles is None or None in handles:
             return None
-        if any((nvml.answer(library, "nvmlDeviceGetMigMode", h) or (0,))[0] for h in handles):
+        if any((nvml.mig_modes(library, handle) or (False,))[0] for handle in handles):
             return None
         uuids = [nvml.text(nvml.answer(library, "nvmlDeviceGetUUID", h)) or "" for h in handles]
         indices = visible_indices(variable, uuids)
@@ -104,15 +105,6 @@ def _from_nvml(torch_cuda: str, environ: Mapping[str, str]) -> tuple[CudaDevice,
             return None
         chosen = [devices[index] for index in indices]
     return None if None in chosen else tuple(filter(None, chosen))
-
-
-def _runs(library: Any, torch_cuda: str) -> bool:
-    """Whether the driver runs programs of CUDA `torch_cuda`, which needs the same major version.
-
-    Source: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
-    """
-    version = nvml.answer(library, "nvmlSystemGetCudaDriverVersion_v2")
-    return version is not None and version // 1000 >= int(torch_cuda.partition(".")[0])
 
 
 def is_in_bus_order(kinds: int, environ: Mapping[str, str]) -> bool:

@@ -67,14 +67,14 @@ def _from_handle(library: Any, handle: Any) -> Json:
         answer("nvmlDeviceGetApplicationsClock", kind)
         for kind in (nvml.GRAPHICS_CLOCK, nvml.MEMORY_CLOCK)
     ]
-    mig_mode = answer("nvmlDeviceGetMigMode")
+    mig_modes = None if handle is None else nvml.mig_modes(library, handle)
     return {
         "name": nvml.text(answer("nvmlDeviceGetName")),
         "uuid": nvml.text(answer("nvmlDeviceGetUUID")),
         "memory_bytes": memory and int(memory.total),
         "power_limit_w": power_limit and power_limit / _MILLIWATTS_PER_WATT,
         "applications_clocks_mhz": None if None in clocks else [int(clock) for clock in clocks],
-        "mig": mig_mode and bool(mig_mode[0]),
+        "mig": mig_modes and mig_modes[0],
     }
 
 

@@ -59,6 +59,27 @@ def handles(nvml: Any) -> list[Any] | None:
     return [answer(nvml, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
 
 
+def mig_modes(nvml: Any, handle: Any) -> tuple[bool, bool] | None:
+    """Whether the GPU of `handle` is sliced now, and after a reset; None if it cannot be."""
+    modes = answer(nvml, "nvmlDeviceGetMigMode", handle)
+    return None if modes is None else (bool(modes[0]), bool(modes[1]))
+
+
+def driver_cuda(nvml: Any) -> int | None:
+    """Version of CUDA of the driver, 13000 for 13.0; None if unknown."""
+    version = answer(nvml, "nvmlSystemGetCudaDriverVersion_v2")
+    return None if version is None else int(version)
+
+
+def is_old_driver(driver_cuda: int, torch_cuda: str) -> bool:
+    """Whether a driver of that CUDA version runs no programs of CUDA `torch_cuda`, such as 13.0.
+
+    It needs the same major version, or a later one. Source:
+    https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+    """
+    return driver_cuda // 1000 < int(torch_cuda.partition(".")[0])
+
+
 def _imported() -> Any:
     try:
         with warnings.catch_warnings():

@@ -72,16 +72,16 @@ def ecc(gpu: Gpu) -> Finding:
 
 def mig(gpu: Gpu) -> Finding:
     """Whether the GPU is sliced: a slice shares memory bandwidth, power and clocks."""
-    modes = gpu.answer("GetMigMode")
+    modes = nvml.mig_modes(gpu.library, gpu.handle)
     if modes is None:
         return ok("not supported")
-    current, pending = ("on" if mode else "off" for mode in modes)
-    if current == "on":
+    is_sliced, will_be_sliced = modes
+    if is_sliced:
         return warning(
             "on: slices share power and clocks, and have no known peak for MFU",
             f"sudo nvidia-smi -i {gpu.index} --multi-instance-gpu=0, or keep the other slices idle",
         )
-    if pending == "on":
+    if will_be_sliced:
         return warning("off, on after a reset", "reset the GPU before comparing runs")
     return ok("off")
 

@@ -107,8 +107,7 @@ class Machine:
     @cached_property
     def driver_cuda(self) -> int | None:
         """Version of CUDA of the driver: 13000 is 13.0."""
-        version = nvml.answer(self.library, "nvmlSystemGetCudaDriverVersion_v2")
-        return None if version is None else int(version)
+        return nvml.driver_cuda(self.library)
 
     @property
     def gpus(self) -> Sequence[Gpu]:

@@ -48,16 +48,12 @@ def _without_library(machine: Machine) -> Finding:
 
 
 def _match(value: str, driver_cuda: int | None, torch: Mapping[str, Any]) -> Finding:
-    """Whether the driver runs what torch was built for, which needs the same major version.
-
-    Source: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
-    """
+    """Whether the driver runs what torch was built for."""
     if torch["cuda"] is None:
         return warning(f"{value} was built without CUDA", _INSTALL)
-    needed = int(str(torch["cuda"]).partition(".")[0])
-    if driver_cuda is not None and driver_cuda // 1000 < needed:
+    if driver_cuda is not None and nvml.is_old_driver(driver_cuda, torch["cuda"]):
         return warning(
-            f"{value} needs CUDA {needed}",
+            f"{value} needs CUDA {torch['cuda'].partition('.')[0]}",
             f"update the driver, or install torch for CUDA {driver_cuda // 1000}: {_BUILDS}",
         )
     if not torch["devices"]:
