@@ -251,7 +251,7 @@ class Bench:
         )
 
         section = self._case.configuration.measure
-        clock = clock_for(self._device, section, marked=self._case.mark.timing)
+        clock = clock_for(self._device, timing=self._case.timing, cache=section.cache)
         first_call = FirstCallValidator(
             timed, self._parts.subjects, self._case.id, stated=stated_work
         )
@@ -284,10 +284,7 @@ class Bench:
                 DeviceState(self._device, sharing_ranks=self._sharing_ranks)
             )
             clock.on_launched = device_state.sample
-            if section.throttle != "flag" and self._case.device.type == "cuda":
-                self._require_watch(device_state, section.throttle)
-            if section.throttle == "wait" and self._case.device.type == "cuda":
-                self._wait_while_throttled(device_state)
+            self._guard_against_throttling(device_state)
             suspension = probes.enter_context(Suspension())
             measured = partial(
                 measure,
@@ -426,20 +423,28 @@ class Bench:
         self._reduction.raise_conclusion(failure)
         return measurement
 
-    def _require_watch(self, device_state: DeviceState, throttle: str) -> None:
-        """Refuse to measure where nothing tells whether the GPU is throttled.
+    def _guard_against_throttling(self, device_state: DeviceState) -> None:
+        """Before the first call: with ``measure.throttle=wait`` wait until no GPU is throttled.
 
         Raises:
-            Unsupported: NVML is missing, or does not know the device.
+            Unsupported: ``wait`` or ``fail``, but NVML is missing, or does not know the device.
+            CorrectnessError: that is so on another rank.
         """
+        throttle = self._case.configuration.measure.throttle
+        if throttle == "flag" or self._case.device.type != "cuda":
+            return
+        failure: Exception | None = None
         if not device_state.is_watching:
-            raise Unsupported(
+            failure = Unsupported(
                 f"measure.throttle={throttle} requires NVML, which does not answer for "
                 f"{self._case.device.torch_name}: pip install 'pytest-gpubench[gpu]'"
             )
+        self._reduction.raise_check_failures(failure)
+        if throttle == "wait":
+            self._wait_while_throttled(device_state)
 
     def _wait_while_throttled(self, device_state: DeviceState) -> None:
-        """Wait on all ranks, before the first call, until no GPU is throttled; journal the wait."""
+        """Wait on all ranks until no GPU is throttled; journal the wait."""
         from gpubench_plugin.measure import longest_wait_s, wait_while_throttled
 
         timeout_s = self._case.timeout_s(self._context.settings.timeout_s)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         PLAIN,
         SOME_SAMPLES,
         BenchmarkMark,
+        Timing,
         Variant,
         batch_sizes,
         caches,
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
         Preset,
         ProfilingSection,
         Section,
-        Timing,
         TrainingSection,
     )
     from gpubench_plugin.config.settings import Settings

@@ -14,9 +14,9 @@ from gpubench_plugin.records import Measurement, Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpubench_plugin.config.marks import BenchmarkMark
+    from gpubench_plugin.config.marks import BenchmarkMark, Timing
     from gpubench_plugin.config.rounds_file import FixedRounds
-    from gpubench_plugin.config.sections import Configuration, Timing
+    from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.environment import Device
 
 _NOT_COMPARED: Final = (
@@ -81,7 +81,7 @@ class Case:
     @property
     def timing(self) -> Timing:
         """How its device is timed."""
-        return self.configuration.measure.timing_on(self.device.type, self.mark.timing)
+        return self.configuration.measure.timing_on(self.device.type, mark=self.mark.timing)
 
     def timeout_s(self, default_s: float) -> float:
         """Timeout in seconds: from its configuration, else its mark, else the default."""

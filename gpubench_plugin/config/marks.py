@@ -16,18 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, get_args
 
 import pytest
 
 from gpubench_plugin.errors import UsageProblem, invalid_choice
 
-if TYPE_CHECKING:
-    from gpubench_plugin.config.sections import Timing
-
 Ranks = int | tuple[int, ...] | str
 
-_TIMINGS = ("step", "kernel")
+Timing = Literal["step", "kernel"]
+"""``step``: calls as they follow each other; ``kernel``: without the time of launching them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +92,8 @@ class BenchmarkMark:
         for name, (is_valid, allowed) in checks.items():
             if not is_valid:
                 raise UsageProblem(f"{label}: {name}={getattr(self, name)!r}; allowed: {allowed}")
-        if self.timing not in _TIMINGS:
-            raise invalid_choice(label, str(self.timing), _TIMINGS, noun="timing ")
+        if self.timing not in get_args(Timing):
+            raise invalid_choice(label, str(self.timing), get_args(Timing), noun="timing ")
 
 
 def _marks(node: pytest.Item, name: str) -> tuple[list[pytest.Mark], list[pytest.Mark]]:

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
+from gpubench_plugin.config.marks import Timing
 from gpubench_plugin.errors import nearest
 
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -425,10 +426,6 @@ PARALLELISM_OF: Final = {
 """Keys of section ``distributed`` that only one parallelism reads."""
 
 
-Timing = Literal["step", "kernel"]
-"""``step``: calls as they follow each other; ``kernel``: without the time of launching them."""
-
-
 class MeasureSection(Section):
     """Warm-up, stopping rule, and timing."""
 
@@ -519,10 +516,10 @@ class MeasureSection(Section):
         description="check: largest relative error of a gradient norm; null: by precision",
     )
 
-    def timing_on(self, device_type: str, marked: Timing = "step") -> Timing:
-        """Timing on a type of device; `marked` is what the benchmark's mark states."""
+    def timing_on(self, device_type: str, *, mark: Timing) -> Timing:
+        """Timing on a type of device; `mark` is what the benchmark's mark states."""
         if self.timing == "auto":
-            return marked if device_type == "cuda" else "step"
+            return mark if device_type == "cuda" else "step"
         return self.timing
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -14,26 +14,25 @@ from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.clocks.host import CpuClock, SynchronisedClock
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import MeasureSection, Timing
+    from gpubench_plugin.config import Timing
     from gpubench_plugin.measure.clocks.base import Clock
 
 
-def clock_for(device: torch.device, section: MeasureSection, *, marked: Timing = "step") -> Clock:
+def clock_for(
+    device: torch.device, *, timing: Timing = "step", cache: Literal["hot", "cold"] = "hot"
+) -> Clock:
     """Clock for `device`; call after setting the number of CPU threads.
 
-    `marked` is the timing that the benchmark's mark states, for ``measure.timing=auto``.
+    Only CUDA knows the `timing` ``kernel``, and only there the `cache` matters.
 
     Raises:
-        Unsupported: ``measure.timing=kernel`` on a device other than CUDA, or no clock for it.
+        Unsupported: there is no clock for this type of device.
     """
-    timing = section.timing_on(device.type, marked)
-    if timing == "kernel" and device.type != "cuda":
-        raise Unsupported(f"measure.timing=kernel requires a CUDA device, not {device.type!r}")
     match device.type:
         case "cpu":
             return CpuClock(one_thread=torch.get_num_threads() == 1)
         case "cuda" if timing == "kernel":
-            return CudaKernelClock(TorchCuda(device), cache=section.cache)
+            return CudaKernelClock(TorchCuda(device), cache=cache)
         case "cuda":
             return CudaStepClock(TorchCuda(device))
         case "mps":

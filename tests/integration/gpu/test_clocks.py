@@ -29,7 +29,8 @@ DEVICE = torch.device("cuda", 0)
 
 def measured(step: Step, **keys: Any) -> Samples:
     section = MeasureSection(**keys)
-    clock = clock_for(DEVICE, section)
+    timing = section.timing_on(DEVICE.type, mark="step")
+    clock = clock_for(DEVICE, timing=timing, cache=section.cache)
     clock.prepare()
     return measure(step, clock=clock, section=section, agreement=RankAgreement())
 
@@ -162,9 +163,9 @@ def test_what_overwrites_the_cache_is_not_in_the_peak() -> None:
     """Cold and hot, a step has the same peak memory."""
     values = torch.randn(1 << 20, device=DEVICE)
     peaks = []
+    section = MeasureSection()
     for cache in ("hot", "cold"):
-        section = MeasureSection.model_validate({"timing": "kernel", "cache": cache})
-        clock = clock_for(DEVICE, section)
+        clock = clock_for(DEVICE, timing="kernel", cache=cache)
         with PeakMemory(DEVICE, clock.prepare()) as memory:
             measure(values.neg_, clock=clock, section=section, agreement=RankAgreement())
         peaks.append(memory.peak_bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ def test_events_agree_with_a_known_load() -> None:
     section = MeasureSection()
     samples = measure(
         lambda: matrix @ matrix,
-        clock=clock_for(device, section),
+        clock=clock_for(device),
         section=section,
         agreement=RankAgreement(),
     )
@@ -41,14 +42,12 @@ def test_events_agree_with_a_known_load() -> None:
 
 
 @pytest.mark.parametrize("cache", ["hot", "cold"])
-def test_kernels_are_timed_without_launch_latency(cache: str) -> None:
+def test_kernels_are_timed_without_launch_latency(cache: Literal["hot", "cold"]) -> None:
     """A small kernel is timed by device events; no launch-bound flag is raised."""
     device = torch.device("cuda:0")
     values = torch.randn(1 << 22, device=device)
-    section = MeasureSection.model_validate({"timing": "kernel", "cache": cache})
-    samples = measure(
-        values.neg_, clock=clock_for(device, section), section=section, agreement=RankAgreement()
-    )
+    clock = clock_for(device, timing="kernel", cache=cache)
+    samples = measure(values.neg_, clock=clock, section=MeasureSection(), agreement=RankAgreement())
     assert "launch_bound" not in samples.flags
     assert min(samples.durations_s) > 0
 

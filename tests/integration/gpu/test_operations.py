@@ -43,10 +43,9 @@ def test_overwritten_cache_costs_time() -> None:
     if torch.cuda.get_device_properties(device).L2_cache_size < 40 * 2**20:
         pytest.skip("the L2 cache is too small")
     values = torch.randn(1 << 22, device=device)
-    times = {}
+    section, times = MeasureSection(), {}
     for cache in ("hot", "cold"):
-        section = MeasureSection.model_validate({"cache": cache})
-        clock = clock_for(device, section, marked="kernel")
+        clock = clock_for(device, timing="kernel", cache=cache)
         samples = measure(
             lambda: values.add_(1.0), clock=clock, section=section, agreement=RankAgreement()
         )

@@ -28,7 +28,7 @@ from gpubench_plugin.config import (
     MeasureSection,
     ModelSection,
 )
-from gpubench_plugin.distributed import RankAgreement
+from gpubench_plugin.distributed import RankAgreement, Reduction
 from gpubench_plugin.environment import Device
 from gpubench_plugin.errors import (
     CorrectnessError,
@@ -167,7 +167,7 @@ def test_the_devices_state_is_watched_from_the_first_timed_call_on(
             return super().block(task, **sizes)
 
     monkeypatch.setattr(probes, "DeviceState", Watch)
-    monkeypatch.setattr(clocks, "clock_for", lambda *_, marked: marked == "step" and Launching())
+    monkeypatch.setattr(clocks, "clock_for", lambda *_, **__: Launching())
     watched = bench(Group())
     measurement = watched(step)
     assert measurement.metrics["sm_clock_mhz"].value == 1980
@@ -178,14 +178,25 @@ def test_the_devices_state_is_watched_from_the_first_timed_call_on(
 
 
 @pytest.mark.parametrize("throttle", ["wait", "fail"])
-def test_a_gpu_that_nothing_watches_is_not_measured_under_guard(throttle: str) -> None:
-    """Numbers that were to be refused are not passed for want of NVML."""
+def test_a_gpu_that_nothing_watches_is_not_measured_under_guard(
+    monkeypatch: pytest.MonkeyPatch, throttle: str
+) -> None:
+    """Numbers that were to be refused are not passed for want of NVML, on no rank."""
     guarded = bench(Group(), measure={"throttle": throttle})
     guarded._case = replace(
         guarded._case, device=Device(torch_name="cuda:0", model="", memory_gib=None)
     )
+    failures: list[BaseException | None] = []
+
+    def shared(_: Reduction, failure: BaseException | None) -> None:
+        failures.append(failure)
+        if failure is not None:
+            raise failure
+
+    monkeypatch.setattr(Reduction, "raise_check_failures", shared)
     with pytest.raises(Unsupported, match=rf"measure\.throttle={throttle} requires NVML"):
         guarded(step)
+    assert isinstance(failures[-1], Unsupported)
 
 
 def test_ranks_that_share_a_gpu_share_its_energy(monkeypatch: pytest.MonkeyPatch) -> None:
