@@ -86,7 +86,7 @@ def _from_nvml(torch_cuda: str, environ: Mapping[str, str]) -> tuple[CudaDevice,
     https://docs.nvidia.com/cuda/cuda-programming-guide/.
     """
     with nvml.opened() as library:
-        driver_cuda = None if library is None else nvml.driver_cuda(library)
+        driver_cuda = nvml.driver_cuda(library)
         if driver_cuda is None or nvml.is_old_driver(driver_cuda, torch_cuda):
             return None
         variable = environ.get(_VISIBLE)

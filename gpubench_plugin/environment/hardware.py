@@ -43,7 +43,7 @@ def gpu_facts() -> Json | None:
 
 def _from_nvml() -> Json | None:
     with nvml.opened() as library:
-        handles = None if library is None else nvml.handles(library)
+        handles = nvml.handles(library)
         if handles is None:
             return None
         return {
@@ -56,7 +56,7 @@ def _from_nvml() -> Json | None:
 
 
 def _from_handle(library: Any, handle: Any) -> Json:
-    """Facts of one GPU; what it does not answer is None, be it all."""
+    """Facts of one GPU; those that it does not report are None."""
 
     def answer(function: str, *arguments: object) -> Any:
         return None if handle is None else nvml.answer(library, function, handle, *arguments)

@@ -22,11 +22,11 @@ MEMORY_CLOCK: Final = 2
 def opened() -> Iterator[Any]:
     """The module ``pynvml``, initialised until exit; None without the package or a driver."""
     nvml = _imported()
-    try:
-        if nvml is not None:
+    if nvml is not None:
+        try:
             nvml.nvmlInit()
-    except nvml.NVMLError:
-        nvml = None
+        except nvml.NVMLError:
+            nvml = None
     try:
         yield nvml
     finally:
@@ -36,7 +36,9 @@ def opened() -> Iterator[Any]:
 
 
 def answer(nvml: Any, function: str, *arguments: object, **options: object) -> Any:
-    """Result of `function` of `nvml`; None if the library, the driver or the GPU lacks it."""
+    """Result of `function`; None if there is no `nvml`, or library, driver or GPU lack it."""
+    if nvml is None:
+        return None
     try:
         return getattr(nvml, function)(*arguments, **options)
     except (AttributeError, nvml.NVMLError):

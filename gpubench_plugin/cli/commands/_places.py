@@ -78,17 +78,22 @@ class Locations:
 
 def add_locations(parser: argparse.ArgumentParser) -> None:
     """Add ``--results-dir`` and ``--registry``."""
-    parser.add_argument(
-        "--results-dir",
-        default="results",
-        metavar="DIR",
-        help="results directory (default: results)",
-    )
+    add_results_dir(parser)
     parser.add_argument(
         "--registry",
         metavar="URL",
         help="registry database URL, or none (default: GPUBENCH_REGISTRY, else registry.sqlite in "
         "the results directory)",
+    )
+
+
+def add_results_dir(parser: argparse.ArgumentParser) -> None:
+    """Add ``--results-dir``."""
+    parser.add_argument(
+        "--results-dir",
+        default="results",
+        metavar="DIR",
+        help="results directory (default: results)",
     )
 
 

@@ -6,11 +6,12 @@ import argparse
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands._places import add_format, echo, echo_json
+from gpubench_plugin.cli.commands._places import add_format, add_results_dir, echo, echo_json
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.environment import usable_cores
 from gpubench_plugin.environment.system_facts import package_versions
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
     from gpubench_plugin.cli.doctor.machine import Machine
 
 _PACKAGES: Final = (
-    *("pytest-gpubench", "torch", "pytest", "pytest-benchmark", "transformers", "diffusers"),
+    "pytest-gpubench",
+    "torch",
+    "pytest",
+    "pytest-benchmark",
+    "transformers",
+    "diffusers",
 )
 
 
@@ -35,12 +41,7 @@ class Doctor(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Results folder, whose disk is examined, and output format."""
-        parser.add_argument(
-            "--results-dir",
-            default="results",
-            metavar="DIR",
-            help="results directory (default: results)",
-        )
+        add_results_dir(parser)
         add_format(parser, ("table", "json"))
 
     def run(self, options: argparse.Namespace) -> int:
@@ -98,12 +99,9 @@ def _support_lines(support: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """A line per finding, those of a device under its name."""
-    device: str | None = None
-    yield "machine"
-    for finding in findings:
-        if finding.device != device:
-            device = finding.device
-            yield device or "software"
-        advice = f"; {finding.advice}" if finding.advice else ""
-        yield f"  {finding.name:17}{finding.outcome:9}{finding.value}{advice}"
+    """A line per finding, below the heading of its section."""
+    for section, group in groupby(findings, key=lambda finding: finding.section):
+        yield section
+        for finding in group:
+            advice = f"; {finding.advice}" if finding.advice else ""
+            yield f"  {finding.name:17}{finding.outcome:9}{finding.value}{advice}"

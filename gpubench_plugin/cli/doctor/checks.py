@@ -47,15 +47,15 @@ SOFTWARE_CHECKS: Final[tuple[Callable[[Machine], Finding], ...]] = (
 def examine(machine: Machine) -> Iterator[Finding]:
     """Findings of all checks; those of a GPU once for each."""
     for check in MACHINE_CHECKS:
-        yield replace(_safe(partial(check, machine)), name=check.__name__)
+        yield replace(_safe(partial(check, machine)), name=check.__name__, section="machine")
     for gpu in machine.gpus:
+        device = f"GPU {gpu.index} ({gpu.name})"
         for gpu_check in GPU_CHECKS:
             finding = _safe(partial(gpu_check, gpu))
-            yield replace(
-                finding, name=f"gpu_{gpu_check.__name__}", device=f"GPU {gpu.index} ({gpu.name})"
-            )
+            name = f"gpu_{gpu_check.__name__}"
+            yield replace(finding, name=name, section=device, device=device)
     for check in SOFTWARE_CHECKS:
-        yield replace(_safe(partial(check, machine)), name=check.__name__)
+        yield replace(_safe(partial(check, machine)), name=check.__name__, section="software")
 
 
 def _safe(check: Callable[[], Finding]) -> Finding:

@@ -1,4 +1,4 @@
-"""Finding of a check: what is so, and what to do where it hurts a measurement."""
+"""Finding of a check, with advice where it hurts a measurement."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ FindingOutcome = Literal["ok", "warning", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a check found; `name` and `device` (None: the machine's) are its registry's.
+    """What a check found: `value` is the fact in words, or why it is `unknown`.
 
-    `value` is the fact in words, or why it is `unknown`. A `warning` has an `advice`.
+    A `warning` has an `advice`, and an unknown fact may have one. `name`, `section` and `device`
+    (None: not of a GPU) are those of the check.
     """
 
     name: str = ""
+    section: str = ""
     device: str | None = None
     outcome: FindingOutcome
     value: str

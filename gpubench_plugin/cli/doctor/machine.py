@@ -120,7 +120,7 @@ class Machine:
 
         It is if they differ: CUDA's number of one is then not NVML's, unless the order is stated.
         """
-        handles = [] if self.library is None else nvml.handles(self.library) or []
+        handles = nvml.handles(self.library) or []
         gpus = [_gpu(self.library, index, handle) for index, handle in enumerate(handles)]
         uuids = ["" if gpu is None else nvml.text(gpu.answer("GetUUID")) or "" for gpu in gpus]
         indices = cuda_devices.visible_indices(self.environ.get("CUDA_VISIBLE_DEVICES"), uuids)

@@ -74,7 +74,7 @@ def test_json_has_the_same_under_names_that_stay(
     assert report["torch"]["precisions"] == FACTS["precisions"]
     assert [check["name"] for check in report["checks"]] == NAMES
     assert {tuple(check) for check in report["checks"]} == {
-        ("name", "device", "outcome", "value", "advice")
+        ("name", "section", "device", "outcome", "value", "advice")
     }
     assert {check["outcome"] for check in report["checks"]} <= {"ok", "warning", "unknown"}
     devices = {check["device"] for check in report["checks"]}
