@@ -43,14 +43,16 @@ def build_model(
 ) -> nn.Module:
     """Build the workload's model: seeded, converted, on the device, compiled, wrapped.
 
-    The weights are drawn on the device, or on the CPU as ``model.init_device`` says; the random
-    state is restored. All ranks have the same: torch's generators give the same numbers on equal
-    devices. In fp32, whatever the precision: a model of 16-bit weights takes twice its memory until
-    it is converted. Compiled is the model inside the parallelism's wrapper, in parts by `compiled`:
+    The weights are drawn on the device, or on the CPU as the workload's ``init_device`` says; the
+    random state is restored. All ranks have the same: torch's generators give the same numbers on
+    equal devices. In fp32, whatever the precision: a model of 16-bit weights takes twice its memory
+    until it is converted. Compiled is the model inside the parallelism's wrapper, in parts by
+    `compiled`:
     https://docs.pytorch.org/docs/stable/compile/programming_model.where_to_apply_compile.html
     """
     compile_part = make_compiler(mode=section.compile, backend=section.compile_backend)
-    init_device = device if section.init_device == "auto" else torch.device("cpu")
+    is_on_device = workload.section.init_device == "auto"
+    init_device = device if is_on_device else torch.device("cpu")
     with seeded(seed, init_device):
         module = build_on(init_device, workload)
     module = precision.convert_module(module)
