@@ -40,19 +40,6 @@ class Block(nn.Module):
 
     downsample: nn.Sequential | None
 
-    def __init__(self, inputs: int, outputs: int, *, stride: int):
-        super().__init__()
-        self._add_layers(inputs, outputs, stride)
-        self.downsample = None
-        if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(
-                _convolution(inputs, outputs, kernel=1, stride=stride), nn.BatchNorm2d(outputs)
-            )
-
-    def _add_layers(self, inputs: int, outputs: int, stride: int) -> None:
-        """Add the layers beside the shortcut; before it, as in torchvision's order."""
-        raise NotImplementedError
-
     def shortcut(self, images: Tensor) -> Tensor:
         """The images, in the shape of the block's output."""
         return images if self.downsample is None else self.downsample(images)
@@ -61,11 +48,13 @@ class Block(nn.Module):
 class BasicBlock(Block):
     """Two 3×3 convolutions."""
 
-    def _add_layers(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, inputs: int, outputs: int, *, stride: int):
+        super().__init__()
         self.conv1 = _convolution(inputs, outputs, kernel=3, stride=stride)
         self.bn1 = nn.BatchNorm2d(outputs)
         self.conv2 = _convolution(outputs, outputs, kernel=3)
         self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = _downsample(inputs, outputs, stride=stride)
 
     def forward(self, images: Tensor) -> Tensor:
         """The block's output for `images`."""
@@ -77,7 +66,8 @@ class BasicBlock(Block):
 class Bottleneck(Block):
     """1×1, 3×3 and 1×1 convolutions, a quarter as wide in the middle."""
 
-    def _add_layers(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, inputs: int, outputs: int, *, stride: int):
+        super().__init__()
         middle = outputs // BOTTLENECK
         self.conv1 = _convolution(inputs, middle, kernel=1)
         self.bn1 = nn.BatchNorm2d(middle)
@@ -85,6 +75,7 @@ class Bottleneck(Block):
         self.bn2 = nn.BatchNorm2d(middle)
         self.conv3 = _convolution(middle, outputs, kernel=1)
         self.bn3 = nn.BatchNorm2d(outputs)
+        self.downsample = _downsample(inputs, outputs, stride=stride)
 
     def forward(self, images: Tensor) -> Tensor:
         """The block's output for `images`."""
@@ -143,6 +134,15 @@ def _stage(
 ) -> nn.Sequential:
     later_blocks = (block(outputs, outputs, stride=1) for _ in range(depth - 1))
     return nn.Sequential(block(inputs, outputs, stride=stride), *later_blocks)
+
+
+def _downsample(inputs: int, outputs: int, *, stride: int) -> nn.Sequential | None:
+    """The convolution of a shortcut; None where the shape stays."""
+    if stride == 1 and inputs == outputs:
+        return None
+    return nn.Sequential(
+        _convolution(inputs, outputs, kernel=1, stride=stride), nn.BatchNorm2d(outputs)
+    )
 
 
 def _convolution(inputs: int, outputs: int, *, kernel: int, stride: int = 1) -> nn.Conv2d:
