@@ -93,9 +93,10 @@ def measure(
         steady = agreement.decide(int(warmup.steady))
         is_counted = fixed_rounds is None and section.by == "steps"
         is_few = is_counted and warmup.calls + section.steps < _FEW_CALLS
-        is_costly = agreement.decide(int(is_few or warmup.pace.wall_s >= _COSTLY_CALL_S))
-        calibration_calls = 0 if is_costly else clock.calibration_calls
-        clock.calibrate(task, may_call=not is_costly)
+        is_costly = warmup.pace.wall_s >= _COSTLY_CALL_S
+        is_calibrated = not agreement.decide(int(is_few or is_costly))
+        calibration_calls = clock.calibration_calls if is_calibrated else 0
+        clock.calibrate(task, may_call=is_calibrated)
         plan = planner.plan(warmup.pace, fixed=fixed_rounds).broadcast(agreement)
         rule = make_rule(section, agreement.decide(fixed_rounds.rounds if fixed_rounds else 0))
         if on_timed is not None:
@@ -121,7 +122,7 @@ def measure(
         CONTENDED: recording.contended,
         OUTLIERS: has_outliers(durations or recording.rounds_s),
         UNCALIBRATED: calibration_calls < clock.calibration_calls,
-        # As if calls took twice as long, lest groups that became a little faster be flagged.
+        # At twice the length, so that groups that sped up a little are not flagged.
         TIMER_OVERHEAD: plan.calls_per_duration < clock.group_size(2 * median(recording.rounds_s)),
     }
     samples = Samples(

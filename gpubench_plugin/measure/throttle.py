@@ -22,7 +22,7 @@ _POLL_S: Final = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class ThrottleWait:
-    """A wait: its seconds, this rank's reasons at its begin, and whether it was in vain."""
+    """A wait: its seconds, this rank's reasons at its start, and whether it ended too early."""
 
     waited_s: float
     reasons: tuple[str, ...]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def with_folded_groups(attention: Attention) -> Attention:
     """Wrap transformers' `attention` so that decoding reads each head of the cache once.
 
-    Of one token, the G queries that share a head of keys are as good as G tokens of that head:
+    Of one token, the G queries that share a head of keys are equivalent to G tokens of that head:
     B×(H·G)×1×D becomes B×H×G×D, and SDPA reads keys and values, B×H×S×D, as they are. With a mask
     transformers repeats them for each query instead, before 5.23 always and since then while
     compiling: G times the cache is written and read per token. Everything else is `attention`'s: of
