@@ -10,9 +10,7 @@ and where it cannot tell which devices CUDA would show, a child process asks CUD
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,13 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpubench_plugin.environment import nvml
+from gpubench_plugin.environment.child_process import ChildError, facts_of
 from gpubench_plugin.errors import UsageProblem
 
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 _AMD_DRIVER: Final = Path("/dev/kfd")
-_CHILD_TIMEOUT_S: Final = 120
-"""Not measured on a GPU; importing torch from a cold disk is most of it."""
-
 _CHILD: Final = """\
 import json
 import torch
@@ -179,26 +175,14 @@ def _has_nvidia_driver() -> bool:
 @cache
 def _from_child(variable: str | None) -> tuple[CudaDevice, ...]:
     """Devices that CUDA shows a process with ``CUDA_VISIBLE_DEVICES`` as `variable`."""
-    environ = {key: value for key, value in os.environ.items() if key != "PYTHONWARNINGS"}
-    environ.pop(_VISIBLE, None)
+    environ = {name: value for name, value in os.environ.items() if name != _VISIBLE}
     if variable is not None:
         environ[_VISIBLE] = variable
     try:
-        child = subprocess.run(
-            [sys.executable, "-P", "-c", _CHILD],
-            env=environ,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_CHILD_TIMEOUT_S,
-        )
-        return tuple(CudaDevice(**facts) for facts in json.loads(child.stdout.splitlines()[-1]))
-    except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
-        written = getattr(error, "stderr", None) or error
-        reason = str(written).strip().rpartition("\n")[2]
-        if isinstance(error, subprocess.TimeoutExpired):  # what it wrote is no reason
-            reason = f"no answer within {_CHILD_TIMEOUT_S} s"
+        devices = facts_of([sys.executable, "-P", "-c", _CHILD], environ)
+    except ChildError as error:
         raise UsageProblem(
-            f"--device=cuda: a process that asks CUDA for its devices fails: {reason}; "
+            f"--device=cuda: a process that asks CUDA for its devices fails: {error}; "
             "--device=cpu measures without them"
         ) from error
+    return tuple(CudaDevice(**facts) for facts in devices)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands._places import add_format, add_results_dir, echo, echo_json
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.environment import usable_cores
+from gpubench_plugin.environment import ChildError, usable_cores
 from gpubench_plugin.environment.system_facts import package_versions
 from gpubench_plugin.reports import printable
 
@@ -65,8 +65,6 @@ def printable_line(line: str) -> str:
 
 
 def _support(machine: Machine) -> dict[str, Any]:
-    from gpubench_plugin.cli.doctor.machine import ChildError
-
     torch: Mapping[str, Any] = {"device": None, "precisions": None, "error": ""}
     try:
         torch = {**torch, **machine.torch}

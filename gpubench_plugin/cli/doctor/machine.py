@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,16 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpubench_plugin.cli.doctor.activity import Activity
-from gpubench_plugin.environment import cuda_devices, nvml
+from gpubench_plugin.environment import ChildError, cuda_devices, facts_of, nvml
 
 _SAMPLE_S: Final = 1.0
 """Over which activity is counted: the kernel counts in ticks of 10 ms, 1 % of it."""
-
-_CHILD_TIMEOUT_S: Final = 120
-
-
-class ChildError(Exception):
-    """The process that imports torch failed; its message is the last line of its error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,19 +138,9 @@ class Machine:
     @cached_property
     def _torch(self) -> Mapping[str, Any] | ChildError:
         try:
-            child = subprocess.run(
-                self.torch_command,
-                capture_output=True,
-                text=True,
-                check=True,
-                timeout=_CHILD_TIMEOUT_S,
-            )
-            facts: Mapping[str, Any] = json.loads(child.stdout.splitlines()[-1])
-        except subprocess.TimeoutExpired:
-            return ChildError(f"no answer within {_CHILD_TIMEOUT_S} s")
-        except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
-            reason = getattr(error, "stderr", None) or str(error)
-            return ChildError(str(reason).strip().rpartition("\n")[2])
+            facts: Mapping[str, Any] = facts_of(self.torch_command)
+        except ChildError as error:
+            return error
         return facts
 
 

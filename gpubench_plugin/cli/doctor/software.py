@@ -8,8 +8,8 @@ from itertools import combinations
 from typing import Any, Final
 
 from gpubench_plugin.cli.doctor.finding import Finding, ok, unknown, warning
-from gpubench_plugin.cli.doctor.machine import ChildError, Gpu, Machine
-from gpubench_plugin.environment import counted, nvml
+from gpubench_plugin.cli.doctor.machine import Gpu, Machine
+from gpubench_plugin.environment import ChildError, counted, nvml
 
 _BUILDS: Final = "https://pytorch.org/get-started/locally/"
 _INSTALL: Final = f"install a build of torch for this driver: {_BUILDS}"

@@ -235,7 +235,7 @@ class CudaStepClock(Clock):
         stamps = [0] * (durations + 1)
         now, result = self.now, self.take_result()
         self._device.synchronize()
-        self._queue_spin(self._start_up_s(is_bare=True))
+        self._spin(self._start_up_s(is_bare=True))
         events[0].record()
         stamps[0] = now()
         for index in range(1, durations + 1):
@@ -267,7 +267,7 @@ class CudaStepClock(Clock):
             if waits_for_others:  # they would begin before the start event
                 self._device.synchronize()
             if index == 0:
-                self._queue_spin(self._start_up_s(is_bare=False))
+                self._spin(self._start_up_s(is_bare=False))
             events[2 * index].record()
             start = now()
             result = None
@@ -287,11 +287,6 @@ class CudaStepClock(Clock):
             [time * 1e-9 for time in launches],
             elsewhere_s,
         )
-
-    def _queue_spin(self, seconds: float) -> None:
-        """Keep the idle device behind the host."""
-        if seconds:
-            self._spin(seconds)
 
     def _first_events(self, count: int) -> list[Event]:
         """The first `count` events of a growing pool."""

@@ -28,7 +28,9 @@ class Spin:
         self._timed_cycles = 0
 
     def __call__(self, seconds: float) -> None:
-        """Queue a spin of about that length."""
+        """Queue a spin of about that length, if any."""
+        if not seconds:
+            return
         if self._cycles_per_s is None:
             self._cycles_per_s = self._calibrate()
         elif self._timed_cycles:

@@ -42,8 +42,7 @@ class TimedCall:
         """
         self._task.run_setup()
         self._device.synchronize()
-        if spin_s:
-            self._spin(spin_s)
+        self._spin(spin_s)
         if held:
             self._device.hold(held)
         is_reported = False

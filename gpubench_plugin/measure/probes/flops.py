@@ -43,7 +43,7 @@ class FlopCount:
 def count_flops(fn: Callable[[], object]) -> FlopCount:
     """Run `fn` on fake tensors and count; it must create all tensors it uses."""
     counter_mode = _CountingMode()
-    counter = FlopCounterMode(display=False, custom_mapping=dict(_FORMULAS))
+    counter = FlopCounterMode(display=False, custom_mapping=dict(FORMULAS))
     with FakeTensorMode(), counter_mode, counter:
         fn()
     formulas = counter.flop_registry
@@ -161,7 +161,7 @@ def _efficient_backward(grad: object, *operands: Any, **_: object) -> int:
 _flash_backward._get_raw = _efficient_backward._get_raw = True  # type: ignore[attr-defined]
 
 # Operations without a formula in torch's counter, or with another than the one meant here.
-_FORMULAS: Mapping[Any, Callable[..., int]] = {
+FORMULAS: Mapping[Any, Callable[..., int]] = {
     aten._grouped_mm: _grouped_product,
     aten._scaled_grouped_mm: _grouped_product,
     aten._scaled_grouped_mm_v2: _grouped_product,

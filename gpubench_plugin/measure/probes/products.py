@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from gpubench_plugin.measure.probes.flops import Operation, OperationWatch
+from gpubench_plugin.measure.probes.flops import FORMULAS, Operation, OperationWatch
 
 _NAMES: Final[Mapping[torch.dtype, str]] = {
     torch.float64: "fp64",
@@ -25,13 +25,8 @@ _NAMES: Final[Mapping[torch.dtype, str]] = {
 }
 """Names as in a precision's ``compute_dtype``; tf32 is stored as fp32."""
 
-_MORE_PRODUCTS: Final = frozenset(
-    {
-        *("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", "_scaled_mm_v2"),
-        *("dot", "mv", "addmv", "_linear_pointwise"),
-    }
-)
-"""Operations that multiply but have no formula in torch's FLOP counter."""
+_UNCOUNTED: Final = frozenset({"dot", "mv", "addmv", "_linear_pointwise"})
+"""Operations that multiply, but whose FLOPs are not counted."""
 
 _ATTENTION: Final = "_scaled_dot_product_"
 """Prefix of torch's implementations of attention, one for each device."""
@@ -105,7 +100,8 @@ class _CensusWatch(OperationWatch):
 
 def _multiplies(op: torch._ops.OpOverloadPacket) -> bool:
     name = op.__name__
-    return op in flop_registry or name in _MORE_PRODUCTS or name.startswith(_ATTENTION)
+    has_formula = op in FORMULAS or op in flop_registry
+    return has_formula or name in _UNCOUNTED or name.startswith(_ATTENTION)
 
 
 def _dtypes(values: object) -> Iterator[str]:

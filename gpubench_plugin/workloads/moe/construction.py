@@ -79,10 +79,10 @@ class Construction:
         """Device on which weights are drawn."""
         return str(self.device) if self.section.device_initialisation else "cpu"
 
-    def experts_wait(self) -> str | None:
+    def experts_wait_reason(self) -> str | None:
         """Why the host waits in products of the experts that could do without, or None."""
         kind = KINDS[self.section.expert_kind]
-        return kind.waits(self.device, self.precision.compute_dtype)
+        return kind.wait_reason(self.device, self.precision.compute_dtype)
 
     def tokens(self, index: int) -> Tensor:
         """Tokens of the rank with `index` on the token axis."""

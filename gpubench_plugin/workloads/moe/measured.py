@@ -178,8 +178,8 @@ class MoESubject:
             output=self._output,
             with_gradients=with_gradients,
         )
-        waits = self._construction.experts_wait()
-        waiting = {} if waits is None else {"experts_wait": waits}
+        reason = self._construction.experts_wait_reason()
+        waiting = {} if reason is None else {"experts_wait": reason}
         return Check(correctness={**errors, **waiting}, facts={"first_step_s": first_step_s})
 
     def begin(self) -> None:

@@ -34,4 +34,4 @@ def test_torch_waits_for_the_groups_where_that_is_said(name: str, dtype: torch.d
 
     step()  # what is initialised once may wait
     waits = TorchCuda(DEVICE).synchronizes(step)
-    assert waits is (Grouped.waits(DEVICE, name) is not None)
+    assert waits is (Grouped.wait_reason(DEVICE, name) is not None)

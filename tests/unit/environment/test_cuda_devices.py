@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpubench_plugin.environment import cuda_devices, devices
+from gpubench_plugin.environment import child_process, cuda_devices, devices
 from gpubench_plugin.errors import UsageProblem
 from tests.support.fake_gpus import GIB, CudaStartedError, FakeGpu, FakeNvml, install
 
@@ -212,7 +212,7 @@ def test_a_child_that_hangs_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     install(monkeypatch, None)
     script = "import sys, time; print('a warning', file=sys.stderr, flush=True); time.sleep(60)"
     monkeypatch.setattr(cuda_devices, "_CHILD", script)
-    monkeypatch.setattr(cuda_devices, "_CHILD_TIMEOUT_S", 1)
+    monkeypatch.setattr(child_process, "_TIMEOUT_S", 1)
     with pytest.raises(UsageProblem, match="fails: no answer within 1 s; --device=cpu measures"):
         devices.find("auto")
 

@@ -33,7 +33,7 @@ class Experts(nn.Module):
         return None
 
     @classmethod
-    def waits(cls, device: torch.device, dtype: str) -> str | None:
+    def wait_reason(cls, device: torch.device, dtype: str) -> str | None:
         """Why the host waits for the device where it need not, for the record; None if not."""
         return None
 

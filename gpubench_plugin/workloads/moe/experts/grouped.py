@@ -39,8 +39,8 @@ _grouped_mm = getattr(functional, "grouped_mm", None) or getattr(torch, "_groupe
 class Grouped(StackedExperts):
     """``torch.nn.functional.grouped_mm`` with group ends in a device tensor.
 
-    One kernel that waits for nothing is torch's only in bf16 on some devices; see :meth:`waits`.
-    Autocast does not cover the product, so the operands are cast here.
+    One kernel that waits for nothing is torch's only in bf16 on some devices; see
+    :meth:`wait_reason`. Autocast does not cover the product, so the operands are cast here.
     """
 
     @classmethod
@@ -66,7 +66,7 @@ class Grouped(StackedExperts):
         return None
 
     @classmethod
-    def waits(cls, device: torch.device, dtype: str) -> str | None:
+    def wait_reason(cls, device: torch.device, dtype: str) -> str | None:
         """Why the host waits for the group ends in each product in `dtype`; None if it does not.
 
         torch has a grouped kernel on CUDA for bf16 of devices of capability 9 and 10. For all else

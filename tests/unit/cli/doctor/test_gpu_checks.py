@@ -263,7 +263,7 @@ def test_a_torch_that_hangs_is_no_answer(
     """What it had written, a warning perhaps, is not why it fails."""
     script = "import sys, time; print('a warning', file=sys.stderr, flush=True); time.sleep(60)"
     hanging = machine(library=FakeNvml(FakeGpu()), torch_command=(sys.executable, "-c", script))
-    monkeypatch.setattr("gpubench_plugin.cli.doctor.machine._CHILD_TIMEOUT_S", 1)
+    monkeypatch.setattr("gpubench_plugin.environment.child_process._TIMEOUT_S", 1)
     assert software.driver(hanging).value.endswith("cannot be examined: no answer within 1 s")
 
 

@@ -141,7 +141,7 @@ def test_a_capture_restricts_its_own_thread_alone(capture):
 def test_grouped_experts_say_where_torch_waits(device, dtype, capability, reason, monkeypatch):
     """Outside of bf16, and on devices without the kernel, torch reads the ends on the host."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    found = room.KINDS["grouped"].waits(torch.device(device), dtype)
+    found = room.KINDS["grouped"].wait_reason(torch.device(device), dtype)
     assert found is None if reason is None else reason in found
 
 
@@ -152,7 +152,7 @@ def test_the_record_says_that_experts_wait(monkeypatch):
         return measured("forward", expert_kind="grouped").prepare(None).correctness
 
     assert "experts_wait" not in correctness()
-    monkeypatch.setattr(room.KINDS["grouped"], "waits", classmethod(lambda *_: "torch loops"))
+    monkeypatch.setattr(room.KINDS["grouped"], "wait_reason", classmethod(lambda *_: "torch loops"))
     assert correctness()["experts_wait"] == "torch loops"
 
 
