@@ -13,12 +13,11 @@ import pytest
 from gpubench_plugin.environment import (
     is_only_lost_context,
     lost_context,
-    lost_context_text,
     query_context,
 )
 from gpubench_plugin.errors import error_text
 from gpubench_plugin.launchers import report_payload
-from gpubench_plugin.results.outcomes import outcome_of
+from gpubench_plugin.results.outcomes import crash_reason
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import Case
@@ -57,9 +56,7 @@ class LostContext:
             lost = query_context(case.device.torch_name)
         if lost is None:
             return
-        outcome, reason = outcome_of(error)
-        if outcome != "crashed":
-            reason = f"{lost_context_text(lost)}; raised as {reason}"
+        reason = crash_reason(error, lost)
         self.reason, self._nodeid = reason, report.nodeid
         report_payload.mark_context_lost(report)
         if hasattr(report, "wasxfail"):

@@ -36,13 +36,21 @@ def outcome_of(error: BaseException, *, skipped: bool = False) -> tuple[Outcome,
         return "unsupported", error_text(error)
     if skipped:
         return "skipped", error_text(error)
-    reason = f"{type(error).__name__}: {error_text(error)}".strip(": ")
     if (lost := lost_context(error)) is not None:
-        consequence = "" if lost is error else f"; raised as {reason}"
-        return "crashed", f"{lost_context_text(lost)}{consequence}"
+        return "crashed", crash_reason(error, lost)
     if (allocation := failed_allocation(error)) is not None:
-        return "oom", f"{_amounts(error_text(allocation))}: {reason}"
-    return "failed", reason
+        return "oom", f"{_amounts(error_text(allocation))}: {_typed_text(error)}"
+    return "failed", _typed_text(error)
+
+
+def crash_reason(error: BaseException, lost: BaseException) -> str:
+    """Reason of a benchmark that raised `error`, since the context is lost as `lost` says."""
+    consequence = "" if lost is error else f"; raised as {_typed_text(error)}"
+    return f"{lost_context_text(lost)}{consequence}"
+
+
+def _typed_text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error_text(error)}".strip(": ")
 
 
 def release_frames(errors: Iterable[BaseException]) -> None:

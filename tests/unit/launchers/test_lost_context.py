@@ -94,7 +94,7 @@ def test_skip_for_a_lost_context_is_a_crash(reported: ReportMaker, queried: list
     assert report.failed
     assert payload(report) == {
         "outcome": "crashed",
-        "reason": f"{REASON}; raised as no such kernel",
+        "reason": f"{REASON}; raised as Unsupported: no such kernel",
     }
     context.detect(reported("setup", "skipped"), pytest.skip.Exception("not now"), CASE)
     assert queried == []
