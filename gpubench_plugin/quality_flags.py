@@ -64,7 +64,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     DESCHEDULED: "single-threaded, but less than 98 % of the wall time was CPU time",
     LAUNCH_BOUND: "the GPU waited for Python",
     ELSEWHERE: "other CUDA streams worked on after the step's: its times include their work",
-    UNCALIBRATED: "no calls were spent on calibrating the clock: short blocks may be a few % off",
+    UNCALIBRATED: "no calls were spent on calibrating the clock: short blocks may be too long",
     TIMER_OVERHEAD: "calls too short to be timed singly: the timer's own time is in them",
     PRECISION_UNUSED: "nothing was computed in the precision named by the id",
     UNCHECKED: "not compared with the fp32 reference",

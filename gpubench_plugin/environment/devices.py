@@ -146,8 +146,8 @@ def too_full_reason(device: Device, needed_gib: float, *, preset: str) -> str:
     return (
         f"preset {preset} needs {needed_gib:g} GiB, but of the {device.memory_gib:.1f} GiB of "
         f"{device.torch_name} ({device.model}) {device.free_gib:.1f} are free: other processes use "
-        "the rest (gpubench doctor lists them); end them, choose another device, or state "
-        "--preset=full or --preset=tiny"
+        "the rest (gpubench doctor lists those it can see); end them, choose another device, or "
+        "state --preset=full or --preset=tiny"
     )
 
 

@@ -36,8 +36,16 @@ READS: Final = (
     "equal",
     "bincount",
     "masked_select",
+    "allclose",
+    "unique_consecutive",
+    "unique_dim",
+    "_unique",
+    "_unique2",
 )
 """Operations whose result, or its shape, the host must know: it waits for the device."""
+
+_INDEXED: Final = ("index", "index_put", "index_put_", "_index_put_impl_")
+"""Operations that read a mask among their indices."""
 
 _PRODUCTS: Final = {
     **dict.fromkeys(("mm", "bmm", "_grouped_mm", "convolution"), 0),
@@ -160,17 +168,49 @@ class HotPath(TorchDispatchMode):
 
 
 class Reads(TorchDispatchMode):
-    """Counts the operations for whose result the host would wait, by name."""
+    """Counts the operations for whose result the host would wait, by name.
+
+    On a CPU, where ``to("cpu")`` is no copy and is not counted.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[str] = Counter()
+        self._copies = _Copies(self.counts)
+
+    def __enter__(self) -> Self:
+        self._copies.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._copies.__exit__(*error)
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         name = func.overloadpacket.__name__
-        self.counts[name] += name in READS
+        is_masked = name in _INDEXED and any(
+            tensor.dtype in {torch.bool, torch.uint8} for tensor in _tensors(args[1])
+        )
+        is_repeated = str(func) == "aten.repeat_interleave.Tensor" and "output_size" not in (
+            kwargs or {}
+        )
+        self.counts[name] += name in READS or is_masked or is_repeated
+        return func(*args, **(kwargs or {}))
+
+
+class _Copies(TorchFunctionMode):
+    """Counts calls that copy a tensor to the host, which dispatch nothing on a CPU."""
+
+    def __init__(self, counts: Counter[str]):
+        super().__init__()
+        self._counts = counts
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        self._counts[name] += name in {"tolist", "numpy", "cpu"}
         return func(*args, **(kwargs or {}))
 
 

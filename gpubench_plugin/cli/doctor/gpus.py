@@ -12,6 +12,9 @@ _UNCORRECTED: Final = 1
 _SINCE_START: Final = 0
 """NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC."""
 
+_IDLE_BYTES: Final = 2 * 2**30
+"""Memory of a GPU without processes that the driver may hold, ECC and its own. Not measured."""
+
 _NO_ANSWER: Final = "the GPU or its driver does not tell"
 
 
@@ -108,16 +111,21 @@ def processes(gpu: Gpu) -> Finding:
     utilization = gpu.answer("GetUtilizationRates")
     memory = gpu.answer("GetMemoryInfo")
     in_use = "" if utilization is None else f"{utilization.gpu} % in use, "
-    free = "" if memory is None else f"{byte_size(memory.free, digits=3)} of memory free"
+    free = "" if memory is None else f"{_size(memory.free)} of {_size(memory.total)} of memory free"
     value = f"{in_use}{free}".rstrip(", ") or _NO_ANSWER
     if listed:
         names = ", ".join(_process(process) for process in listed.values())
         return warning(f"{value}: {names}", "wait for them, or end them")
-    if utilization is not None and utilization.gpu:
-        return warning(f"{value}, by processes that are not shown here", "wait for them")
+    is_held = memory is not None and memory.total - memory.free > _IDLE_BYTES
+    if (utilization is not None and utilization.gpu) or is_held:
+        return warning(f"{value}; processes that are not shown here use it", "wait for them")
     return ok(value) if in_use or free else unknown(value)
 
 
 def _process(process: Any) -> str:
     memory = process.usedGpuMemory
-    return f"{process.pid}" + ("" if memory is None else f" ({byte_size(memory, digits=3)})")
+    return f"{process.pid}" + ("" if memory is None else f" ({_size(memory)})")
+
+
+def _size(memory_bytes: int) -> str:
+    return byte_size(memory_bytes, digits=3)

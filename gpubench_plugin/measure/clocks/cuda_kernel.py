@@ -20,7 +20,7 @@ from gpubench_plugin.measure.clocks.other_streams import (
 )
 from gpubench_plugin.measure.clocks.spin import Spin
 from gpubench_plugin.measure.clocks.timed_call import TimedCall
-from gpubench_plugin.quality_flags import LAUNCH_BOUND
+from gpubench_plugin.quality_flags import LAUNCH_BOUND, TIMER_OVERHEAD
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +37,9 @@ _LONGEST_SPIN_S = 0.05
 _RESOLUTION_S = 5e-7
 # Share of late durations that is flagged: a few outliers of the host do no harm. Not measured.
 _LATE_SHARE = 0.05
+# Length of a call alone between its events, as with a cold cache, below which their own time is
+# flagged: the 1 to 2 µs of one (not measured) are 0.2 to 0.4 % of it.
+_EVENTS_SHOW_BELOW_S = 5e-4
 
 
 class CudaKernelClock(Clock):
@@ -160,11 +163,15 @@ class CudaKernelClock(Clock):
 
         Durations then include the host's launching, or the step synchronizes with the device. Or
         they started without a spin, unless this is due to other streams: then ``elsewhere``.
+        ``timer_overhead``: short calls with a cold cache.
         """
         is_late = evidence["late"] > _LATE_SHARE * evidence["durations"]
         elsewhere = elsewhere_flags(evidence)
         launch_bound = is_late or not (self._is_queued or elsewhere)
-        return (*((LAUNCH_BOUND,) if launch_bound else ()), *elsewhere)
+        is_short = evidence["events_s"] < _EVENTS_SHOW_BELOW_S * evidence["durations"]
+        timer_overhead = self._cold and is_short and not elsewhere
+        flags = {LAUNCH_BOUND: launch_bound, TIMER_OVERHEAD: timer_overhead}
+        return (*(flag for flag, is_raised in flags.items() if is_raised), *elsewhere)
 
     def _create_events(self) -> None:
         """Create the events of a burst once: one more start, for the end of it."""

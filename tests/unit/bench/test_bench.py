@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+import gpubench_plugin.measure
 from gpubench_plugin.bench import Bench
 from gpubench_plugin.bench.benchmark_parts import BenchmarkParts, FirstForward
 from gpubench_plugin.config import (
@@ -38,7 +39,7 @@ from gpubench_plugin.errors import (
     UsageProblem,
 )
 from gpubench_plugin.launchers import BenchmarkState
-from gpubench_plugin.measure import clocks, probes
+from gpubench_plugin.measure import clocks, probes, wait_while_throttled
 from gpubench_plugin.records import Check, Json, Work
 
 ID = "test_it.py::test_step"
@@ -329,6 +330,13 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
 
     monkeypatch.setattr(probes, "DeviceState", Hot)
     monkeypatch.setattr("gpubench_plugin.measure.throttle._POLL_S", 1e-3)
+    limits: list[float] = []
+
+    def noted(*arguments: Any, limit_s: float) -> Any:
+        limits.append(limit_s)
+        return wait_while_throttled(*arguments, limit_s=limit_s)
+
+    monkeypatch.setattr(gpubench_plugin.measure, "wait_while_throttled", noted)
     waiting = bench(Group(), measure={"throttle": throttle})
     waiting._context.settings = SimpleNamespace(timeout_s=600)  # type: ignore[misc,assignment] # a stand-in
     waiting._case = replace(
@@ -338,6 +346,7 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
     assert readings_at_calls == {expected_readings}
     waits = [event for event in waiting._notes.events if event["event"] == "throttle_wait"]
     assert len(waits) == bool(expected_readings)
+    assert limits == [60.0] * len(waits)
     assert all(wait["reasons"] == ("thermal slowdown",) for wait in waits)
     assert not any(wait["still_throttled"] for wait in waits)
 

@@ -90,8 +90,8 @@ def test_memory_of_other_processes_refuses_the_preset(case_of: Callable[..., Cas
     assert isinstance(reason, Unsupported)
     assert str(reason) == (
         "preset full of own needs 78 GiB, but of the 79.1 GiB of cuda:1 (NVIDIA H100 80GB HBM3) "
-        "60.0 are free: other processes use the rest (gpubench doctor lists them); end them, "
-        "choose another device, or state --preset=full or --preset=tiny"
+        "60.0 are free: other processes use the rest (gpubench doctor lists those it can "
+        "see); end them, choose another device, or state --preset=full or --preset=tiny"
     )
 
 

@@ -262,6 +262,16 @@ def test_kernels_take_what_the_device_takes_without_launches(load: Load) -> None
     assert samples.flags == ()
 
 
+@pytest.mark.parametrize("load", KERNELS, ids=str)
+def test_cold_kernels_are_right_or_flagged(load: Load) -> None:
+    """Each call is alone between two events: a note tells where their own time shows."""
+    samples = measured(load, lambda d: CudaKernelClock(d, cache="cold", now=d.host.now))
+    truth_s = load.endless_s(launch=False)
+    doubtful = {"timer_overhead", "launch_bound"}.intersection(samples.flags)
+    assert doubtful or is_right(samples, truth_s), errors(samples, truth_s)
+    assert ("timer_overhead" in doubtful) == (truth_s < 0.49e-3)
+
+
 KERNELS_BESIDE = [
     Load(8.0 * kernels, own_us, kernels, side_us=own_us * side, awaited=awaited, last=last)
     for own_us, kernels, side, (awaited, last) in product(

@@ -25,6 +25,7 @@ class Room:
         return self.time_s
 
     def pause(self, seconds: float) -> None:
+        assert len(self.pauses) < 1000, "waits without end"
         self.pauses.append(seconds)
         self.time_s += seconds
 

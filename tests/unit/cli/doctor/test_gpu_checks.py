@@ -118,22 +118,33 @@ def test_power_limit(machine: Machines, limit: int | None, outcome: str, value: 
     assert ("--power-limit=700" in found[2]) == (outcome == "warning")
 
 
+UNSEEN = "processes that are not shown here use it"
+
+
 @pytest.mark.parametrize(
     ("answers", "outcome", "value"),
     [
-        ({"GetUtilizationRates": used(0)}, "ok", "0 % in use, 139 GiB of memory free"),
-        ({}, "ok", "139 GiB of memory free"),
+        ({"GetUtilizationRates": used(0)}, "ok", "0 % in use, 139 GiB of 140 GiB of memory free"),
+        ({}, "ok", "139 GiB of 140 GiB of memory free"),
         (
             {
                 "GetComputeRunningProcesses": [SimpleNamespace(pid=7, usedGpuMemory=2**30)],
                 "GetGraphicsRunningProcesses": [SimpleNamespace(pid=8, usedGpuMemory=None)],
             },
-            *("warning", "139 GiB of memory free: 7 (1.00 GiB), 8"),
+            *("warning", "139 GiB of 140 GiB of memory free: 7 (1.00 GiB), 8"),
         ),
         (
             {"GetUtilizationRates": used(40)},
             "warning",
-            "40 % in use, 139 GiB of memory free, by processes that are not shown here",
+            "40 % in use, 139 GiB of 140 GiB of memory free; " + UNSEEN,
+        ),
+        (
+            {
+                "GetUtilizationRates": used(0),
+                "GetMemoryInfo": SimpleNamespace(total=140 * 2**30, free=137 * 2**30),
+            },
+            "warning",
+            "0 % in use, 137 GiB of 140 GiB of memory free; " + UNSEEN,
         ),
     ],
 )
