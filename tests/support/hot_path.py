@@ -179,13 +179,13 @@ class Reads(TorchDispatchMode):
         self._copies = _Copies(self.counts)
 
     def __enter__(self) -> Self:
-        self._copies.__enter__()
-        super().__enter__()
+        self._copies.__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._copies.__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._copies.__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None

@@ -19,7 +19,7 @@ from gpubench_plugin.measure.clocks.other_streams import (
     outlasting_s,
 )
 from gpubench_plugin.measure.clocks.spin import Spin
-from gpubench_plugin.measure.clocks.timed_call import TimedCall
+from gpubench_plugin.measure.clocks.timed_calls import TimedCalls, falls_behind
 from gpubench_plugin.quality_flags import LAUNCH_BOUND, TIMER_OVERHEAD
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class CudaKernelClock(Clock):
     # Long beside the start of a block, and bounded between two decisions. Not measured.
     block_s: ClassVar[float] = 0.05
     queued_calls: ClassVar[int] = 10_000
-    calibration_calls: ClassVar[int] = 3
+    calibration_calls: ClassVar[int] = 5
 
     def __init__(
         self,
@@ -135,28 +135,32 @@ class CudaKernelClock(Clock):
         )
 
     def calibrate(self, task: Task, *, may_call: bool = True) -> None:
-        """Learn with three calls which streams the step uses, and whether they queue behind a spin.
+        """Learn with some calls which streams the step uses, and whether they queue behind a spin.
 
         Work on other streams does not if it outlasts the current one alone, but not behind a spin
         that has given it the time to end. It is the shorter of two times, since a host that returns
-        late from waiting looks the same.
+        late from waiting looks the same. Two calls behind a spin tell work that falls behind from
+        work that overlaps the next call.
         """
         self._spin.recalibrate()  # the warm-up has raised the clocks
         if not may_call:
             return
         with self._device.current():
-            call = TimedCall(task, self._device, self._spin, self.now)
-            self._others = self._device.other_streams(call.run)
-            first_outlasting_s = call.outlasting_s
-            call.run()
-            outlasting = min(first_outlasting_s, call.outlasting_s)
-            is_outlasted = counts(outlasting, call.device_s)
-            spin_s = _SPIN_MARGIN * (call.device_s + outlasting) + 2 * _FIRST_LAUNCH_S
-            call.run(spin_s=spin_s, held=self._others)
-            has_work = call.device_s - call.event_s > _RESOLUTION_S
-            stays_behind = counts(call.outlasting_s, call.device_s)
+            calls, times = TimedCalls(task, self._device, self._spin, self.now), []
+            self._others = self._device.other_streams(lambda: times.append(calls.run()))
+            alone = calls.run()
+            outlasting = min(times[0].outlasting_s, alone.outlasting_s)
+            is_outlasted = counts(outlasting, alone.device_s)
+            spin_s = _SPIN_MARGIN * (alone.device_s + outlasting) + 2 * _FIRST_LAUNCH_S
+            held = calls.run(spin_s=spin_s, held=self._others)
+            has_work = held.device_s - held.event_s > _RESOLUTION_S
+            stays_behind = counts(held.outlasting_s, held.device_s)
             self._is_queued = has_work and (stays_behind or not is_outlasted)
-            self._outlasting_s = call.outlasting_s if self._is_queued else 0.0
+            two = calls.run(2, spin_s=2 * spin_s, held=self._others)
+            overlap_s = held.outlasting_s
+            if falls_behind(held, two):  # what is over after a call is not what overlaps the next
+                overlap_s = max(0.0, 2 * held.all_s - two.all_s)
+            self._outlasting_s = overlap_s if self._is_queued else 0.0
 
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
         """``launch_bound``: more than one in twenty durations started after its spin ended.
@@ -240,4 +244,4 @@ class CudaKernelClock(Clock):
             self._launch_s = self._least_launch_s
         else:
             before_longest = launches.index(max(launches)) * calls_per_duration
-            self._burst_calls = max(1, min(before_longest, calls // 2))
+            self._burst_calls = max(1, min(before_longest or calls, calls // 2))

@@ -125,7 +125,7 @@ class CudaStepClock(Clock):
         )
 
     def calibrate(self, task: Task, *, may_call: bool = True) -> None:
-        """Learn with three calls what the step costs host and device."""
+        """Learn with some calls what the step costs host and device."""
         self._is_warm = True
         if not may_call:
             return
@@ -218,8 +218,10 @@ class CudaStepClock(Clock):
         Without a calibration, or with work between the calls, which may leave the device idle at
         every start, it is what the warm-up has shown.
         """
-        if not self._is_warm or self._works_elsewhere:
+        if not self._is_warm:
             return 0.0
+        if self._cost is not None and self._cost.elsewhere:
+            return self._cost.launch_s if self._cost.held and is_bare else 0.0
         if self._cost is not None and is_bare:
             return self._cost.start_up_s
         if self._last is not None:
@@ -236,6 +238,8 @@ class CudaStepClock(Clock):
         now, result = self.now, self.take_result()
         self._device.synchronize()
         self._spin(self._start_up_s(is_bare=True))
+        if self._cost is not None and self._cost.held:
+            self._device.hold(self._cost.held)
         events[0].record()
         stamps[0] = now()
         for index in range(1, durations + 1):

@@ -1,16 +1,21 @@
-"""Cost of a CUDA step to host and device, from three untimed calls."""
+"""Cost of a CUDA step to host and device, from untimed calls."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpubench_plugin.measure.clocks.base import HostClock, Task
 from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
 from gpubench_plugin.measure.clocks.other_streams import counts
 from gpubench_plugin.measure.clocks.spin import Spin
-from gpubench_plugin.measure.clocks.timed_call import TimedCall
+from gpubench_plugin.measure.clocks.timed_calls import TimedCalls, falls_behind
 
-COST_CALLS = 3
+if TYPE_CHECKING:
+    import torch
+
+COST_CALLS = 6
 """Calls of :func:`step_cost`, whatever the step does: ranks that differ stay in step."""
 
 # Launch time over device time up to which the device is the slower side: 5 % for their jitter. Not
@@ -60,24 +65,27 @@ class BlockTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class StepCost:
-    """Seconds of one call on host and device.
-
-    `launch_s`: the host, until the call returns. `alone_s`: the device, of a call on an idle one:
-    it includes the waiting for launches, and the end of other streams if they fall behind.
-    `device_s`: the work of the current stream, without waiting. `steady_s`: a call among others,
-    which the slowest of host, current stream and other streams decides. `is_device_bound`: that is
-    the current stream. `waits`: the call returns only after it has waited for the device.
-    `outlasting_s`: other streams, after it. `elsewhere`: they fall behind the current one.
-    """
+    """Seconds of one call on host and device."""
 
     launch_s: float
+    """The host, until the call returns."""
     alone_s: float
+    """The device, of a call on an idle one: with the waiting for launches, and with the end of
+    other streams if they fall behind. If those are held, of a call that is behind a spin."""
     device_s: float
+    """The work of the current stream, without waiting."""
     steady_s: float
+    """A call among others, which the slowest of host, current and other streams decides."""
     is_device_bound: bool
+    """Whether the current stream decides it."""
     waits: bool
+    """Whether the call returns only after it has waited for the device."""
     outlasting_s: float
+    """Other streams, after the current one."""
     elsewhere: bool
+    """Whether other streams fall behind the current one."""
+    held: Sequence[torch.cuda.Stream] = ()
+    """Those that fall behind, where torch has made them current: they can wait for a spin."""
 
     @property
     def start_up_s(self) -> float:
@@ -89,42 +97,62 @@ class StepCost:
         the launches. If it is not, a longer wait would hide time of the host or of other streams,
         which go on meanwhile.
         """
-        if self.is_device_bound:
-            return self.launch_s
-        return max(0.0, self.alone_s - self.steady_s)
+        start_up_s = max(0.0, self.alone_s - self.steady_s)
+        return max(self.launch_s, start_up_s) if self.is_device_bound else start_up_s
 
 
 def step_cost(
     task: Task, *, device: TorchCuda, spin: Spin, now: HostClock, last: BlockTimes | None = None
 ) -> StepCost:
-    """Cost of the step of `task`, from three calls with its setup and teardown.
+    """Cost of the step of `task`, from calls with its setup and teardown.
 
     The first begins on an idle device, and torch reports the waits inside its operations. The
     second is launched behind a spin that outlasts the launch: from its start to its end the device
     has nothing to wait for, unless the step filled the queue; then `device_s` is an upper bound.
     The third behind a short spin shows waits that torch does not report: a host that does not wait
-    needs no longer for it.
+    needs no longer for it. A fourth, and two that follow each other, show by how much other streams
+    fall behind with every call, if those are behind the spin as well.
 
     Of the `last` block of several calls `steady_s` is taken if other streams are the slowest part.
-    Else it is that of the three calls, whose launch is one with that of `alone_s`, so that its
+    Else it is that of the first calls, whose launch is one with that of `alone_s`, so that its
     jitter cancels out.
     """
-    call = TimedCall(task, device, spin, now)
-    is_reported = call.run(detects_waits=True)
-    launch_s, alone_s, outlasting = call.launch_s, call.device_s, call.outlasting_s
-    call.run(spin_s=_OUTLASTING * launch_s + _SPIN_S)
-    device_s = max(0.0, call.device_s - call.event_s)
+    calls, times = TimedCalls(task, device, spin, now), []
+    streams = device.other_streams(lambda: times.append(calls.run(detects_waits=True)))
+    others = streams if task.is_bare else ()  # else they may be those of setup and teardown
+    first = times[0]
+    launch_s, alone_s, outlasting = first.launch_s, first.device_s, first.outlasting_s
+    behind_launch = calls.run(spin_s=_OUTLASTING * launch_s + _SPIN_S)
     spin_s = min(_NOTICEABLE * launch_s + _SPIN_S, _QUEUE_FILLS_S)
-    call.run(spin_s=spin_s)
-    waits = is_reported or call.launch_s - launch_s >= spin_s / 2
-    # A device that waits for other ranks, behind spins of their own, does no work of its own.
-    device_s = min(device_s, alone_s)
+    behind_spin = calls.run(spin_s=spin_s)
+    waits = first.is_reported or behind_spin.launch_s - launch_s >= spin_s / 2
+    spin_s = 2 * _OUTLASTING * launch_s + _SPIN_S if others else 0.0
+    one, two = (calls.run(count, spin_s=spin_s, held=others) for count in (1, 2))
+    growth_s = two.all_s - one.all_s
+    if others and falls_behind(one, two) and growth_s > _OTHERS_SHARE * launch_s:
+        return StepCost(
+            launch_s=launch_s,
+            alone_s=one.all_s,
+            device_s=one.device_s,
+            steady_s=growth_s,
+            is_device_bound=False,
+            waits=waits,
+            outlasting_s=outlasting,
+            elsewhere=True,
+            held=others,
+        )
+    # A device that waits for other ranks, behind spins of their own, does no work of its own, and
+    # in a call among others it does not wait for streams that had the time of the one before.
+    device_s = min(max(0.0, behind_launch.device_s - behind_launch.event_s), alone_s)
     elsewhere = counts(outlasting, alone_s) if last is None else last.elsewhere
     if elsewhere:
         alone_s += outlasting
+    elif last is not None and last.calls > 1:
+        device_s = min(device_s, last.later_s)
     slower_s = max(launch_s, device_s)
     unknown_s = alone_s if elsewhere else 0.0
     others_s = unknown_s if last is None else last.steady_s(alone_s)
+    share = _OTHERS_SHARE if launch_s > device_s else _OTHERS_DEVICE_SHARE
     is_device_bound = (
         launch_s < _DEVICE_BOUND_SHARE * device_s and others_s <= _OTHERS_DEVICE_SHARE * device_s
     )
@@ -132,7 +160,7 @@ def step_cost(
         launch_s=launch_s,
         alone_s=alone_s,
         device_s=device_s,
-        steady_s=others_s if others_s > _OTHERS_SHARE * slower_s else slower_s,
+        steady_s=others_s if others_s > share * slower_s else slower_s,
         is_device_bound=is_device_bound and not elsewhere,
         waits=waits,
         outlasting_s=outlasting,

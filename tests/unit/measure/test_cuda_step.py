@@ -371,7 +371,7 @@ def test_launches_that_vary_are_flagged_by_their_median(
     device: FakeCuda, clock: CudaStepClock
 ) -> None:
     """Two launches at the begin of a block that happen to be short hide no starving device."""
-    launches = [3 * MS] * 3 + [2 * MS] * 2 + [3 * MS] * 8
+    launches = [3 * MS] * 6 + [2 * MS] * 2 + [3 * MS] * 8
     step = launching(device, enqueue_ns=US, device_ns=MS)
     task = Task(step=then(step, lambda: device.host.spend(launches.pop(0))))
     clock.calibrate(task)
@@ -449,7 +449,7 @@ def test_long_work_elsewhere_counts_also_in_a_single_block(
     device: FakeCuda, clock: CudaStepClock
 ) -> None:
     """No late return from waiting takes 100 ms; a stream that does is flagged where it is."""
-    side_ns = [0] * 14 + [100 * MS] + [0] * 9
+    side_ns = [0] * 17 + [100 * MS] + [0] * 9
 
     def step() -> None:
         device.launch(enqueue_ns=10 * US, device_ns=MS)

@@ -171,7 +171,7 @@ def test_a_clocks_flags_are_recorded() -> None:
     assert samples.timer == "cuda_events"
 
 
-@pytest.mark.parametrize(("step_s", "calls"), [(0.9, 17), (1.1, 14)])
+@pytest.mark.parametrize(("step_s", "calls"), [(0.9, 20), (1.1, 14)])
 def test_costly_steps_are_not_called_for_the_clock(step_s: float, calls: int) -> None:
     """Of a step over a second only first, warm-up and timed calls are made, which is noted."""
     host, steps = FakeHost(), list[None]()
@@ -198,7 +198,7 @@ def test_costly_steps_are_not_called_for_the_clock(step_s: float, calls: int) ->
     [
         pytest.param({"steps": 2, "warmup_max_s": 1e-6}, (1, 0, 2), id="cold start"),
         pytest.param({"steps": 8, "warmup_max_s": 0.001}, (1, 1, 8), id="few"),
-        pytest.param({"steps": 9, "warmup_max_s": 0.001}, (1, 1 + 3, 9), id="enough"),
+        pytest.param({"steps": 9, "warmup_max_s": 0.001}, (1, 1 + 6, 9), id="enough"),
     ],
 )
 def test_few_steps_are_all_that_is_called(
