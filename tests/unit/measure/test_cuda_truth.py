@@ -16,7 +16,7 @@ import pytest
 from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.measure import measure
-from gpubench_plugin.measure.clocks import CudaKernelClock, CudaStepClock
+from gpubench_plugin.measure.clocks import CudaKernelClock, CudaStepClock, Task
 from tests.support.exhaustive import shown
 from tests.support.fake_cuda import CURRENT, SIDE, FakeCuda, FakeHost
 
@@ -325,6 +325,41 @@ def test_kernels_on_another_stream_take_what_they_take_without_launches(load: Lo
         is_behind = load.side_us > load.device_us and not load.awaited
         assert ("elsewhere" in samples.flags) == is_behind
         assert is_behind or is_right(samples, truth_s), errors(samples, truth_s)
+
+
+KERNELS_FIRST = [
+    Load(host_us, own_us, 1, side_us=own_us * side, awaited=awaited, first=True)
+    for own_us, side, awaited, host_us in product(
+        (400.0, 12_000.0), (0.5, 2.0), (0, 1), (8.0, 2000.0, 26_000.0)
+    )
+]
+
+
+@pytest.mark.parametrize("load", KERNELS_FIRST, ids=str)
+def test_kernels_behind_another_streams_take_what_they_take_without_launches(load: Load) -> None:
+    """However long their launches take, and however few of them a burst has."""
+    samples, truth_s = by_kernels(load), load.endless_s(launch=False)
+    is_late = "launch_bound" in samples.flags
+    assert is_late or is_right(samples, truth_s), errors(samples, truth_s)
+    is_behind = load.side_us > load.device_us and not load.awaited
+    assert is_late or ("elsewhere" in samples.flags) == is_behind
+
+
+@pytest.mark.parametrize("burst", [1, 100])
+def test_kernels_that_wait_for_the_call_before_them_take_that_time(burst: int) -> None:
+    """Also the first of a burst, which on an idle device has nothing to wait for."""
+    device = FakeCuda(FakeHost(), record_ns=EVENT_NS)
+
+    def step() -> None:
+        device.wait_for(SIDE, stream=CURRENT)
+        device.launch(enqueue_ns=8 * US, device_ns=1000 * US)
+        device.wait_for(CURRENT, stream=SIDE)
+        device.launch(enqueue_ns=8 * US, device_ns=3000 * US, stream=SIDE)
+
+    clock = CudaKernelClock(device, now=device.host.now)
+    clock.calibrate(Task(step=step))
+    block = clock.block(Task(step=step), durations=burst)
+    assert block.length_s == pytest.approx(burst * 4e-3, rel=0.005)
 
 
 def test_kernels_that_cannot_queue_are_flagged() -> None:
