@@ -61,7 +61,7 @@ class Planner:
     def __init__(
         self, *, clock: Clock, section: MeasureSection, world_size: int, is_bare: bool
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self._section = section
         self._world_size = world_size
         self._is_bare = is_bare
@@ -74,7 +74,7 @@ class Planner:
         Of `fixed` rounds only the block length depends on the pace.
         """
         per_call_s = max(pace.timed_s, _SHORTEST_CALL_S)
-        max_calls = min(self._clock.queued_calls, max_calls or self._clock.queued_calls)
+        max_calls = min(self.clock.queued_calls, max_calls or self.clock.queued_calls)
         if fixed is not None:
             group_size, width = fixed.calls_per_duration, fixed.durations_per_round
         else:
@@ -98,14 +98,14 @@ class Planner:
             UsageProblem: it cannot, and ``measure.rounds_file`` demands them.
         """
         calls = fixed.calls_per_duration * fixed.durations_per_round
-        most_calls = self._clock.queued_calls
+        most_calls = self.clock.queued_calls
         if fixed.calls_per_duration > 1 and not self._is_bare:
             reason = (
                 f"calls_per_duration={fixed.calls_per_duration}, but setup or teardown must "
                 "run around every call; allowed: 1"
             )
         elif calls > most_calls:
-            timer = self._clock.timer
+            timer = self.clock.timer
             reason = f"{calls} calls per round; the clock {timer} supports at most {most_calls}"
         else:
             return fixed
@@ -117,7 +117,7 @@ class Planner:
         """Calls per duration; with ``by=steps`` a divisor, so that exactly so many run."""
         if not self._is_bare:
             return 1
-        group_size = min(self._clock.group_size(per_call_s), most_calls)
+        group_size = min(self.clock.group_size(per_call_s), most_calls)
         if self._section.by != "steps":
             return group_size
         steps = self._section.steps
@@ -137,14 +137,15 @@ class Planner:
     def _rounds(self, per_call_s: float, wall_s: float, calls_per_round: int) -> int:
         """Rounds per block, as clock and ranks need, within the time limit."""
         shortest_s = max(
-            self._clock.block_s,
-            self._clock.block_calls * per_call_s,
+            self.clock.block_s,
+            self.clock.block_calls * per_call_s,
             _RANKS_BLOCK_S if self._world_size > 1 else 0.0,
         )
         round_count = math.ceil(shortest_s / (calls_per_round * per_call_s))
         if self._section.by == "steps":
             return round_count
-        return min(round_count, remaining_rounds(self._limit_s, calls_per_round * wall_s))
+        limit = remaining_rounds(self._limit_s, calls_per_round * wall_s)
+        return min(round_count, max(self.clock.fewest_calls, limit))
 
     @property
     def _limit_s(self) -> float:

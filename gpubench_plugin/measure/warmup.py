@@ -107,6 +107,7 @@ class WarmUp:
         rounds_left = remaining_rounds(
             self._section.warmup_max_s - self._elapsed_s(), plan.calls_per_round * self.pace.wall_s
         )
+        rounds_left = max(planner.clock.fewest_calls, rounds_left)
         return replace(plan, rounds_per_block=min(plan.rounds_per_block, rounds_left))
 
     def add(self, block: Block, plan: Plan, *, wall_s: float) -> None:

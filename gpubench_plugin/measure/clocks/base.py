@@ -74,6 +74,8 @@ class Clock(ABC):
     """Shortest block worth the cost of its start and end."""
     block_calls: ClassVar[int] = 1
     """Minimum of calls per block, if time allows."""
+    fewest_calls: ClassVar[int] = 1
+    """Minimum of calls per block, however long they take."""
     queued_calls: ClassVar[int] = 1_000_000
     """Maximum of calls per block."""
     calibration_calls: ClassVar[int] = 0

@@ -70,6 +70,8 @@ class CudaStepClock(Clock):
     # Long beside the two synchronizations of a block; four calls have a median. Not measured.
     block_s: ClassVar[float] = 0.05
     block_calls: ClassVar[int] = 4
+    # The first call of a block begins on an idle device, and only others show what it lacks.
+    fewest_calls: ClassVar[int] = 2
     # As many as a block of the shortest launches, of some microseconds, holds.
     queued_calls: ClassVar[int] = 10_000
     calibration_calls: ClassVar[int] = COST_CALLS
@@ -104,7 +106,9 @@ class CudaStepClock(Clock):
             lengths = [(timed_s + added_s) / durations] * durations
         elif task.is_bare:
             lengths[0] += self._head_start_s(lengths)
-        if not self._is_warm and (calls > 1 or self._last is None):
+        is_first_shown = self._last is None or self._last.calls == 1  # it begins without a spin
+        is_learning = not self._is_warm or (self._cost is None and is_first_shown)
+        if is_learning and (calls > 1 or self._last is None):
             self._last = BlockTimes(
                 all_s=sum(lengths),
                 first_s=lengths[0] / calls_per_duration,

@@ -182,6 +182,17 @@ def test_few_steps_are_right_or_flagged(load: Load, steps: int) -> None:
     assert ("timer_overhead" in doubtful) == (truth_s * samples.calls_per_duration < 0.45e-3)
 
 
+LONG = loads((1_100_000.0, 2_000_000.0), (1, 10), (0.0, 0.7))
+
+
+@pytest.mark.parametrize("load", LONG, ids=str)
+def test_steps_too_long_to_calibrate_are_right_by_their_warm_up(load: Load) -> None:
+    """A block of two calls shows what the first of them has on an idle device only."""
+    samples, truth_s = by_steps(load, MeasureSection()), load.endless_s()
+    assert is_right(samples, truth_s), errors(samples, truth_s)
+    assert "uncalibrated" in samples.flags
+
+
 SIDES = [
     Load(device_us * ratio, device_us, kernels, side_us=device_us * side, awaited=awaited)
     for device_us, kernels, ratio, side, awaited in product(
