@@ -60,11 +60,14 @@ def find(name: str, *, local_rank: int = 0) -> Device:
     torch is imported for a CPU, too: a run with benchmarks records its version and threads.
 
     Raises:
-        UsageProblem: there is no such device.
+        UsageProblem: there is no such device, or no torch.
     """
-    import torch
-
     check_name(name)
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # not installed, or a library that it needs is not
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise UsageProblem(f"torch cannot be imported: {reason}") from error
     kind, _, index = name.partition(":")
     if name == "auto":
         kind, devices = next((t, group) for t in TYPES if (group := _available(t)))

@@ -25,29 +25,30 @@ def opened() -> Iterator[Any]:
     if nvml is not None:
         try:
             nvml.nvmlInit()
-        except nvml.NVMLError:
+        except Exception:  # see answer()
             nvml = None
     try:
         yield nvml
     finally:
         if nvml is not None:
-            with suppress(nvml.NVMLError):
+            with suppress(Exception):
                 nvml.nvmlShutdown()
 
 
 def answer(nvml: Any, function: str, *arguments: object, **options: object) -> Any:
-    """Result of `function`; None if there is no `nvml`, or library, driver or GPU lack it."""
-    if nvml is None:
-        return None
-    try:
+    """Result of `function`; None if there is no `nvml`, or library, driver or GPU lack it.
+
+    Versions of ``pynvml`` that do not fit a driver fail in ways of their own, such as TypeError or
+    UnicodeDecodeError: no fact is worth a measurement.
+    """
+    with suppress(Exception):
         return getattr(nvml, function)(*arguments, **options)
-    except (AttributeError, nvml.NVMLError):
-        return None
+    return None
 
 
 def text(value: str | bytes | None) -> str | None:
     """Decode text: old versions of ``pynvml`` return bytes."""
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def handles(nvml: Any) -> list[Any] | None:
@@ -56,7 +57,7 @@ def handles(nvml: Any) -> list[Any] | None:
     None instead of a list if the number of GPUs is unknown.
     """
     count = answer(nvml, "nvmlDeviceGetCount")
-    if count is None:
+    if not isinstance(count, int):
         return None
     return [answer(nvml, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
 

@@ -123,7 +123,8 @@ def measure(
         OUTLIERS: has_outliers(durations or recording.rounds_s),
         UNCALIBRATED: calibration_calls < clock.calibration_calls,
         # At twice the length, so that groups that sped up a little are not flagged.
-        TIMER_OVERHEAD: plan.calls_per_duration < clock.group_size(2 * median(recording.rounds_s)),
+        TIMER_OVERHEAD: plan.calls_per_duration
+        < min(clock.queued_calls, clock.group_size(2 * median(recording.rounds_s))),
     }
     samples = Samples(
         timer=clock.timer,

@@ -12,6 +12,7 @@ import torch
 
 from gpubench_plugin.measure import state
 from tests.support import faulty
+from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:
     from tests.support.projects import Project, Run
@@ -203,8 +204,7 @@ def test_gang_is_replaced_wherever_its_ranks_lose_their_contexts(
     assert "ERROR at teardown" not in run.out or losing == "0 and 1"
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("losing", ["0", "1", "0 and 1"])
+@pytest.mark.parametrize("losing", shown("1", exhaustively=("0", "0 and 1")))
 def test_loss_under_torchrun_ends_all_ranks(project: Project, losing: str) -> None:
     """No rank can be replaced, and none waits for one that is of no more use."""
     project.write("test_it.py", BEGINNING + IN_THE_STEP + AFTER)

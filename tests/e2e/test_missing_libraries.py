@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,19 +45,38 @@ def suite(tmp_path: Path) -> Project:
     return project
 
 
+def test_a_residual_network_trains_with_torch_alone(
+    without: Callable[..., dict[str, str]],
+) -> None:
+    """Nothing that a step of training imports needs transformers or diffusers."""
+    script = """\
+from tests.support.presets import preset_of, trainer_of
+trainer_of(preset_of("resnet50", "tiny", precision__name="amp")).step()
+"""
+    environ = {**os.environ, **without("transformers", "diffusers")}
+    child = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, env=environ, capture_output=True, text=True
+    )
+    assert child.returncode == 0, child.stderr
+
+
 @pytest.mark.own_process
 @pytest.mark.exhaustive
 def test_residual_networks_are_measured_with_torch_alone(
     suite: Project, without: Callable[..., dict[str, str]]
 ) -> None:
     """This repository's ResNets in mixed precision need neither transformers nor diffusers."""
+    selection = "(resnet50_infer and b1) or (resnet18_train and channels_last and not compiled)"
     run = suite.run(
-        *("benchmarks", "--precision=amp", "-k", "resnet50_infer and b1"),
+        *("benchmarks", "--precision=amp", "-k", selection),
         env=without("transformers", "diffusers"),
     )
     assert run.code == 0, run.out + run.err
     measured = {name for name, outcome in run.outcomes.items() if outcome == "measured"}
-    assert measured == {"test_resnet50_infer[channels_last-b1-amp-ws1]"}
+    assert {
+        "test_resnet50_infer[channels_last-b1-amp-ws1]",
+        "test_resnet18_train[channels_last-amp-ws1]",
+    } <= measured
 
 
 @pytest.mark.own_process

@@ -6,14 +6,16 @@ clocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from gpubench_plugin.cli.doctor import gpus, processors, software, storage
+from gpubench_plugin.cli.doctor import gpus as gpu_checks
+from gpubench_plugin.cli.doctor import processors, software, storage
 from gpubench_plugin.cli.doctor.finding import Finding, unknown
 from gpubench_plugin.cli.doctor.machine import Gpu, Machine
+from gpubench_plugin.environment import ChildError
 
 MACHINE_CHECKS: Final[tuple[Callable[[Machine], Finding], ...]] = (
     processors.governor,
@@ -29,12 +31,12 @@ MACHINE_CHECKS: Final[tuple[Callable[[Machine], Finding], ...]] = (
     storage.disk_temporary,
 )
 GPU_CHECKS: Final[tuple[Callable[[Gpu], Finding], ...]] = (
-    gpus.clocks,
-    gpus.persistence,
-    gpus.ecc,
-    gpus.mig,
-    gpus.power_limit,
-    gpus.processes,
+    gpu_checks.clocks,
+    gpu_checks.persistence,
+    gpu_checks.ecc,
+    gpu_checks.mig,
+    gpu_checks.power_limit,
+    gpu_checks.processes,
 )
 SOFTWARE_CHECKS: Final[tuple[Callable[[Machine], Finding], ...]] = (
     software.driver,
@@ -48,7 +50,10 @@ def examine(machine: Machine) -> Iterator[Finding]:
     """Findings of all checks; those of a GPU once for each."""
     for check in MACHINE_CHECKS:
         yield replace(_safe(partial(check, machine)), name=check.__name__, section="machine")
-    for gpu in machine.gpus:
+    gpus, failure = _gpus(machine)
+    if failure is not None:
+        yield replace(failure, name="gpus", section="GPUs")
+    for gpu in gpus:
         device = f"GPU {gpu.index} ({gpu.name})"
         for gpu_check in GPU_CHECKS:
             finding = _safe(partial(gpu_check, gpu))
@@ -58,11 +63,21 @@ def examine(machine: Machine) -> Iterator[Finding]:
         yield replace(_safe(partial(check, machine)), name=check.__name__, section="software")
 
 
+def _gpus(machine: Machine) -> tuple[Sequence[Gpu], Finding | None]:
+    """The GPUs; none with the reason if they cannot be listed."""
+    try:
+        return machine.gpus, None
+    except Exception as error:  # as of _safe
+        return (), unknown(f"{type(error).__name__}: {error}")
+
+
 def _safe(check: Callable[[], Finding]) -> Finding:
     """What `check` finds; unknown with the reason if it fails."""
     try:
         return check()
     except OSError as error:
         return unknown(f"{error.filename or 'the machine'}: {error.strerror or error}")
+    except ChildError as error:
+        return unknown(f"torch cannot be examined: {error}")
     except Exception as error:  # what a kernel, a driver or a library answers is not ours
         return unknown(f"{type(error).__name__}: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -71,6 +72,9 @@ def disk_temporary(machine: Machine) -> Finding:
 
 def _disk(machine: Machine, folder: Path, option: str) -> Finding:
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        kind = "cannot be written to" if existing.is_dir() else "is no folder"
+        return warning(f"{existing} {kind}", f"choose another folder with {option}")
     free = machine.disk_usage(existing).free
     value = f"{byte_size(free, digits=3)} free in {folder}"
     if free >= _DISK:

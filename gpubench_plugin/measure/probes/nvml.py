@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from statistics import median
 from time import perf_counter
 from typing import Any, Final, Self
@@ -57,6 +57,16 @@ _SLOWED_SHARE: Final = 0.05
 # GPUs update the counter of energy every 20 to 100 ms (Z. Yang et al., "Accurate and Convenient
 # Energy Measurements for GPUs", SC 2024, https://arxiv.org/abs/2312.02741): 5 % of two seconds.
 _SHORTEST_ENERGY_WINDOW_S: Final = 2.0
+
+# Readings above are none: NVML marks unknown ones by the largest number of their type. No GPU comes
+# near.
+_HIGHEST_MHZ: Final = 20_000
+_HIGHEST_C: Final = 200
+_HIGHEST_W: Final = 20_000
+
+# Longest time that counts of a window over the window: the counters' clock is not the host's. Not
+# measured.
+_TOLERANCE: Final = 1.5
 
 _NANOSECONDS_PER_S: Final = 1e9
 _MILLIJOULES_PER_J: Final = 1e3
@@ -108,11 +118,10 @@ class DeviceState:
             self._read_temperature()
             last = self._counters()
             self._window_s = self._now() - start_s
-            # A counter that went back was reset: how much it counted is unknown.
             self._increments = {
                 field: last[field] - value
                 for field, value in first.items()
-                if last.get(field, -1) >= value
+                if field in last and self._can_be_counted(field, last[field] - value)
             }
         self._library = self._handle = None
         self._stack.close()
@@ -134,7 +143,8 @@ class DeviceState:
             (nvml.SM_CLOCK, self._sm_mhz),
             (nvml.MEMORY_CLOCK, self._memory_mhz),
         ):
-            if (clock := self._answer("nvmlDeviceGetClockInfo", kind)) is not None:
+            clock = self._answer("nvmlDeviceGetClockInfo", kind)
+            if _is_plausible(clock, _HIGHEST_MHZ):
                 values.append(clock)
         if bits is not None:
             self._samples += 1
@@ -146,8 +156,8 @@ class DeviceState:
 
     @property
     def is_watching(self) -> bool:
-        """Whether NVML answers for the device."""
-        return self._handle is not None
+        """Whether NVML tells what slows the device down."""
+        return self._reason_bits() is not None or not _SLOWED_NS.keys().isdisjoint(self._counters())
 
     @property
     def throttled_share(self) -> float | None:
@@ -223,14 +233,27 @@ class DeviceState:
     def _counters(self) -> dict[int, int]:
         """Values of the counters that this GPU has."""
         fields = [*_SLOWED_NS, _ENERGY_MJ]
-        values = self._answer("nvmlDeviceGetFieldValues", fields) or ()
-        return {
-            field: int(
-                value.value.uiVal if value.valueType == _UNSIGNED_INT else value.value.ullVal
-            )
-            for field, value in zip(fields, values, strict=False)
-            if value.nvmlReturn == 0
-        }
+        values = self._answer("nvmlDeviceGetFieldValues", fields)
+        with suppress(AttributeError, TypeError):  # of another form
+            return {
+                field: int(
+                    value.value.uiVal if value.valueType == _UNSIGNED_INT else value.value.ullVal
+                )
+                for field, value in zip(fields, values, strict=False)
+                if value.nvmlReturn == 0
+            }
+        return {}
+
+    def _can_be_counted(self, field: int, increment: int) -> bool:
+        """Whether a counter can have counted that much in the window.
+
+        One that went back was reset. Energy that stands still is not counted, though it is told.
+        """
+        if field == _ENERGY_MJ:
+            highest_mj = _HIGHEST_W * self._window_s * _MILLIJOULES_PER_J
+            is_long = self._window_s >= _SHORTEST_ENERGY_WINDOW_S
+            return int(is_long) <= increment <= highest_mj
+        return 0 <= increment <= _TOLERANCE * self._window_s * _NANOSECONDS_PER_S
 
     def _reason_bits(self) -> int | None:
         """Current reasons; None if unknown. The older of the two names goes with CUDA 14."""
@@ -240,16 +263,22 @@ class DeviceState:
             "nvmlDeviceGetCurrentClocksEventReasons",
             "nvmlDeviceGetCurrentClocksThrottleReasons",
         ):
-            if (bits := self._answer(function)) is not None:
-                return int(bits)
+            if isinstance(bits := self._answer(function), int):
+                return bits
         return None
 
     def _read_temperature(self) -> None:
         """Keep the GPU's temperature. The older of the two names goes with CUDA 14."""
         for function in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
-            if (degrees := self._answer(function, _TEMPERATURE_GPU)) is not None:
+            degrees = self._answer(function, _TEMPERATURE_GPU)
+            if _is_plausible(degrees, _HIGHEST_C):
                 self._temperatures_c.append(float(degrees))
                 return
+
+
+def _is_plausible(value: object, highest: float) -> bool:
+    """Whether a reading is a positive number up to `highest`, not a mark of an unknown one."""
+    return isinstance(value, int | float) and 0 < value <= highest
 
 
 def _slowing(bits: int) -> tuple[str, ...]:

@@ -217,6 +217,13 @@ def test_a_child_that_hangs_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> Non
         devices.find("auto")
 
 
+def test_a_torch_that_cannot_be_imported_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not installed, or a library that it needs is not."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UsageProblem, match="torch cannot be imported: ModuleNotFoundError: "):
+        devices.find("auto")
+
+
 def test_a_message_names_what_is_there_without_starting_cuda(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

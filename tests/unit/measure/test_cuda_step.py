@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gpubench_plugin.measure.clocks import CudaStepClock, Step, Task
+from gpubench_plugin.measure.clocks.other_streams import counts
 from tests.support.fake_cuda import SIDE, FakeCuda, FakeHost
 
 US = 1000
@@ -388,6 +389,23 @@ def test_launches_behind_the_work_of_a_setup_are_not_flagged(
     block = clock.block(task, durations=10)
     assert pytest.approx([80e-6] * 10) == list(block.durations_s)
     assert clock.flags(block.evidence) == ()
+
+
+@pytest.mark.parametrize(
+    ("outlasting_s", "timed_s", "expected"),
+    [
+        (49e-6, 1e-4, False),
+        (51e-6, 1e-4, True),
+        (51e-6, 1e-3, True),
+        (49e-3, 1.0, False),
+        (51e-3, 1.0, True),
+    ],
+)
+def test_other_streams_count_from_five_percent_and_50_us_on(
+    outlasting_s: float, timed_s: float, *, expected: bool
+) -> None:
+    """Less is what waiting costs the host."""
+    assert counts(outlasting_s, timed_s) is expected
 
 
 def test_what_a_teardown_does_elsewhere_is_not_the_steps(

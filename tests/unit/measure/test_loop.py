@@ -156,6 +156,19 @@ def test_stalls_are_flagged_and_kept() -> None:
     assert sum(duration > 0.01 for duration in samples.durations_s) == 5
 
 
+def test_calls_in_the_largest_groups_are_not_too_short() -> None:
+    """Of an empty call no more fit into the queue, beside which an event is nothing."""
+    host = FakeHost()
+    samples = measure(
+        lambda: host.spend(45),
+        clock=CudaStepClock(FakeCuda(host), host.now),
+        section=MeasureSection(),
+        agreement=RankAgreement(),
+    )
+    assert samples.calls_per_duration == CudaStepClock.queued_calls
+    assert "timer_overhead" not in samples.flags
+
+
 def test_a_clocks_flags_are_recorded() -> None:
     """What the clock concludes from the evidence of the timed blocks is in the samples."""
     host = FakeHost()

@@ -21,6 +21,10 @@ UUID = "5f0a1c2e-0000-1111-2222-333344445555"
 IDLE, USER_CLOCKS, POWER_CAP, HARDWARE, SOFTWARE_HEAT = 0x1, 0x2, 0x4, 0x8, 0x20
 POWER_NS, THERMAL_NS, ENERGY_MJ = 74, 75, 83
 NOT_SUPPORTED = 3
+REASONS = (
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetCurrentClocksThrottleReasons",
+)
 
 
 class NVMLError(Exception):
@@ -239,6 +243,74 @@ def test_a_counter_that_went_back_is_unknown(watch: Watch, gpu: FakeGpu) -> None
     assert not {"energy_j", "power_w", "throttled_fraction"} & set(state.facts)
     assert state.event is not None
     assert {"energy_j", "throttled_fraction"} <= set(state.event["unknown"])
+
+
+@pytest.mark.parametrize("jump", [2**64 - 8, 2**63, 10**12], ids=str)
+def test_a_counter_that_jumps_is_unknown(watch: Watch, gpu: FakeGpu, jump: int) -> None:
+    """No GPU uses a gigawatt, and no time passes faster than the host's."""
+
+    def timed(_: DeviceState) -> None:
+        gpu.run(3.0, watts=400)
+        gpu.counters = {field: count + jump for field, count in gpu.counters.items()}
+
+    state, _ = watch(timed)
+    assert not {"energy_j", "power_w", "throttled_fraction"} & set(state.facts)
+    assert state.flags == ()
+
+
+def test_energy_that_stands_still_is_unknown(watch: Watch, gpu: FakeGpu) -> None:
+    """A GPU that tells its energy but does not count it used more than none."""
+    state, _ = watch(lambda _: gpu.run(3.0, watts=0))
+    assert not {"energy_j", "power_w"} & set(state.facts)
+    assert state.event is not None
+    assert "energy_j" in state.event["unknown"]
+
+
+@pytest.mark.parametrize("reading", [2**32 - 1, -1, 0, float("nan"), None, "345", b"\xff"], ids=str)
+def test_a_reading_that_is_none_is_unknown(watch: Watch, gpu: FakeGpu, reading: object) -> None:
+    """NVML marks an unknown value by the largest of its type; other libraries have other ways."""
+
+    def timed(state: DeviceState) -> None:
+        gpu.sm_mhz = gpu.degrees = reading  # type: ignore[assignment] # what no driver should do
+        gpu.reasons = 0
+        state.sample()
+
+    gpu.degrees = reading  # type: ignore[assignment] # the same
+    state, _ = watch(timed)
+    assert not {"sm_clock_mhz", "sm_clock_min_mhz", "temperature_c"} & set(state.facts)
+    assert state.facts["memory_clock_mhz"] == 3201
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, OSError, UnicodeError])
+def test_a_library_that_fails_in_another_way_is_harmless(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """Nothing that was measured is lost for a fact beside it."""
+
+    def fail(*_: object) -> object:
+        raise error
+
+    monkeypatch.setattr(f"{__name__}._fail", fail)
+    state, _ = watch(lambda state: state.sample(), missing=ALL)
+    assert state.facts == {}
+
+
+@pytest.mark.parametrize(
+    ("missing", "expected"),
+    [
+        ((), True),
+        (("nvmlDeviceGetFieldValues",), True),
+        (REASONS, True),
+        (("nvmlDeviceGetFieldValues", *REASONS), False),
+    ],
+)
+def test_a_gpu_is_watched_where_its_slowing_shows(
+    watch: Watch, missing: tuple[str, ...], expected: bool
+) -> None:
+    """By a counter or by reasons; a GPU that tells its name only is not."""
+    watched: list[bool] = []
+    watch(lambda state: watched.append(state.is_watching), missing=missing)
+    assert watched == [expected]
 
 
 ALL = (

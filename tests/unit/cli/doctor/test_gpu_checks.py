@@ -238,7 +238,19 @@ def test_a_torch_that_cannot_be_imported_is_one_line(machine: Machines) -> None:
         "580.65.06, CUDA 13.0; torch cannot be examined: OSError: libcudart.so.13: cannot open",
     )
     by_name = {f.name: f for f in examine(broken)}
-    assert by_name["nccl"].value == "ChildError: OSError: libcudart.so.13: cannot open"
+    assert by_name["nccl"].value == (
+        "torch cannot be examined: OSError: libcudart.so.13: cannot open"
+    )
+
+
+def test_gpus_that_cannot_be_listed_cost_their_checks_only(machine: Machines) -> None:
+    """The other findings are there, and one says why these are not."""
+    listless = machine(library=FakeNvml(FakeGpu(), nvmlDeviceGetCount=1))
+    listless.__dict__["visible"] = None  # what nobody foresaw
+    findings = {finding.name: finding for finding in examine(listless)}
+    assert findings["gpus"].outcome == "unknown"
+    assert "swap" in findings
+    assert "nccl" in findings
 
 
 def test_process_that_computes_and_draws_is_named_once(machine: Machines) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -248,6 +249,14 @@ def test_space(machine: Machines, free: int, outcome: str) -> None:
     assert ["--shm-size" in found[0].advice, "--results-dir" in found[1].advice] == [
         outcome == "warning"
     ] * 2
+
+
+def test_results_that_cannot_be_written_are_named(machine: Machines, tmp_path: Path) -> None:
+    """A file in the place of the folder has no disk to be examined."""
+    file = tmp_path / "results"
+    file.write_text("")
+    finding = storage.disk_results(machine(results=file))
+    assert (finding.outcome, finding.value) == ("warning", f"{file} is no folder")
 
 
 def test_a_machine_that_tells_nothing_is_unknown(machine: Machines) -> None:
