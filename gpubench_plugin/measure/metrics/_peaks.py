@@ -1,9 +1,10 @@
 """Peak rates of devices: dense FLOP/s for MFU, memory and link bandwidth.
 
-All figures are from datasheets; of one "with sparsity" half is the dense one. A device is matched
-by its full name, so that a slice (MIG) or a variant is not taken for it. Consumer cards are left
-out: they run above the clock of their datasheet, so true measurements would exceed the peak. So are
-H20 and H800, of which NVIDIA has no public datasheet. MFU has no fallback.
+All figures are from datasheets, with which those of A30, B300, GB200, GH200 and L40 have not been
+compared; of one "with sparsity" half is the dense one. A device is matched by its full name, so
+that a slice (MIG) or a variant is not taken for it. Consumer cards are left out: they run above the
+clock of their datasheet, so true measurements would exceed the peak. So are H20 and H800, of which
+NVIDIA has no public datasheet. MFU has no fallback.
 
 Rates above a plausibility limit are refused. Limits are generous, above what any dtype or cache
 reaches; devices that are not in the table have one as well.

@@ -1,15 +1,19 @@
 """The accelerator of this machine, and a timer that synchronizes with it.
 
 Nothing here initializes the accelerator: a context takes memory and half a second, and a process
-with one can no longer fork.
+with one can no longer fork. Nor does it start CUDA's driver; see ``environment/cuda_devices.py``.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
+
+from gpubench_plugin.environment import cuda_devices
+from gpubench_plugin.errors import UsageProblem
 
 KINDS: Final = ("cuda", "xpu")
 """Accelerators with ``torch.<kind>.is_initialized``."""
@@ -30,9 +34,10 @@ class Accelerator:
             return None
         with warnings.catch_warnings():  # for example of a driver too old: then there is none
             warnings.simplefilter("ignore")
-            for kind in KINDS:
-                if getattr(torch, kind).device_count():
-                    return cls(torch, kind)
+            if _has_cuda(torch.cuda):
+                return cls(torch, "cuda")
+            if torch.xpu.device_count():
+                return cls(torch, "xpu")
             return cls(torch, "mps") if torch.backends.mps.is_available() else None
 
     @property
@@ -68,6 +73,15 @@ class Accelerator:
         if not self.is_started or self.kind not in KINDS:
             return None
         return int(self._module.max_memory_allocated()) or None
+
+
+def _has_cuda(cuda: Any) -> bool:
+    """Whether torch's module `cuda` has a device."""
+    if cuda.is_initialized():
+        return bool(cuda.device_count())
+    with suppress(UsageProblem):
+        return bool(cuda_devices.visible())
+    return False
 
 
 _DEFAULT_TIMER: Final = "perf_counter"

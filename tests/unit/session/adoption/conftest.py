@@ -21,7 +21,7 @@ class Torch:
         self.allocated = [0] * count
         self.peak = 0
         self.resets = 0
-        nothing = SimpleNamespace(device_count=lambda: 0)
+        nothing = SimpleNamespace(device_count=lambda: 0, is_initialized=lambda: False)
         self.cuda: Any = self._module() if kind == "cuda" else nothing
         self.xpu: Any = self._module() if kind == "xpu" else nothing
         self.mps = SimpleNamespace(

@@ -19,7 +19,7 @@ from gpubench_plugin.config import (
     GateSection,
     ModelSection,
 )
-from gpubench_plugin.environment import Device, stored
+from gpubench_plugin.environment import Device, cuda_devices, stored
 from gpubench_plugin.launchers import CONTEXT, STATE, BenchmarkState, Notes
 from gpubench_plugin.measure.probes import Contention
 from gpubench_plugin.records import Measurement
@@ -209,9 +209,10 @@ def test_a_calibrated_step_on_a_gpu_is_timed_alike(torch: Torch) -> None:
     assert measured.metrics["step_time_min_s"].value == pytest.approx(0.00201)
 
 
-def test_a_device_started_by_the_test_itself_is_waited_for() -> None:
+def test_a_device_started_by_the_test_itself_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first call of what is measured starts it."""
     torch = Torch(started=False)
+    monkeypatch.setattr(cuda_devices, "visible", lambda: torch.devices)
     test = Test(torch)
 
     def step() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpubench_plugin.environment import cuda_devices
 from gpubench_plugin.session.adoption import Accelerator, SynchronisedTimer
 from tests.unit.session.adoption.conftest import Torch
 
@@ -33,13 +34,16 @@ def test_the_work_before_is_not_timed(torch: Torch) -> None:
     assert (clock() - clock()) == 0
 
 
-def test_a_device_that_is_not_started_is_left_alone() -> None:
-    """Until torch has started it; from then on every reading waits."""
+def test_a_device_that_is_not_started_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until torch has started it; from then on every reading waits. Nor is its driver started."""
     torch = Torch(started=False)
+    torch.cuda.device_count = None
+    monkeypatch.setattr(cuda_devices, "visible", lambda: torch.devices)
     clock = timer(torch)
     clock()
     assert torch.devices[0].waits == 0
     torch.started = True
+    torch.cuda.device_count = lambda: 1
     torch.devices[0].launch(enqueue_ns=10_000, device_ns=3 * MS)
     assert clock() == pytest.approx(0.00301)
     clock()
