@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.exhaustive import shown
+
 if TYPE_CHECKING:
     from tests.support.projects import Project, Run
 
@@ -68,7 +70,7 @@ SCALED = """backward = Optimization.backward
         pytest.param(SCALED.format(1.6), "step 1: the gradient norm", id="gradients too large"),
     ],
 )
-@pytest.mark.parametrize("precision", ["bf16", "amp"])
+@pytest.mark.parametrize("precision", shown("amp", exhaustively=["bf16"]))
 def test_wrong_training_fails(project: Project, mutant: str, said: str, precision: str) -> None:
     """A step that computes something else is no number, whatever the preset."""
     (benchmark,) = run(project, f"--precision={precision}", mutant=mutant).summary["benchmarks"]

@@ -52,6 +52,9 @@ class CudaStepClock(Clock):
     done, each of its durations is the mean, and ``elsewhere`` is flagged: which call caused how
     much of it is unknown. Calls with a setup or teardown are then waited for one by one.
 
+    Streams that fall behind and that torch makes current wait for the spin at a block's start as
+    well, so that the launch of the step's own work, which may be late, hides none of theirs.
+
     Other streams for which the next call waits, such as a copy of its input, are idle when a block
     begins, too: where they are the slowest part, the first duration has the time added by which it
     is shorter than the next ones, which is what they work on after the block.

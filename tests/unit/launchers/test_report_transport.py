@@ -20,6 +20,7 @@ from gpubench_plugin.launchers.report_transport import (
 )
 from gpubench_plugin.launchers.torchrun import rank
 from gpubench_plugin.records import Measurement, Samples
+from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +84,7 @@ def test_traceback_keeps_its_form(request: pytest.FixtureRequest) -> None:
     assert len(back.longreprtext) < 1.1 * LONGEST_TEXT
 
 
-@pytest.mark.parametrize("letter", ["x", "\x00", "🙂"])
+@pytest.mark.parametrize("letter", shown("🙂", exhaustively=["x", "\x00"]))
 def test_what_a_rank_sends_is_bounded(
     pytestconfig: pytest.Config,
     reported: ReportMaker,

@@ -18,6 +18,7 @@ from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.measure import measure
 from gpubench_plugin.measure.clocks import Block, Clock, CpuClock, CudaStepClock, Task
 from gpubench_plugin.records import Samples
+from tests.support.exhaustive import shown
 from tests.support.fake_cuda import FakeCuda, FakeHost
 
 MS = 1_000_000
@@ -120,8 +121,8 @@ def test_a_wider_target_is_reached_sooner() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("per_call_ns", [100, 4_000, 7_000, 400_000, 5 * MS])
-@pytest.mark.parametrize("steps", [1, 7, 50, 1200])
+@pytest.mark.parametrize("per_call_ns", shown(100, 5 * MS, exhaustively=[4_000, 7_000, 400_000]))
+@pytest.mark.parametrize("steps", shown(1, 50, exhaustively=[7, 1200]))
 def test_by_steps_exactly_so_many_calls_are_timed(per_call_ns: int, steps: int) -> None:
     """The number of timed calls is that of the configuration, for every length of the step."""
     samples, step = measured(per_call_ns, by="steps", steps=steps)

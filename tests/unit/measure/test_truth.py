@@ -60,6 +60,7 @@ def test_two_modes_are_not_known_to_one_percent(dwell: float) -> None:
     assert sum(confident) <= 0.05 * RUNS
 
 
+@pytest.mark.exhaustive
 def test_two_modes_far_apart_are_not_known_to_one_percent() -> None:
     """Neither has one that takes three times as long by turns: few rounds fill the least time."""
     confident = [
@@ -124,8 +125,8 @@ def test_strict_alternation_is_steady(times: tuple[float, ...], step_s: float) -
     assert sum(samples.warmup_s) < 0.1 + 10 * 2 * step_s
 
 
-@pytest.mark.parametrize("sd", [0.005, 0.02, 0.05])
-@pytest.mark.parametrize("step_s", [0.002, 0.02])
+@pytest.mark.parametrize("sd", shown(0.02, exhaustively=[0.005, 0.05]))
+@pytest.mark.parametrize("step_s", shown(0.002, exhaustively=[0.02]))
 def test_clean_noise_raises_no_doubt_but_that_it_is_wide(sd: float, step_s: float) -> None:
     """Independent normal noise is hardly ever taken for a trend, for dependence or for outliers."""
     runs = [
