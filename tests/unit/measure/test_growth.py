@@ -106,11 +106,13 @@ def test_pages_of_files_do_not_count(tmp_path: Path) -> None:
     file.write_bytes(bytes(BLOCKS * MIB))
     with file.open("rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as mapped:
         growth = MemoryGrowth(torch.device("cpu"))
+        growth.begin()
         for block in range(BLOCKS):
             mapped[block * MIB : (block + 1) * MIB].count(1)
             growth.block_ended()
         assert growth.flags([1] * BLOCKS, 1) == ()
         growth, kept = MemoryGrowth(torch.device("cpu")), []
+        growth.begin()
         for block in range(BLOCKS):
             kept.append(taken())
             mapped.madvise(MADV_DONTNEED, block * MIB, MIB)
