@@ -83,7 +83,7 @@ class PipelineParallel(Parallelism):
     def configure(self, workload: Workload[Any], training: TrainingSection) -> None:
         """Validate the schedule's requirements and choose the number of microbatches."""
         schedule, compile = self.section.pipeline_schedule, workload.section.compile
-        if reason := _unsupported_reason(schedule, compile, training):
+        if reason := _unsupported_reason(schedule, compile, training, self.group.backend):
             raise Unsupported(f"pipeline: {reason}")
         self._workload = workload
         self._microbatches = microbatches(
@@ -137,7 +137,20 @@ class PipelineParallel(Parallelism):
         return sqrt(mean * self.group.world.size)
 
 
-def _unsupported_reason(schedule: str, compile: str, training: TrainingSection) -> str | None:
+def runs_in_a_v(backend: str) -> bool:
+    """Whether torch runs ZBVZeroBubble, of which a rank has neighbouring stages, on `backend`.
+
+    2.11 begins with messages to the neighbours of each stage, the own rank among them, which gloo
+    refuses ("Pair is not connected"); 2.13 does not, 2.12 was not tried.
+    """
+    import torch
+
+    return backend != "gloo" or torch.__version__ >= "2.13"  # a TorchVersion
+
+
+def _unsupported_reason(
+    schedule: str, compile: str, training: TrainingSection, backend: str
+) -> str | None:
     if training.accumulation_steps > 1:
         return (
             f"training.accumulation_steps={training.accumulation_steps}: a pipeline "
@@ -156,4 +169,6 @@ def _unsupported_reason(schedule: str, compile: str, training: TrainingSection) 
         )
     if compile != "none" and schedule == "ZBVZeroBubble":
         return f"{schedule}: torch cannot split the backward pass of a compiled stage; use none"
+    if schedule == "ZBVZeroBubble" and not runs_in_a_v(backend):
+        return f"{schedule}: on gloo torch sends to the own rank, which it cannot before 2.13"
     return None

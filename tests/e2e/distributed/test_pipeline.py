@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.torch_version import TorchVersion
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config import DistributedSection, TrainingSection
 from gpubench_plugin.distributed import World
-from gpubench_plugin.distributed.parallelism.pipeline import PipelineParallel, microbatches
+from gpubench_plugin.distributed.parallelism.pipeline import (
+    PipelineParallel,
+    microbatches,
+    runs_in_a_v,
+)
 from gpubench_plugin.errors import Unsupported, UsageProblem
 from gpubench_plugin.workloads import Stages, decoder_stages
 
@@ -29,8 +34,13 @@ STAGES = {
 }
 
 
-def pipeline(ranks: int = 2, **options: Any) -> PipelineParallel:
-    group: Any = SimpleNamespace(world=World(size=ranks), device=torch.device("cpu"))
+in_a_v = pytest.mark.skipif(not runs_in_a_v("gloo"), reason="gloo cannot, before torch 2.13")
+
+
+def pipeline(ranks: int = 2, backend: str = "gloo", **options: Any) -> PipelineParallel:
+    group: Any = SimpleNamespace(
+        world=World(size=ranks), device=torch.device("cpu"), backend=backend
+    )
     return PipelineParallel(group, DistributedSection(**options))
 
 
@@ -39,7 +49,10 @@ def workload(name: str = "mlp", **keys: Any) -> Any:
     return kind(kind.Section(name=name, **keys))
 
 
-@pytest.mark.parametrize("schedule", STAGES)
+@pytest.mark.parametrize(
+    "schedule",
+    [*[s for s in STAGES if s != "ZBVZeroBubble"], pytest.param("ZBVZeroBubble", marks=in_a_v)],
+)
 def test_ranks_have_the_stages_of_the_schedule(schedule: str, equivalence: Found) -> None:
     """One stage each, two in turns, or two down and up again; together they are the model."""
     found = [rank["pipeline"][schedule] for rank in equivalence]
@@ -50,7 +63,11 @@ def test_ranks_have_the_stages_of_the_schedule(schedule: str, equivalence: Found
 
 @pytest.mark.parametrize(
     ("case", "error"),
-    [("pipeline fp32", 1e-6), ("pipeline bf16", 1e-3), ("pipeline in a V fp32", 1e-6)],
+    [
+        ("pipeline fp32", 1e-6),
+        ("pipeline bf16", 1e-3),
+        pytest.param("pipeline in a V fp32", 1e-6, marks=in_a_v),
+    ],
 )
 def test_ranks_train_like_one_process(case: str, error: float, equivalence: Found) -> None:
     """Every rank records the losses of one process, also one that never sees a loss."""
@@ -102,6 +119,20 @@ def test_what_a_schedule_cannot_do_is_refused(
     """The key is named, why it cannot be, and what to set instead."""
     with pytest.raises(Unsupported, match=said):
         pipeline(**options).configure(workload(**model), TrainingSection(**training))
+
+
+@pytest.mark.parametrize(
+    ("version", "backend", "runs"),
+    [("2.11.0+cu130", "gloo", False), ("2.13.0", "gloo", True), ("2.11.0+cu130", "nccl", True)],
+)
+def test_stages_in_a_v_need_a_torch_that_sends_nothing_to_itself(
+    version: str, backend: str, *, runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With gloo, which refuses it while the first step runs: it is said before."""
+    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
+    chosen = pipeline(backend=backend, pipeline_schedule="ZBVZeroBubble")
+    with nullcontext() if runs else pytest.raises(Unsupported, match="to the own rank"):
+        chosen.configure(workload(), TrainingSection())
 
 
 def test_workload_that_cannot_be_cut_is_refused() -> None:

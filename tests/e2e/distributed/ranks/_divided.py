@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config import DistributedSection, resolve
+from gpubench_plugin.distributed.parallelism.pipeline import runs_in_a_v
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.training import Inference, Trainer, build_model, require_gradients
 from gpubench_plugin.workloads import Stages
@@ -39,6 +40,8 @@ SETTINGS = {
     "pipeline in a V": {"fp32": ("training.optimizer=adamw", "training.learning_rate=0.01")},
 }
 """What each case is trained with, by precision."""
+if not runs_in_a_v("gloo"):
+    del CASES["pipeline in a V"], SETTINGS["pipeline in a V"]
 
 
 class DividedMLP(MLP):

@@ -14,13 +14,14 @@ from torch.distributed.tensor import DTensor
 from gpubench_plugin import catalog
 from gpubench_plugin.config import DistributedSection, resolve
 from gpubench_plugin.distributed import ProcessGroup, World
+from gpubench_plugin.distributed.parallelism.pipeline import runs_in_a_v
 from gpubench_plugin.training import build_model
 
 CPU = torch.device("cpu")
 RANKS = 2
 BATCH = 4
 MICROBATCHES = 4
-SCHEDULES = ("GPipe", "1F1B", "Interleaved1F1B", "ZBVZeroBubble")
+SCHEDULES = ("GPipe", "1F1B", "Interleaved1F1B", *["ZBVZeroBubble"] * runs_in_a_v("gloo"))
 SMALL = ("model.width=32", "model.intermediate_size=64", "model.sequence_length=16")
 """Of the Llama that is computed many times."""
 
