@@ -151,6 +151,8 @@ def read(path: Path) -> dict[str, Any]:
         _SizeLimiter(path).of(values)
     except yaml.YAMLError as error:
         message = " ".join(str(error).split())
+        if "maximum nesting depth" in message:  # of PyYAML 6.0.4, which has a limit of its own
+            raise _nested(path) from None
         raise BrokenFile(f"{path} is malformed: {message:.300}") from None
     except RecursionError:
         raise _nested(path) from None
