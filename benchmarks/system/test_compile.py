@@ -112,7 +112,9 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
         samples=size,
         exact=exact,
     )
-    clock = clock_for(torch_device, gpubench_config.measure)
+    section = gpubench_config.measure
+    timing = section.timing_on(torch_device.type, mark="step")
+    clock = clock_for(torch_device, timing=timing, cache=section.cache)
 
     def measure():
         record = gpubench.record
