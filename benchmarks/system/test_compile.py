@@ -112,9 +112,9 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
         samples=size,
         exact=exact,
     )
-    section = gpubench_config.measure
-    timing = section.timing_on(torch_device.type, mark="step")
-    clock = clock_for(torch_device, timing=timing, cache=section.cache)
+    measure_section = gpubench_config.measure
+    timing = measure_section.timing_on(torch_device.type, mark="step")
+    clock = clock_for(torch_device, timing=timing, cache=measure_section.cache)
 
     def measure():
         record = gpubench.record

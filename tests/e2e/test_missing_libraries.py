@@ -84,6 +84,18 @@ def test_residual_networks_are_measured_with_torch_alone(
     } <= measured
 
 
+def test_studies_of_compilation_need_torch_alone(
+    suite: Project, without: Callable[..., dict[str, str]]
+) -> None:
+    """Those of the MLP are measured beside all that a study takes of the package."""
+    run = suite.run(
+        *("benchmarks", "-k", "mlp_compile and gpubench-counting"),
+        env=without("transformers", "diffusers"),
+    )
+    assert run.code == 0, run.out + run.err
+    assert [*run.outcomes.values()] == ["measured"]
+
+
 @pytest.mark.own_process
 @pytest.mark.parametrize(
     ("selection", "options", "library"),
