@@ -174,18 +174,18 @@ class Reads(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call] # torch has no types here
         self.counts: Counter[str] = Counter()
         self._copies = _Copies(self.counts)
 
     def __enter__(self) -> Self:
-        self._copies.__enter__()  # type: ignore[no-untyped-call]
-        super().__enter__()  # type: ignore[no-untyped-call]
+        self._copies.__enter__()  # type: ignore[no-untyped-call] # torch has no types here
+        super().__enter__()  # type: ignore[no-untyped-call] # torch has no types here
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._copies.__exit__(*error)  # type: ignore[no-untyped-call]
+        super().__exit__(*error)  # type: ignore[no-untyped-call] # torch has no types here
+        self._copies.__exit__(*error)  # type: ignore[no-untyped-call] # torch has no types here
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
