@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.environment.child_process import ChildError, facts_of
+    from gpubench_plugin.environment.child_process import ChildError, facts_of, last_lines
     from gpubench_plugin.environment.code import LoadedFiles, digests, file_fingerprint
     from gpubench_plugin.environment.device_errors import (
         failed_allocation,

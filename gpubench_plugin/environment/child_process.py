@@ -1,4 +1,4 @@
-"""Facts from a child process, which ends with whatever it imported or started for them."""
+"""What a child process tells: facts, or the end of its output."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 _TIMEOUT_S: Final = 120
 """Not measured on a GPU; importing torch from a cold disk is most of it."""
+_LAST_LINES: Final = 15
+_LAST_BYTES: Final = 16_384
+"""Of the end of an output: pytest's short summary fits; not measured."""
 
 
 class ChildError(Exception):
@@ -17,7 +21,7 @@ class ChildError(Exception):
 
 
 def facts_of(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> Any:
-    """The JSON in the last line that `command` prints.
+    """The JSON in the last line that `command` prints; what it started for that ends with it.
 
     Raises:
         ChildError: it cannot be run, failed, was not done after two minutes, or printed no JSON.
@@ -39,3 +43,11 @@ def facts_of(command: Sequence[str], environ: Mapping[str, str] = os.environ) ->
     except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
         reason = getattr(error, "stderr", None) or str(error)
         raise ChildError(reason.strip().rpartition("\n")[2]) from error
+
+
+def last_lines(output: Path) -> tuple[str, ...]:
+    """End of the output in a file, without empty lines."""
+    with output.open("rb") as file:
+        file.seek(max(0, output.stat().st_size - _LAST_BYTES))
+        text = file.read().decode("utf-8", "backslashreplace")
+    return tuple(line for line in text.splitlines() if line.strip())[-_LAST_LINES:]

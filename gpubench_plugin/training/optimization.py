@@ -56,6 +56,11 @@ class Optimization:
         self._steps_at_load = 0
 
     @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer of torch."""
+        return self._optimizer
+
+    @property
     def learning_rate(self) -> float:
         """Learning rate of the next update."""
         return float(self._optimizer.param_groups[0]["lr"])

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     import torch
     from torch import Tensor, nn
+    from torch.optim import Optimizer
 
     from gpubench_plugin.config import PrecisionSection, TrainingSection
     from gpubench_plugin.distributed.parallelism import PipelinePasses
@@ -131,6 +132,11 @@ class Trainer:
         """Loss of the last batch on this rank, on the device."""
         assert self._loss is not None
         return self._loss
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer of torch, for other loops over the same model."""
+        return self._optimization.optimizer
 
     @property
     def total_steps(self) -> int:

@@ -18,16 +18,19 @@ from typing import Final
 from gpubench_plugin.cli.ab.preflight import Capabilities
 from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.workspaces import Workspace
-from gpubench_plugin.environment import HOOK_VARIABLES, TimeoutClock, is_stopped, poll_interval_s
+from gpubench_plugin.environment import (
+    HOOK_VARIABLES,
+    TimeoutClock,
+    is_stopped,
+    last_lines,
+    poll_interval_s,
+)
 from gpubench_plugin.launchers import signals_deferred, signals_ignored
 
 PROBE: Final = "gpubench_ab_probe"
 _NO_TESTS: Final = 5  # pytest's ExitCode.NO_TESTS_COLLECTED
 _GRACE_S: Final = 10.0
 """From SIGTERM to SIGKILL: long enough to write the journal; not measured."""
-_SHOWN_LINES: Final = 15
-_SHOWN_BYTES: Final = 16_384
-"""Of the end of a failed launch's output: pytest's short summary fits; not measured."""
 _DROPPED: Final = HOOK_VARIABLES | {
     *("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONPATH", "GPUBENCH_REGISTRY"),
     *("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH"),
@@ -219,16 +222,8 @@ def _outcome(spec: LaunchSpec, code: int, seconds: float, *, in_time: bool) -> L
         run=run,
         error=error,
         usage_error=in_time and run is None and code == 4,
-        last_lines=tail(spec.folder / "output.txt"),
+        last_lines=last_lines(spec.folder / "output.txt"),
     )
-
-
-def tail(path: Path) -> tuple[str, ...]:
-    """Last lines of a launch's output."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _SHOWN_BYTES))
-        text = file.read().decode("utf-8", "backslashreplace")
-    return tuple(line for line in text.splitlines() if line.strip())[-_SHOWN_LINES:]
 
 
 def _signal_name(number: int) -> str:

@@ -15,6 +15,7 @@ _FILES: Final = {
     "summary": ("gpubench_plugin.results.summary", "Summary"),
     "verdicts": ("gpubench_plugin.results.verdicts", "VerdictDocument"),
     "journal": ("gpubench_plugin.results.journal_schema", "Line"),
+    "gpu-check": ("gpubench_plugin.cli.gpu_check.record", "GpuCheck"),
     "baseline": ("gpubench_plugin.compare.baselines.model", "BaselineFile"),
 }
 """Module and class of each file's record; imported when its schema is printed."""

@@ -1,0 +1,114 @@
+"""``gpubench gpu-check``: what only a GPU can show, as one record."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from gpubench_plugin.cli.commands._places import echo
+from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.errors import UsageProblem, invalid_choice
+from gpubench_plugin.reports import printable
+
+if TYPE_CHECKING:
+    from gpubench_plugin.cli.gpu_check.record import GpuCheck as Record
+    from gpubench_plugin.cli.gpu_check.record import StageResult
+
+_PARTS: Final = ("proof", "speed", "all")
+_BUDGET_S: Final = 540.0
+
+
+class GpuCheck(Command):
+    """Checks on a GPU what no other machine can show, and measures the numbers to show.
+
+    Each stage is a process of its own with a time limit. gpu-check.json and gpu-check.md are
+    rewritten after each. Run it in a checkout of gpubench: most stages use its benchmarks. Exits
+    with 0 if every stage passed that the machine supports, with 1 if one did not, and with 5
+    without a GPU.
+    """
+
+    help: ClassVar[str] = "check on a GPU what no other machine can show"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Part, budget, folder."""
+        parser.add_argument(
+            "--part",
+            metavar="NAME",
+            default="all",
+            type=_part,
+            help=f"{', '.join(_PARTS)} (default: all)",
+        )
+        parser.add_argument(
+            "--budget",
+            metavar="SECONDS",
+            default=_BUDGET_S,
+            type=_budget_s,
+            help=f"time for all stages; those that do not fit are cut (default: {_BUDGET_S:.0f})",
+        )
+        parser.add_argument(
+            "--out",
+            metavar="DIR",
+            default="results/gpu-check",
+            type=Path,
+            help="folder of the record (default: results/gpu-check)",
+        )
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Run the stages, print what comes of each, and where the record is."""
+        from gpubench_plugin.cli.gpu_check.driver import Driver, has_gpu, is_proven
+        from gpubench_plugin.cli.gpu_check.stages import STAGES
+
+        record = Driver(
+            stages=STAGES,
+            out=Path.cwd() / options.out,
+            part=options.part,
+            budget_s=options.budget,
+            progress=_print_progress,
+        ).run()
+        echo(_closing_lines(record, options.out))
+        if not has_gpu(record):
+            return ExitCode.NO_GPU
+        return ExitCode.OK if is_proven(record) else ExitCode.REGRESSION
+
+
+def _part(text: str) -> str:
+    if text not in _PARTS:
+        raise invalid_choice("--part", text, _PARTS)
+    return text
+
+
+def _budget_s(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise UsageProblem(f"--budget={text}: not allowed; allowed: seconds above 0, such as 540")
+    return seconds
+
+
+def _print_progress(result: StageResult | str) -> None:
+    """A line when a stage begins, on stderr, and one for its result."""
+    if isinstance(result, str):
+        sys.stderr.write(f"{result} …\n")
+        return
+    seconds = f"{result.seconds:.0f} s" if result.seconds else ""
+    echo([f"  {result.name:15}{result.outcome:12} {seconds:6} {printable(result.reason)}".rstrip()])
+    for criterion in result.criteria:
+        if not criterion.passed:
+            value = "unknown" if criterion.value is None else f"{criterion.value:.4g}"
+            bound = criterion.bound.replace("_", " ")
+            echo([f"    {printable(criterion.name)}: {value}, {bound} {criterion.limit:g}"])
+
+
+def _closing_lines(record: Record, out: Path) -> list[str]:
+    if record.device is None:
+        return [f"no GPU; recorded in {printable(str(out))}"]
+    counts = {
+        outcome: sum(result.outcome == outcome for result in record.stages)
+        for outcome in dict.fromkeys(result.outcome for result in record.stages)
+    }
+    text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    return [f"{text}; recorded in {printable(str(out))}"]

@@ -1,0 +1,46 @@
+"""Decoding by captured graphs: that they are captured, and what a token takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.cli.gpu_check.rows import row_of
+from gpubench_plugin.cli.gpu_check.stages.traces import events_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpubench_plugin.cli.gpu_check.stage import StageRun
+
+_SUITE: Final = "benchmarks/inference/test_llama.py"
+_REPLAY: Final = "cudaGraphLaunch"
+"""Call of the CUDA runtime that replays a graph, as CUPTI names it in a trace."""
+_STEPS: Final = 3
+"""Default of profiling.steps."""
+
+
+def decode(run: StageRun) -> None:
+    """Decode eagerly and by graphs, one row and many, with a trace of each."""
+    run.file_of_suite(_SUITE)
+    for execution in ("eager", "reduce-overhead"):
+        for batch in ("b1", "bmax"):
+            name = f"{execution}-{batch}"
+            session = run.pytest(
+                name,
+                *(_SUITE, "-k", f"decode and {execution} and {batch}", "--precision=bf16-true"),
+                *(f"--preset={run.preset}", "--profile", "--gpubench-set=measure.profile=quick"),
+                cwd=run.repository,
+            )
+            run.check(f"{name}: exit code", session.code, "equal", 0)
+            for benchmark in session.benchmarks:
+                run.row(row_of(benchmark))
+            check_graphs(run, name, events_of(session.traces), captured=execution != "eager")
+
+
+def check_graphs(
+    run: StageRun, name: str, events: Iterable[dict[str, Any]], *, captured: bool
+) -> None:
+    """Each traced step of a `captured` execution replays a graph, an eager one none."""
+    replays = sum(event.get("name") == _REPLAY for event in events)
+    bound, limit = ("at_least", _STEPS) if captured else ("equal", 0)
+    run.check(f"{name}: replays of a graph in {_STEPS} steps", replays, bound, limit)  # type: ignore[arg-type] # one of two literals
