@@ -53,7 +53,6 @@ class Session:
     code: int | None
     run: RunRecord | None
     folder: Path | None
-    output: Path
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -75,11 +74,6 @@ class Session:
     def traces(self) -> list[Path]:
         """Files that ``--profile`` wrote."""
         return [] if self.folder is None else sorted((self.folder / "traces").glob("*.json"))
-
-    @property
-    def last_lines(self) -> tuple[str, ...]:
-        """End of the output."""
-        return last_lines(self.output)
 
 
 @dataclass(kw_only=True)
@@ -172,12 +166,7 @@ class StageRun:
             code=code,
             run=None if run is None else _loaded(run.parent),
             folder=None if run is None else run.parent,
-            output=self.output(name),
         )
-
-    def output(self, name: str) -> Path:
-        """File with the output of the command of that name."""
-        return self.folder / f"{name}.txt"
 
     def execute(
         self,
@@ -188,9 +177,26 @@ class StageRun:
         environ: Mapping[str, str] = {},
         limit_s: float | None = None,
     ) -> int | None:
-        """Run a command, with its output in a file; its exit code, None if it had to be ended."""
+        """Run a command, with its output in a file, whose end becomes the stage's output.
+
+        Returns its exit code, None if it had to be ended.
+        """
+        output = self.folder / f"{name}.txt"
+        code = self._run(output, command, cwd, environ, limit_s)
+        sys.stdout.write("\n".join((f"{name}: exit code {code}", *last_lines(output), "")))
+        sys.stdout.flush()
+        return code
+
+    def _run(
+        self,
+        output: Path,
+        command: Sequence[str],
+        cwd: Path,
+        environ: Mapping[str, str],
+        limit_s: float | None,
+    ) -> int | None:
         limit_s = self.remaining_s - _END_S if limit_s is None else limit_s
-        with self.output(name).open("wb") as file:
+        with output.open("wb") as file:
             process = subprocess.Popen(
                 command,
                 cwd=cwd,

@@ -28,10 +28,11 @@ _READING_LIMIT_S: Final = 0.001
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Work of the device: `burn` queues some and waits for it."""
+    """Work of the device: `burn` queues some, and `wait` waits for it."""
 
     device: torch.device
     burn: Callable[[], object]
+    wait: Callable[[], object]
     sleep: Callable[[float], object] = sleep
     now: Callable[[], float] = perf_counter
 
@@ -46,6 +47,8 @@ class _Sampled(DeviceState):
         self._clock = work.now
 
     def sample(self) -> None:
+        if self._start is None:
+            return
         start = self._clock()
         super().sample()
         self.readings_s.append(self._clock() - start)
@@ -67,7 +70,7 @@ def counters(run: StageRun) -> None:
         for _ in range(50):
             torch.mm(matrix, matrix)
 
-    examine(run, Work(device=device, burn=burn))
+    examine(run, Work(device=device, burn=burn, wait=torch.cuda.synchronize))
 
 
 def examine(run: StageRun, work: Work) -> None:
@@ -75,7 +78,7 @@ def examine(run: StageRun, work: Work) -> None:
     with nvml.opened() as library:
         if library is None:
             raise Unsupported("NVML does not answer: pip install 'pytest-gpubench[gpu]'")
-    idle, busy = _state(work, is_busy=False), _state(work, is_busy=True)
+    idle, busy = _at_rest(work), _at_work(work)
     event = busy.event or {"unknown": ["everything"]}
     run.fact(
         idle=dict(idle.facts),
@@ -96,16 +99,18 @@ def examine(run: StageRun, work: Work) -> None:
     run.check("median of a reading", slowest_s, "at_most", _READING_LIMIT_S, "s")
 
 
-def _state(work: Work, *, is_busy: bool) -> _Sampled:
-    with _Sampled(work) as warm:  # power follows the load by a moment
-        if is_busy:
-            _spend(work, warm, 1.0)
+def _at_rest(work: Work) -> _Sampled:
     with _Sampled(work) as state:
         state.begin()
-        if is_busy:
-            _spend(work, state, _WINDOW_S)
-        else:
-            work.sleep(_WINDOW_S)
+        work.sleep(_WINDOW_S)
+    return state
+
+
+def _at_work(work: Work) -> _Sampled:
+    with _Sampled(work) as state:
+        _spend(work, state, 1.0)  # power follows the load by a moment
+        state.begin()
+        _spend(work, state, _WINDOW_S)
     return state
 
 
@@ -114,4 +119,4 @@ def _spend(work: Work, state: _Sampled, seconds: float) -> None:
     while work.now() < end:
         work.burn()
         state.sample()
-        torch.accelerator.synchronize(work.device)
+        work.wait()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment import json_files
+from gpubench_plugin.results import verdicts
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpubench_plugin.cli.gpu_check.stage import StageRun
 
 SOURCE: Final = """
@@ -37,38 +39,30 @@ def test_short_kernels(gpubench, torch_device):
             values.neg_()
     gpubench(step)
 """
-_CHANGES: Final = ("regressed", "improved")
 _MAIN: Final = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
 
 
 def same_code(run: StageRun, *, sizes: tuple[int, ...] = (512, 4096)) -> None:
     """Compare two equal folders in five pairs of launches."""
     sides = [run.project(name, SOURCE.format(sizes=sizes)) for name in ("base", "head")]
+    file = run.folder / "verdicts.json"
     command = [
         *(sys.executable, "-P", "-c", _MAIN, "ab", f"--base={sides[0]}", f"--head={sides[1]}"),
-        *("--pairs=5", "--format=json", "--", f"--gpubench-device={run.device}"),
-        "--gpubench-set=measure.profile=quick",
+        *("--pairs=5", "--unchanged-from=5", "--format=json", f"--output={file}"),
+        *("--", f"--gpubench-device={run.device}", "--gpubench-set=measure.profile=quick"),
     ]
     code = run.execute("ab", command, cwd=run.folder)
-    check_verdicts(run, code, run.output("ab").read_bytes())
+    check_verdicts(run, code, file)
 
 
-def check_verdicts(run: StageRun, code: int | None, output: bytes) -> None:
-    """Judge the verdicts that the command printed as JSON, after its messages."""
+def check_verdicts(run: StageRun, code: int | None, file: Path) -> None:
+    """Judge the verdicts in a file that ``gpubench ab`` wrote, if it did."""
+    benchmarks = verdicts.read(file).benchmarks if file.exists() else ()
+    kinds = Counter(verdict.kind for verdict in benchmarks)
+    run.fact(verdicts=dict(kinds), effects={v.id: v.effect for v in benchmarks})
     run.check("exit code", code, "equal", 0)
-    start = output.find(b"\n{\n") + 1
-    document: dict[str, Any] = (
-        json_files.parse(output[start:], "the verdicts") if b"{" in output else {}
-    )
-    rows = document.get("benchmarks", [])
-    kinds = Counter(row["verdict"] for row in rows)
-    run.fact(verdicts=dict(kinds), effects={r["id"]: r["effect"] for r in rows})
-    run.check("benchmarks that were compared", len(rows), "at_least", 1)
-    changed = sum(kinds[kind] for kind in _CHANGES)
+    run.check("benchmarks that were compared", len(benchmarks), "at_least", 1)
+    changed = kinds["regressed"] + kinds["improved"]
     run.check("benchmarks called changed", changed, "equal", 0)
-    run.check(
-        "benchmarks without a verdict",
-        len(rows) - changed - kinds["unchanged"] - kinds["inconclusive"],
-        "equal",
-        0,
-    )
+    others = len(benchmarks) - changed - kinds["unchanged"] - kinds["inconclusive"]
+    run.check("benchmarks without a verdict", others, "equal", 0)
