@@ -97,6 +97,8 @@ class Driver:
                 obstacle = result
         self._record = replace(self._record, finished=_utc_now())
         self._write()
+        with suppress(OSError):
+            folder.rmdir()  # nothing was kept
         return self._record
 
     def _result(self, stage: Stage, folder: Path, remaining_s: float) -> StageResult:

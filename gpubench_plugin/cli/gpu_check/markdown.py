@@ -72,9 +72,7 @@ def _criteria(title: str, results: Sequence[StageResult], *, passed: bool) -> It
 
 
 def _number(value: float, criterion: Criterion) -> str:
-    if criterion.unit == "%":
-        return f"{value:.3g} %"
-    return f"{significant(value, 4)} {criterion.unit}".rstrip()
+    return f"{value:.4g} {criterion.unit}".rstrip()
 
 
 def _rows(rows: Sequence[Row]) -> Iterator[str]:

@@ -34,7 +34,7 @@ MEMORY: Final = """
 def test_faulty(gpubench, torch_device):
     held = []
     def step():
-        held.append(torch.ones(2**28, device=torch_device))
+        held.append(torch.ones({held}, device=torch_device))
         return torch.empty({bytes}, dtype=torch.uint8, device=torch_device)
     gpubench(step)
 """
@@ -47,9 +47,9 @@ def test_faulty(gpubench, torch_device):
 """An index beyond the end: an assertion of the kernel fails, which ends the context."""
 
 
-def out_of_memory(run: StageRun, *, bytes: int = BYTES) -> None:
+def out_of_memory(run: StageRun, *, bytes: int = BYTES, held: int = 1 << 28) -> None:
     """A step that needs too much memory is ``oom``, and what it held is free afterwards."""
-    session = _session(run, "memory", MEMORY.format(bytes=bytes))
+    session = _session(run, "memory", MEMORY.format(bytes=bytes, held=held))
     run.check("exit code", session.code, "equal", 1)
     _check(run, session, "one process", ("measured", "oom", "measured"))
 
