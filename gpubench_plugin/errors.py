@@ -10,6 +10,7 @@
     │       ├── MeasurementError    a number is impossible, so none is reported
     │       ├── Throttled           the GPU was throttled, and ``measure.throttle=fail``
     │       ├── CorrectnessError    the measured code computes something wrong
+    │       ├── DoesNotFit          no batch fits into memory; also a MemoryError
     │       ├── ResultsError        a result could not be written or read
     │       │   └── BrokenFile
     │       ├── RegistryError       the database is unavailable, or of another schema
@@ -48,6 +49,10 @@ class Throttled(GpubenchError):
 
 class CorrectnessError(GpubenchError):
     """The code under measurement is wrong: a non-finite loss, a missing gradient."""
+
+
+class DoesNotFit(GpubenchError, MemoryError):
+    """Not even the smallest batch fits into memory; outcome ``oom``."""
 
 
 class ResultsError(GpubenchError):

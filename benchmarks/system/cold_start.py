@@ -75,7 +75,7 @@ def main(started_ns, device_name):
             precision=precision,
         )
         batch = precision.convert_batch(
-            workload.synthetic_batch(configuration.training.batch_size, device=device)
+            workload.synthetic_batch(configuration.training.samples, device=device)
         )
         scaler = precision.scaler(
             device,

@@ -83,7 +83,7 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
         precision=precision,
     ).train()
     batch = data.fixed_batch()
-    size = gpubench_config.training.batch_size
+    size = gpubench_config.training.samples
 
     def loss(batch, module):
         with precision.forward_context(torch_device):

@@ -37,7 +37,7 @@ def test_data_loading(gpubench, data, gpubench_config, dataset, workers, memory)
         raise CorrectnessError("the first loaded batch is not the data source's first batch")
     data.restart()
     gpubench.record("pinned_memory", float(data.description()["pinned_memory"]))
-    gpubench(lambda: next(data), samples=gpubench_config.training.batch_size)
+    gpubench(lambda: next(data), samples=gpubench_config.training.samples)
 
 
 @pytest.mark.parametrize("dataset", ["digits"])
@@ -65,7 +65,7 @@ def data(
     source = Images.from_section(
         section,
         workload,
-        batch_size=gpubench_config.training.batch_size,
+        batch_size=gpubench_config.training.samples,
         device=torch_device,
         world_size=process_group.world.size,
         rank=process_group.world.rank,
@@ -89,7 +89,7 @@ def _pictures(dataset, configuration):
         images, labels = read_digits()
         return (images[:, 0] * 255).astype(np.uint8), labels.astype(np.uint8)
     random = np.random.default_rng(configuration.experiment.seed)
-    count = _SYNTHETIC_BATCHES * configuration.training.batch_size
+    count = _SYNTHETIC_BATCHES * configuration.training.samples
     side = configuration.model.image_size
     return (
         random.integers(0, 256, (count, side, side), dtype=np.uint8),

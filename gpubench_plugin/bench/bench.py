@@ -60,7 +60,7 @@ class Bench:
     ):
         assert state.carrier is not None
         self._item = item
-        self._case = state.case
+        self._state = state
         self._carrier = state.carrier
         self._notes = state.notes
         self._context = context
@@ -72,6 +72,11 @@ class Bench:
         self._result: object = None
         self._has_result = False
         self._custom_metrics: dict[str, CustomMetric] = {}
+
+    @property
+    def _case(self) -> Case:
+        """The case, which is reconfigured where a batch size is fitted."""
+        return self._state.case
 
     @property
     def _reduction(self) -> Reduction:

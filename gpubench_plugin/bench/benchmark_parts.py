@@ -57,6 +57,7 @@ class BenchmarkParts:
         self._entries: list[_SubjectEntry] = []
         self._checks: list[Checkable] = []
         self._tracked: list[FirstForward] = []
+        self._was_used = False
         self.tensor_memory: TensorMemory | None = None
         """On a CPU: created before the fixtures of the benchmark build anything."""
 
@@ -79,10 +80,14 @@ class BenchmarkParts:
         """Track the first forward call of a model, which may compile."""
         self._tracked.append(forward)
 
+    def mark_used(self) -> None:
+        """Note that the step has been run already, on another model: code may be compiled."""
+        self._was_used = True
+
     def stop_tracking(self) -> bool:
-        """Whether a tracked model was called already; stops tracking."""
+        """Whether a tracked model, or one like it, was called already; stops tracking."""
         was_called = [forward.was_called() for forward in self._tracked]  # removes every hook
-        return any(was_called)
+        return self._was_used or any(was_called)
 
     def add_facts(self, subject: Subject, facts: Facts) -> None:
         """Request extra `facts` of `subject` after its timed calls, if it is the timed one."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.fixtures import case_of, parts_of
+from gpubench_plugin.bench.fixtures import case_of, parts_of, reconfigured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,9 +20,19 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def gpubench_config(request: pytest.FixtureRequest) -> Configuration[Any]:
-    """The benchmark's resolved configuration."""
-    return case_of(request).configuration
+def gpubench_config(request: pytest.FixtureRequest) -> Iterator[Configuration[Any]]:
+    """The benchmark's resolved configuration.
+
+    For a benchmark of ``trainer`` with the number that ``training.batch_size=auto`` stands for.
+    """
+    configuration = case_of(request).configuration
+    if configuration.training.batch_size != "auto" or "trainer" not in request.fixturenames:
+        yield configuration
+        return
+    from gpubench_plugin.bench.batch_fitting import fitted_configuration
+
+    with reconfigured(request, fitted_configuration(request)) as configuration:
+        yield configuration
 
 
 @pytest.fixture

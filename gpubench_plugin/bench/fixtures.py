@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -52,6 +53,20 @@ def case_of(request: pytest.FixtureRequest) -> Case:
         UsageProblem: the test is not a benchmark.
     """
     return _state_of(request).case
+
+
+@contextmanager
+def reconfigured(
+    request: pytest.FixtureRequest, configuration: Configuration[Any]
+) -> Iterator[Configuration[Any]]:
+    """Measure and record the benchmark with `configuration`; one that runs again starts anew."""
+    state = _state_of(request)
+    original = state.case
+    state.case = replace(original, configuration=configuration)
+    try:
+        yield configuration
+    finally:
+        state.case = original
 
 
 def _state_of(request: pytest.FixtureRequest) -> BenchmarkState:

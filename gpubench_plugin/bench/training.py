@@ -59,23 +59,45 @@ def _gpubench_setting(
     process_group: ProcessGroup,
 ) -> Setting:
     """Setting, with the parallelism of ``distributed.parallelism``."""
-    from gpubench_plugin import catalog
-    from gpubench_plugin.errors import Unsupported
-
-    section = gpubench_config.distributed
-    name = section.parallelism
-    if name == "auto":
-        name = "ddp" if process_group.world.size > 1 else "none"
-    parallelism: Parallelism = catalog.load("parallelism", name)(process_group, section)
-    if reason := parallelism.unsupported(precision.compute_dtype):
-        raise Unsupported(f"{name}: {reason}")
-    parallelism.configure(workload, gpubench_config.training)
-    return Setting(
-        configuration=gpubench_config,
+    return setting_of(
+        gpubench_config,
         workload=workload,
         device=torch_device,
         precision=precision,
         group=process_group,
+    )
+
+
+def setting_of(
+    configuration: Configuration[Any],
+    *,
+    workload: Workload[Any],
+    device: torch.device,
+    precision: Precision,
+    group: ProcessGroup,
+) -> Setting:
+    """Setting of `configuration`, with its parallelism.
+
+    Raises:
+        Unsupported: the parallelism cannot do the precision or the training.
+    """
+    from gpubench_plugin import catalog
+    from gpubench_plugin.errors import Unsupported
+
+    section = configuration.distributed
+    name = section.parallelism
+    if name == "auto":
+        name = "ddp" if group.world.size > 1 else "none"
+    parallelism: Parallelism = catalog.load("parallelism", name)(group, section)
+    if reason := parallelism.unsupported(precision.compute_dtype):
+        raise Unsupported(f"{name}: {reason}")
+    parallelism.configure(workload, configuration.training)
+    return Setting(
+        configuration=configuration,
+        workload=workload,
+        device=device,
+        precision=precision,
+        group=group,
         parallelism=parallelism,
     )
 
@@ -84,10 +106,17 @@ def _gpubench_setting(
 def model(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> torch.nn.Module:
     """The workload's model: seeded, on the device, in its memory format, wrapped and compiled."""
     from gpubench_plugin.bench.benchmark_parts import FirstForward
+
+    module = module_of(_gpubench_setting)
+    parts_of(request).track(FirstForward(module))
+    return module
+
+
+def module_of(setting: Setting) -> torch.nn.Module:
+    """Build the model of `setting`."""
     from gpubench_plugin.training import build_model
 
-    setting = _gpubench_setting
-    module = build_model(
+    return build_model(
         setting.workload,
         section=setting.workload.section,
         seed=setting.configuration.experiment.seed,
@@ -96,8 +125,6 @@ def model(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> torch.n
         compiled=setting.parallelism.compiled,
         wrap=setting.parallelism.wrap,
     )
-    parts_of(request).track(FirstForward(module))
-    return module
 
 
 @pytest.fixture
@@ -112,14 +139,14 @@ def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator
     configuration = _gpubench_setting.configuration
     if "inference" in request.fixturenames:
         training_size = configuration.training.batch_size
-        batch_size = configuration.inference.samples(training_size)
+        batch_size = configuration.inference.samples(configuration.training)
         if batch_size != training_size and "trainer" in request.fixturenames:
             raise UsageProblem(
                 f"{request.node.nodeid}: inference.batch_size={batch_size} conflicts with "
                 f"training.batch_size={training_size} of the trainer, since both read the same "
                 f"batches; allowed: {training_size}, or separate tests"
             )
-        training = configuration.training.model_copy(update={"batch_size": batch_size})
+        training = configuration.training.with_samples(batch_size)
         configuration = configuration.model_copy(update={"training": training})
     source = source_of(replace(_gpubench_setting, configuration=configuration))
     if description := source.description():
@@ -140,7 +167,7 @@ def source_of(setting: Setting) -> DataSource:
     return source.from_section(
         configuration.data,
         setting.workload,
-        batch_size=configuration.training.batch_size * sharing,
+        batch_size=configuration.training.samples * sharing,
         device=setting.device,
         world_size=world.size // sharing,
         rank=world.rank // sharing,

@@ -167,7 +167,7 @@ def _checkpoints(request: pytest.FixtureRequest, key: str, setting: Setting) -> 
         # The next batch depends on these.
         "experiment.seed": configuration.experiment.seed,
         "data.source": configuration.data.source,
-        "training.batch_size": training.batch_size,
+        "training.batch_size": training.samples,
     }
     run = context_of(request.config).run  # rank zero's
     return Checkpoints(

@@ -165,6 +165,7 @@ def _gpubench_generation(
             f"distributed.parallelism={parallelism}: text generation runs on one rank; "
             "allowed: auto, none"
         )
+    sequences = inference.samples(gpubench_config.training)
     # Compiles a call with its choice of a token, not the module.
     compile: Any = make_compiler(mode=section.compile, backend=section.compile_backend)
     seed = gpubench_config.experiment.seed
@@ -179,7 +180,7 @@ def _gpubench_generation(
                 precision=precision,
             ),
             workload=workload,
-            sequences=inference.samples(gpubench_config.training.batch_size),
+            sequences=sequences,
             prompt_tokens=inference.prompt_tokens,
             new_tokens=inference.new_tokens,
             precision=precision,

@@ -84,7 +84,7 @@ def apply_scaling(
         raise schema_errors.key_error(
             merged, _PART, f"{message} ({merged.source(_WHOLE)}); {allowed}"
         )
-    training = configuration.training.model_copy(update={"batch_size": share})
+    training = configuration.training.with_samples(share)
     distributed = configuration.distributed.model_copy(update={"scaling": kind})
     return configuration.model_copy(update={"training": training, "distributed": distributed})
 

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final, Generic, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from gpubench_plugin.config.marks import Timing
-from gpubench_plugin.errors import nearest
+from gpubench_plugin.errors import Unsupported, nearest
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -103,11 +103,19 @@ class InferenceSection(Section):
         description="Generation: tokens to generate before restarting; null: the other half",
     )
 
-    def samples(self, training_batch_size: int) -> int:
-        """Samples per call."""
-        if self.batch_size == "max":
-            return self.largest_batch_size or training_batch_size
-        return self.batch_size or training_batch_size
+    def samples(self, training: TrainingSection) -> int:
+        """Samples per call.
+
+        Raises:
+            Unsupported: they would be those of `training`, whose batch is not fitted.
+        """
+        size = self.largest_batch_size if self.batch_size == "max" else self.batch_size
+        if size is None and training.batch_size == "auto":
+            raise Unsupported(
+                "inference.batch_size: takes training.batch_size=auto, which is fitted for "
+                "training only; state a number, inference.batch_size=N"
+            )
+        return size or training.samples
 
 
 class MicroSection(Section):
@@ -273,8 +281,9 @@ class DataSection(Section):
 class TrainingSection(Section):
     """The training step, and the untimed training that checks it."""
 
-    batch_size: PositiveInt = Field(
-        default=8, description="Samples per batch and rank (weak scaling)"
+    batch_size: PositiveInt | Literal["auto"] = Field(
+        default=8,
+        description="Samples per batch and rank (weak scaling); auto: the most that fit",
     )
     optimizer: str = Field(default="sgd", description="The optimizer")
     learning_rate: PositiveFloat = Field(
@@ -335,6 +344,24 @@ class TrainingSection(Section):
         description="Checkpoint to resume from: a manifest, or a folder with a latest checkpoint",
     )
     _loss_drop_ignored: str | None = PrivateAttr(default=None)
+
+    @property
+    def samples(self) -> int:
+        """Samples per batch and rank.
+
+        Raises:
+            Unsupported: the batch size is ``auto``, and nothing has fitted it.
+        """
+        if self.batch_size == "auto":
+            raise Unsupported(
+                "training.batch_size=auto: fitted only for benchmarks with the fixture trainer; "
+                "state a number, training.batch_size=N"
+            )
+        return self.batch_size
+
+    def with_samples(self, samples: int) -> Self:
+        """A copy with `samples` per batch and rank."""
+        return self.model_copy(update={"batch_size": samples})
 
     @property
     def loss_drop_ignored(self) -> str | None:

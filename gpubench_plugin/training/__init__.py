@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.training.bands import BANDS, BATCH_NORMALISED, bands_of
+    from gpubench_plugin.training.bands import BANDS, BATCH_NORMALISED, bands_of, has_batch_norm
+    from gpubench_plugin.training.batch_fit import (
+        LARGEST,
+        RESERVE_BYTES,
+        BatchFit,
+        BatchTrial,
+        fit_batch,
+    )
     from gpubench_plugin.training.check import (
         LossHistory,
         RecordFacts,

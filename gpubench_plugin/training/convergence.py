@@ -273,7 +273,7 @@ class TimeToTarget:
 
     @property
     def _samples(self) -> int:
-        return self._steps * self.training.batch_size * self.training.accumulation_steps
+        return self._steps * self.training.samples * self.training.accumulation_steps
 
     def _train_to_target(self, log: Log, milestones: list[Milestone]) -> tuple[list[float], float]:
         """Train and evaluate alternately, filling `milestones`.

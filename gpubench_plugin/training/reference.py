@@ -108,10 +108,7 @@ class Fp32Reference:
             [s.near_loss_norm for s in recorded_steps],
             [float(s.skipped) for s in recorded_steps],
         )
-        reference = self._precomputed
-        if reference is None:
-            steps = [(step.batches, step.skipped) for step in recorded_steps]
-            reference = self._run_isolated(steps, start)
+        reference = self._reference_of(recorded_steps, start)
         if isinstance(reference, Check):
             return reference
         is_absent = [share > 0 for share in skipped]
@@ -148,6 +145,23 @@ class Fp32Reference:
                 bands=(first_bands.gradient_norm, first_bands.gradient_norm),
             ),
         )
+
+    def fits(self, recorded_steps: Sequence[RecordedStep], *, start: RandomState) -> bool:
+        """Whether it fits into memory beside the measured model; nothing is compared.
+
+        The `recorded_steps` are trained as by :meth:`compare`.
+        """
+        reference = self._reference_of(recorded_steps, start)
+        return not isinstance(reference, Check) or UNCHECKED not in reference.flags
+
+    def _reference_of(
+        self, recorded_steps: Sequence[RecordedStep], start: RandomState
+    ) -> _ReferenceSteps | Check:
+        """The steps computed before, else those of the `recorded_steps`."""
+        if self._precomputed is not None:
+            return self._precomputed
+        steps = [(step.batches, step.skipped) for step in recorded_steps]
+        return self._run_isolated(steps, start)
 
     def _run_isolated(
         self, steps: Sequence[StepInput], start: RandomState
@@ -230,7 +244,7 @@ class Fp32Reference:
         return self.agreement.mean([float(condition)]) == [1.0]
 
     def _needed_bytes(self) -> int:
-        samples = self.training.batch_size
+        samples = self.training.samples
         return fp32_step_bytes(self.workload, samples=samples, updates=self.steps > 1)
 
     def _build(self) -> nn.Module:

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.reference import Fp32Reference
     from gpubench_plugin.workloads import Batch, Workload
 
+REHEARSED_STEPS: Final = 2
+"""The first makes the optimizer's states, beside which the second runs."""
+
 PAIRS: Final = 10
 """Timed steps with and without gradient exchange: a median of ten is robust against some slow
 steps at the cost of twenty; not measured."""
@@ -244,6 +247,32 @@ class Trainer:
             },
             flags=comparison.flags,
         )
+
+    def rehearse(self) -> bool:
+        """Train a few steps as :meth:`prepare` and the timed calls do; judges nothing.
+
+        Returns whether the reference, if any, fits into memory as well.
+        """
+        start, reference = RandomState.capture(self._device), self._reference
+        recorder = StepRecorder(
+            0 if reference is None else min(reference.steps, REHEARSED_STEPS),
+            self._optimization,
+            well_conditioned_parameters(self._module),
+        )
+        batches: Iterator[Batch] = repeat(self._data.fixed_batch())
+        if reference is not None:
+            batches = reference.precompute_first_step(batches, start=start)
+        batches, loss_of = recorder.batches(batches), recorder.losses(self._loss_of)
+        for _ in range(REHEARSED_STEPS):
+            self._gradients(batches, loss_of)
+            recorder.before_update()
+            self._optimization.update()
+            recorder.after_update()
+        if reference is not None and not reference.fits(recorder.steps, start=start):
+            return False
+        self.step()  # on a batch that a loader may bring
+        synchronize(self._device)
+        return True
 
     def begin(self) -> None:
         """Reset the counts."""

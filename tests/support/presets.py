@@ -66,7 +66,7 @@ def trainer_of(
         workload=workload,
         data=catalog.load("data", configuration.data.source)(
             workload,
-            batch_size=configuration.training.batch_size,
+            batch_size=configuration.training.samples,
             device=CPU,
             convert=precision.convert_batch,
             seed=seed,
@@ -90,7 +90,7 @@ def inference_of(configuration: Configuration[Any]) -> Inference:
         workload=workload,
         data=catalog.load("data", configuration.data.source)(
             workload,
-            batch_size=configuration.training.batch_size,
+            batch_size=configuration.training.samples,
             device=CPU,
             convert=precision.convert_batch,
             seed=0,

@@ -105,7 +105,7 @@ def figures(name: str) -> Figures:
 
     flops = count_flops(forward).total
     return Figures(
-        batch_size=configuration.training.batch_size,
+        batch_size=configuration.training.samples,
         parameters=int(found["parameters"]),
         forward_flops=flops,
         saved_bytes=found["saved"],

@@ -90,7 +90,7 @@ class PipelineParallel(Parallelism):
             self.section,
             stages=self._stage_count,
             ranks=self.group.world.size,
-            samples=training.batch_size * self.group.world.size,
+            samples=training.samples * self.group.world.size,
         )
 
     def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:

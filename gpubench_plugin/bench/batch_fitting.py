@@ -1,0 +1,139 @@
+"""Fit of ``training.batch_size=auto``: a training is tried in sizes, before its fixtures exist."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.bench.fixtures import case_of, parts_of
+from gpubench_plugin.bench.training import module_of, setting_of, source_of, trainer_of
+from gpubench_plugin.bench.training_checks import reference_of
+from gpubench_plugin.environment import failed_allocation
+from gpubench_plugin.errors import Unsupported, error_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from gpubench_plugin.bench.fixtures import Setting
+    from gpubench_plugin.config import Configuration
+
+    SettingOf = Callable[[int], Setting]
+
+_NO_REFERENCE: Final = (
+    "the training fits, but not the fp32 reference beside it, which measure.check=false leaves out"
+)
+
+
+def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
+    """The benchmark's configuration with the largest batch that its training fits into memory with.
+
+    The fit goes on record. The trials may have compiled, so that no later call is a first one.
+
+    Raises:
+        Unsupported: the benchmark has several ranks.
+        DoesNotFit: not even the smallest batch fits.
+    """
+    from gpubench_plugin.measure import state_restored
+    from gpubench_plugin.training import fit_batch
+
+    case = case_of(request)
+    if case.world_size > 1:
+        raise Unsupported(
+            "training.batch_size=auto: a rank out of memory would leave the others waiting; "
+            f"allowed on {case.world_size} ranks: a number, or data.global_batch_size"
+        )
+    setting_with = partial(_setting, request)
+    with state_restored(request.getfixturevalue("torch_device")):
+        smallest, epoch = _smallest(setting_with(1)), _samples_per_epoch(setting_with(1))
+    fit = fit_batch(partial(_attempt, setting_with), smallest=smallest, epoch=epoch)
+    parts_of(request).add_check(fit)
+    parts_of(request).mark_used()
+    return _with_samples(case.configuration, fit.samples)
+
+
+def _setting(request: pytest.FixtureRequest, samples: int) -> Setting:
+    """Setting of a benchmark with `samples` per batch.
+
+    A loss scale of one: a first step that the scaler skips would make no optimizer states.
+    """
+    configuration = _with_samples(case_of(request).configuration, samples)
+    section = configuration.precision.model_copy(update={"init_scale": 1.0})
+    return setting_of(
+        configuration.model_copy(update={"precision": section}),
+        workload=request.getfixturevalue("workload"),
+        device=request.getfixturevalue("torch_device"),
+        precision=request.getfixturevalue("precision"),
+        group=request.getfixturevalue("process_group"),
+    )
+
+
+def _with_samples(configuration: Configuration[Any], samples: int) -> Configuration[Any]:
+    training = configuration.training.with_samples(samples)
+    return configuration.model_copy(update={"training": training})
+
+
+def _smallest(setting: Setting) -> int:
+    """The smallest batch worth trying: batch normalization may have nothing to normalize in one."""
+    from torch._subclasses import FakeTensorMode
+
+    from gpubench_plugin.training import has_batch_norm
+
+    with FakeTensorMode():
+        return 2 if has_batch_norm(setting.workload.for_fake_tensors().build()) else 1
+
+
+def _samples_per_epoch(setting: Setting) -> int | None:
+    """Samples of an epoch, which are its steps with a `setting` of one each; None: endless."""
+    with closing(source_of(setting)) as source:
+        return source.steps_per_epoch
+
+
+def _attempt(setting_with: SettingOf, samples: int) -> str | None:
+    """Train with `samples` per batch and drop everything: why they do not fit, None if they do.
+
+    Raises:
+        Exception: any error of the training but one of a failed allocation.
+    """
+    from gpubench_plugin.distributed import free_bytes
+    from gpubench_plugin.measure import host_memory_limited, release_memory, state_restored
+
+    setting = setting_with(samples)
+    device = setting.device
+    with state_restored(device):
+        release_memory(device)
+        free = free_bytes(device, local_ranks=1) if device.type == "cpu" else None
+        with host_memory_limited(free):
+            reason = _failure(setting)
+    release_memory(device)
+    return reason
+
+
+def _failure(setting: Setting) -> str | None:
+    """What does not fit into memory; None if everything does."""
+    try:
+        return None if _fits_with_reference(setting) else _NO_REFERENCE
+    except Exception as error:
+        allocation = failed_allocation(error)
+        if allocation is None:
+            raise
+        return f"{type(allocation).__name__}: {error_text(allocation)}".partition("\n")[0]
+
+
+def _fits_with_reference(setting: Setting) -> bool:
+    """Rehearse the training as its fixtures build it; whether its reference fits as well.
+
+    Raises:
+        Exception: that of an allocation, if the training does not fit.
+    """
+    import torch
+
+    from gpubench_plugin.training import RESERVE_BYTES, nondeterminism_errors
+
+    _reserve = torch.empty(RESERVE_BYTES, dtype=torch.uint8, device=setting.device)
+    module = module_of(setting)
+    with nondeterminism_errors(), closing(source_of(setting)) as source:
+        reference = reference_of(setting, shared=False)
+        return trainer_of(setting, module, source, reference=reference).rehearse()
