@@ -35,6 +35,7 @@ def test_cold_start(gpubench, gpubench_config, torch_device, precision, compiled
 
     Each stage is recorded in seconds and as a fraction of the process.
     """
+    assert gpubench_config.training.samples  # refuses, before a process is started, to fit a batch
     process = Process(gpubench_config, torch_device)
     for stage in process.stages:
         seconds, share = partial(process.seconds, stage), partial(process.share, stage)

@@ -49,8 +49,7 @@ def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
     with state_restored(request.getfixturevalue("torch_device")):
         smallest, epoch = _smallest(setting_with(1)), _samples_per_epoch(setting_with(1))
     fit = fit_batch(partial(_attempt, setting_with), smallest=smallest, epoch=epoch)
-    parts_of(request).add_check(fit)
-    parts_of(request).mark_used()
+    parts_of(request).add_fit(fit)
     return _with_samples(case.configuration, fit.samples)
 
 

@@ -57,7 +57,8 @@ class BenchmarkParts:
         self._entries: list[_SubjectEntry] = []
         self._checks: list[Checkable] = []
         self._tracked: list[FirstForward] = []
-        self._was_used = False
+        self._built: list[object] = []
+        self._is_fitted = False
         self.tensor_memory: TensorMemory | None = None
         """On a CPU: created before the fixtures of the benchmark build anything."""
 
@@ -80,14 +81,23 @@ class BenchmarkParts:
         """Track the first forward call of a model, which may compile."""
         self._tracked.append(forward)
 
-    def mark_used(self) -> None:
-        """Note that the step has been run already, on another model: code may be compiled."""
-        self._was_used = True
+    def add_fit(self, fit: Checkable) -> None:
+        """Register the `fit` of a batch size, whose trials may have compiled the step."""
+        self.add_check(fit)
+        self._is_fitted = True
+
+    def note_built(self, part: object) -> None:
+        """Note that `part` was built from the configuration, as the trials of a fit build it."""
+        self._built.append(part)
+
+    def was_fitted_without(self, part: object) -> bool:
+        """Whether a batch size was fitted, but on something else than `part`."""
+        return self._is_fitted and all(built is not part for built in self._built)
 
     def stop_tracking(self) -> bool:
         """Whether a tracked model, or one like it, was called already; stops tracking."""
         was_called = [forward.was_called() for forward in self._tracked]  # removes every hook
-        return self._was_used or any(was_called)
+        return self._is_fitted or any(was_called)
 
     def add_facts(self, subject: Subject, facts: Facts) -> None:
         """Request extra `facts` of `subject` after its timed calls, if it is the timed one."""

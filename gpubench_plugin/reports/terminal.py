@@ -28,6 +28,13 @@ _COLOURS: Final[Mapping[Outcome, Markup]] = {
 _NOTABLE_LAG: Final = 0.05
 """Lag of the slowest rank that is reported: above the noise between ranks; not measured."""
 
+_BOUNDS: Final = {
+    "memory": "one sample more does not fit into memory",
+    "data": "an epoch of the data has no more samples",
+    "largest": "no larger one is tried",
+}
+"""What bounds a fitted batch size."""
+
 
 def header_lines(
     *,
@@ -144,11 +151,18 @@ def _notes_below(
             ("doubtful: " * bool(doubts) + ", ".join(doubts), DOUBTFUL),
             (", ".join(notes), PLAIN),
             (_slowest_rank_text(measurement), DOUBTFUL),
+            (_fit_text(measurement), PLAIN),
             (str(measurement.correctness.get("loss_drop_lapsed", "")), PLAIN),
         ):
             if note:
                 line = cut(f"{name}: {printable(note)}", width, glyphs.ellipsis)
                 yield ((line, markup),)
+
+
+def _fit_text(measurement: Measurement) -> str:
+    """The batch size that was fitted, and what bounds it; empty if it was stated."""
+    fit = measurement.correctness.get("batch_fit")
+    return f"training.batch_size={fit['samples']} fitted: {_BOUNDS[fit['bound_by']]}" if fit else ""
 
 
 def _slowest_rank_text(measurement: Measurement) -> str:

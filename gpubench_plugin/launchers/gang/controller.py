@@ -117,8 +117,7 @@ class GangController(InProcessLauncher):
         reports, measurement = self._launches(item, case, nextitem)
         if measurement is None:
             return reports
-        call = next(report for report in reports if report.when == "call")
-        report_payload.read(call)["measurement"] = measurement
+        report_payload.read(_call(reports))["measurement"] = measurement
         metadata = pytest_benchmark.store_foreign_result(self._config, item, measurement)
         if metadata is not None:
             self._context.carried[item.nodeid] = metadata
@@ -136,6 +135,9 @@ class GangController(InProcessLauncher):
             if measurement is None:  # failed, skipped, or nothing to measure
                 return reports, None
             measurements.append(measurement)
+        if reason := _disagreement(measurements):
+            report_payload.override(_call(reports), "failed", reason)
+            return reports, None
         return reports, merge_launches(measurements)
 
     def _launch(
@@ -283,6 +285,23 @@ def _next_on_gang(case: Case, nextitem: pytest.Item | None) -> str | None:
     if next_case is None or next_case.world_size != case.world_size or next_case.skip_reason():
         return None
     return next_case.id
+
+
+def _call(reports: Sequence[pytest.TestReport]) -> pytest.TestReport:
+    """The report of the test itself, between its set-up and its tear-down."""
+    return next(report for report in reports if report.when == "call")
+
+
+def _disagreement(launches: Sequence[Measurement]) -> str:
+    """Settings that differ between launches, as batch sizes do that each fitted; empty if none."""
+    keys = dict.fromkeys(key for launch in launches for key in launch.settings)
+    values = {key: [launch.settings.get(key) for launch in launches] for key in keys}
+    texts = [
+        f"{key}={', '.join(map(str, found))}"
+        for key, found in values.items()
+        if any(value != found[0] for value in found)
+    ]
+    return f"the launches differ, state a number: {'; '.join(texts)}" if texts else ""
 
 
 def _measurement(reports: Sequence[pytest.TestReport]) -> Measurement | None:

@@ -184,7 +184,7 @@ def test_a_gpu_that_nothing_watches_is_not_measured_under_guard(
 ) -> None:
     """Numbers that were to be refused are not passed for want of NVML, on no rank."""
     guarded = bench(Group(), measure={"throttle": throttle})
-    guarded._case = replace(
+    guarded._state.case = replace(
         guarded._case, device=Device(torch_name="cuda:0", model="", memory_gib=None)
     )
     failures: list[BaseException | None] = []
@@ -339,7 +339,7 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
     monkeypatch.setattr(gpubench_plugin.measure, "wait_while_throttled", noted)
     waiting = bench(Group(), measure={"throttle": throttle})
     waiting._context.settings = SimpleNamespace(timeout_s=600)  # type: ignore[misc,assignment] # a stand-in
-    waiting._case = replace(
+    waiting._state.case = replace(
         waiting._case, device=Device(torch_name=device, model="", memory_gib=None)
     )
     waiting(observed_step)

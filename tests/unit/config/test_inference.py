@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.config import InferenceSection
+from gpubench_plugin.config import InferenceSection, TrainingSection
+from gpubench_plugin.errors import Unsupported
 
 
 @pytest.mark.parametrize(
@@ -19,4 +20,23 @@ from gpubench_plugin.config import InferenceSection
 )
 def test_samples_are_those_given_the_largest_or_those_of_training(keys, samples):
     """A number stands for itself, max for the largest, and nothing for the batch of training."""
-    assert samples == InferenceSection(**keys).samples(8)
+    assert samples == InferenceSection(**keys).samples(TrainingSection(batch_size=8))
+
+
+@pytest.mark.parametrize("keys", [{}, {"batch_size": "max"}])
+def test_a_batch_to_be_fitted_to_training_is_none_of_inference(keys):
+    """Where the size would be that of training, the message says which key to set."""
+    with pytest.raises(Unsupported, match=r"state a number, inference\.batch_size=N"):
+        InferenceSection(**keys).samples(TrainingSection(batch_size="auto"))
+
+
+def test_inference_of_its_own_size_does_not_ask_for_that_of_training():
+    """A stated size holds whatever training has to be fitted to."""
+    assert InferenceSection(batch_size=4).samples(TrainingSection(batch_size="auto")) == 4
+
+
+def test_a_batch_that_nothing_has_fitted_has_no_number():
+    """Who asks for the samples of ``auto`` is told for which benchmarks it is fitted."""
+    with pytest.raises(Unsupported, match="fitted only for benchmarks with the fixture trainer"):
+        assert TrainingSection(batch_size="auto").samples
+    assert TrainingSection(batch_size="auto").with_samples(5).samples == 5

@@ -383,7 +383,7 @@ class TestRefusals:
         assert resolver.refusal(name="x") == [
             (
                 'configs/x.yaml preset tiny: training.batch_size: "a" is not allowed; '
-                "allowed: an integer greater than 0"
+                "allowed: an integer greater than 0, or auto"
             )
         ]
 
