@@ -31,43 +31,6 @@ def _burn(seconds: float, state: DeviceState) -> None:
         torch.cuda.synchronize(DEVICE)
 
 
-def test_a_busy_gpu_draws_more_than_an_idle_one() -> None:
-    """Power is that of the device under load, between idling and its limit; clocks are up."""
-    torch.zeros(1, device=DEVICE)
-    with DeviceState(DEVICE) as idle:
-        idle.begin()
-        sleep(2.5)
-    with DeviceState(DEVICE) as busy:
-        busy.begin()
-        _burn(3.0, busy)
-    assert busy.event is not None
-    assert busy.event["unknown"] == []
-    assert busy.facts["power_w"] > 1.5 * idle.facts["power_w"]
-    assert busy.facts["sm_clock_mhz"] > 500
-    assert 0 <= busy.facts["throttled_fraction"] <= 1
-    assert idle.facts["throttled_fraction"] < 0.05
-
-
-def test_energy_is_that_of_the_sampled_power() -> None:
-    """The counter's mean power is within a tenth of the mean of the driver's readings."""
-    import pynvml
-
-    readings: list[float] = []
-
-    class Reading(DeviceState):
-        def sample(self) -> None:
-            super().sample()
-            readings.append(pynvml.nvmlDeviceGetPowerUsage(self._handle) / 1000)
-
-    with Reading(DEVICE) as warm:
-        warm.begin()
-        _burn(2.0, warm)
-        readings.clear()
-        warm.begin()
-        _burn(4.0, warm)
-    assert warm.facts["power_w"] == pytest.approx(sum(readings) / len(readings), rel=0.1)
-
-
 def test_a_gpu_that_has_nothing_to_do_is_soon_not_throttled() -> None:
     """After a load the wait ends within ten seconds, or has nothing to wait for."""
     with DeviceState(DEVICE) as state:
