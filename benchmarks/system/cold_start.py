@@ -52,7 +52,7 @@ def main(started_ns, device_name):
     from gpubench_plugin import catalog
     from gpubench_plugin.config import Configuration
     from gpubench_plugin.environment import synchronize
-    from gpubench_plugin.training import Optimization
+    from gpubench_plugin.training import Optimization, loss_function
 
     data = json.load(sys.stdin)
     kind = catalog.load("workloads", data["model"]["name"])
@@ -90,11 +90,11 @@ def main(started_ns, device_name):
         )
         synchronize(device)
         stages.end("model_build")
-        losses = []
+        losses, loss_of = [], loss_function(model, workload)
 
         def backward():
             with precision.forward_context(device):
-                loss = workload.loss(model, batch)
+                loss = loss_of(model, batch)
             optimization.backward(loss)
             losses.append(loss.detach())
 

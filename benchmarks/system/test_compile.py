@@ -61,6 +61,7 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
     from gpubench_plugin.measure import time_ratio
     from gpubench_plugin.measure.clocks import clock_for
     from gpubench_plugin.training import (
+        EAGER,
         INDUCTOR,
         CompiledStep,
         batch_in,
@@ -75,9 +76,14 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
     section = gpubench_config.model
     if backend == "named" and section.compile_backend == INDUCTOR:
         raise Unsupported("no back end is named; add --model.compile_backend=<name>")
+    if section.compile_scope not in {None, "model"}:
+        raise Unsupported(
+            f"model.compile_scope={section.compile_scope}: the cost of compiling is measured for "
+            "the whole model; allowed: model, null"
+        )
     eager = build_model(
         workload,
-        section=section.model_copy(update={"compile": "none", "compile_backend": INDUCTOR}),
+        section=section.model_copy(update=EAGER),
         seed=gpubench_config.experiment.seed,
         device=torch_device,
         precision=precision,

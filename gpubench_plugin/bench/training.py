@@ -123,6 +123,7 @@ def module_of(setting: Setting) -> torch.nn.Module:
         seed=setting.configuration.experiment.seed,
         device=setting.device,
         precision=setting.precision,
+        default_scope=setting.parallelism.default_scope,
         compiled=setting.parallelism.compiled,
         wrap=setting.parallelism.wrap,
     )

@@ -151,7 +151,7 @@ def _gpubench_generation(
         Unsupported: the workload generates no text, or a parallelism is configured.
     """
     from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.training import EAGER, build_model, make_compiler
+    from gpubench_plugin.training import EAGER, build_model, call_compiler
     from gpubench_plugin.workloads import CausalLanguageModel
 
     section, inference = gpubench_config.model, gpubench_config.inference
@@ -166,8 +166,7 @@ def _gpubench_generation(
             "allowed: auto, none"
         )
     sequences = inference.samples(gpubench_config.training)
-    # Compiles a call with its choice of a token, not the module.
-    compile: Any = make_compiler(mode=section.compile, backend=section.compile_backend)
+    compile = call_compiler(section)
     seed = gpubench_config.experiment.seed
 
     def make_step(kind: type[Any]) -> Any:
@@ -186,7 +185,7 @@ def _gpubench_generation(
             precision=precision,
             device=torch_device,
             seed=seed,
-            compile=None if section.compile == "none" else compile,
+            compile=compile,
         )
         parts_of(request).add(generation)
         return generation

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.rounds_file import FixedRounds, to_text
     from gpubench_plugin.config.sections import (
         SCHEDULERS,
+        CompileScope,
         Configuration,
         DataSection,
         DiffusionSection,

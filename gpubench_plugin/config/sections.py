@@ -210,6 +210,8 @@ class ProfilingSection(Section):
 
 Preset = Literal["tiny", "full"]
 
+CompileScope = Literal["model", "blocks", "step"]
+
 
 class ExperimentSection(Section):
     """Notes and seed of a run; preset and device are set by options."""
@@ -235,6 +237,13 @@ class ModelSection(Section):
         default="none", description="torch.compile mode"
     )
     compile_backend: str = Field(default="inductor", description="torch.compile backend")
+    compile_scope: CompileScope | None = Field(
+        default=None,
+        description=(
+            "Compiled as one: the model, each block, or the step: forward pass and loss, without "
+            "a loss as model; null: blocks under fsdp2, else model"
+        ),
+    )
     cudnn_benchmark: bool | None = Field(
         default=None,
         description="Enable cuDNN autotuning; null: yes. Preset full tries every algorithm",

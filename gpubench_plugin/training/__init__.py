@@ -38,6 +38,12 @@ if TYPE_CHECKING:
         backend_names,
         make_compiler,
     )
+    from gpubench_plugin.training.compile_scope import (
+        ModelWithLoss,
+        call_compiler,
+        compile_blocks,
+        loss_function,
+    )
     from gpubench_plugin.training.compile_study import CompiledStep, capture_counters
     from gpubench_plugin.training.compiled_accuracy import batch_in, exact_results, wider_dtype
     from gpubench_plugin.training.convergence import ReproducibleTraining, Target, TimeToTarget

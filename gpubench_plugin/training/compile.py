@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -54,8 +54,8 @@ COUNTING: Final = CountingBackend()
 INDUCTOR: Final = "inductor"
 """torch's default backend, the only one with modes."""
 
-EAGER: Final = {"compile": "none", "compile_backend": INDUCTOR}
-"""Keys of the section ``model`` without compilation, which refuses any other backend."""
+EAGER: Final = {"compile": "none", "compile_backend": INDUCTOR, "compile_scope": None}
+"""Keys of the section ``model`` without compilation, which refuses any other backend or scope."""
 
 
 def backend_names() -> tuple[str, ...]:
@@ -67,8 +67,12 @@ def backend_names() -> tuple[str, ...]:
     return tuple(dynamo.list_backends(exclude_tags=()))
 
 
-def make_compiler(*, mode: str, backend: str = INDUCTOR) -> Callable[[nn.Module], nn.Module]:
+def make_compiler(
+    *, mode: str, backend: str = INDUCTOR, **options: Any
+) -> Callable[[nn.Module], nn.Module]:
     """Function that compiles a module in this mode with this backend.
+
+    `options` are further arguments of ``torch.compile``.
 
     Raises:
         UsageProblem: there is no such backend, or it has no modes.
@@ -90,6 +94,6 @@ def make_compiler(*, mode: str, backend: str = INDUCTOR) -> Callable[[nn.Module]
 
     def compile_module(module: nn.Module) -> nn.Module:
         # Not module.compile(), which silently leaves a bare nn.Sequential uncompiled.
-        return cast("nn.Module", torch.compile(module, mode=mode, backend=backend))
+        return cast("nn.Module", torch.compile(module, mode=mode, backend=backend, **options))
 
     return compile_module

@@ -11,7 +11,7 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
-from gpubench_plugin.training.compile import make_compiler
+from gpubench_plugin.training.compile_scope import model_compiler
 from gpubench_plugin.training.seeding import seeded
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from gpubench_plugin.config import ModelSection
+    from gpubench_plugin.config import CompileScope, ModelSection
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.workloads import Workload
 
@@ -38,6 +38,7 @@ def build_model(
     seed: int,
     device: torch.device,
     precision: Precision,
+    default_scope: CompileScope = "model",
     compiled: Compiled | None = None,
     wrap: Wrap | None = None,
 ) -> nn.Module:
@@ -46,11 +47,11 @@ def build_model(
     The weights are drawn on the device, or on the CPU as the workload's ``init_device`` says; the
     random state is restored. All ranks have the same: torch's generators give the same numbers on
     equal devices. In fp32, whatever the precision: a model of 16-bit weights takes twice its memory
-    until it is converted. Compiled is the model inside the parallelism's wrapper, in parts by
-    `compiled`:
+    until it is converted. Compiled is the model inside the parallelism's wrapper, in the scope of
+    `section` or else `default_scope`, and in parts by `compiled`:
     https://docs.pytorch.org/docs/stable/compile/programming_model.where_to_apply_compile.html
     """
-    compile_part = make_compiler(mode=section.compile, backend=section.compile_backend)
+    compile_model = model_compiler(workload, section, default_scope=default_scope)
     is_on_device = workload.section.init_device == "auto"
     init_device = device if is_on_device else torch.device("cpu")
     with seeded(seed, init_device):
@@ -58,7 +59,7 @@ def build_model(
     module = precision.convert_module(module)
     module = module.to(device=device, memory_format=workload.memory_format)  # type: ignore[call-overload] # a gap in its stub
     if section.compile != "none":
-        module = compile_part(module) if compiled is None else compiled(module, compile_part)
+        module = compile_model(module) if compiled is None else compiled(module, compile_model)
     return module if wrap is None else wrap(module)
 
 

@@ -25,6 +25,7 @@ from gpubench_plugin.training.check import (
     require_updates,
     steps_of_check,
 )
+from gpubench_plugin.training.compile_scope import loss_function
 from gpubench_plugin.training.model import load_model_state, model_state, run_fake_step
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.seeding import RandomState
@@ -113,7 +114,7 @@ class Trainer:
         )
         self._reference = reference
         self._passes = passes
-        self._loss_of: LossFunction = workload.loss if passes is None else passes
+        self._loss_of: LossFunction = loss_function(module, workload) if passes is None else passes
         self._ranks_per_batch = ranks_per_batch
         self._check_steps = steps_of_check(training, data)
         self._loss: Tensor | None = None

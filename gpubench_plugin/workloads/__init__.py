@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
+    from gpubench_plugin.workloads._blocks import BlockPosition, blocks_of
     from gpubench_plugin.workloads._language import CachedModel, CausalLanguageModel
     from gpubench_plugin.workloads.base import Batch, Stages, Workload
     from gpubench_plugin.workloads.llama import decoder_stages

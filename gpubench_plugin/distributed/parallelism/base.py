@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import hypot
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, get_args
 
 import torch
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
+
+from gpubench_plugin.config import CompileScope
+from gpubench_plugin.errors import Unsupported
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import DistributedSection, TrainingSection
@@ -76,6 +79,12 @@ class Parallelism:
 
     least_ranks: ClassVar[int] = 1
 
+    default_scope: ClassVar[CompileScope] = "model"
+    """Scope of compilation where ``model.compile_scope`` is null."""
+
+    refused_scopes: ClassVar[Mapping[str, str]] = {}
+    """Values of ``model.compile_scope`` that it does not support, with the reason."""
+
     where: ClassVar[str] = "any number of ranks"
     """Supported numbers of ranks and models, for the user."""
 
@@ -102,12 +111,19 @@ class Parallelism:
         """Configure for a workload before the model is built.
 
         Raises:
-            Unsupported: this model or training is not supported.
+            Unsupported: this model, training or compile scope is not supported.
             UsageProblem: the batch cannot be shared as configured.
         """
+        scope = workload.section.compile_scope
+        if scope in self.refused_scopes:
+            allowed = [s for s in get_args(CompileScope) if s not in self.refused_scopes]
+            raise Unsupported(
+                f"{self.name}: model.compile_scope={scope}: {self.refused_scopes[scope]}; allowed: "
+                f"{', '.join(allowed)}, null"
+            )
 
     def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
-        """Compile `module` before wrapping; by default as a whole."""
+        """Compile `module` before wrapping; `compile` does so in the configured scope."""
         return compile(module)
 
     def wrap(self, module: nn.Module) -> nn.Module:

@@ -12,8 +12,9 @@ from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from gpubench_plugin.distributed.parallelism.base import Compile, Parallelism
+from gpubench_plugin.distributed.parallelism.base import Parallelism
 from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.workloads import blocks_of
 
 _DTYPES: Final[Mapping[str | None, torch.dtype | None]] = {
     None: None,
@@ -21,7 +22,6 @@ _DTYPES: Final[Mapping[str | None, torch.dtype | None]] = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
-_LISTS: Final = (nn.ModuleList, nn.Sequential)
 
 
 class FSDP2(Parallelism):
@@ -38,6 +38,10 @@ class FSDP2(Parallelism):
     """
 
     name = "fsdp2"
+    default_scope = "blocks"
+    refused_scopes = dict.fromkeys(
+        ("model", "step"), "a graph cannot contain the hooks that gather a block"
+    )
 
     def unsupported(self, compute_dtype: str) -> str | None:
         """Reason not to support a parameter dtype that contradicts the precision, or None."""
@@ -49,19 +53,10 @@ class FSDP2(Parallelism):
             "choose a precision that computes in it, or null"
         )
 
-    def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
-        """Compile each block of `module`, or all of it if it has none.
-
-        A graph cannot contain the hooks that gather a block: one of the whole module would break
-        at every block.
-        """
-        blocks = tuple(_blocks(module))
-        for parent, name, block in blocks:
-            parent.register_module(name, compile(block))
-        return module if blocks else compile(module)
-
     def wrap(self, module: nn.Module) -> nn.Module:
         """Shard `module` block by block, with rank zero's parameters and buffers.
+
+        Layers in no block stay with the root.
 
         Raises:
             Unsupported: a parameter is not contiguous, as with ``model.channels_last``, or batch
@@ -79,7 +74,7 @@ class FSDP2(Parallelism):
             param_dtype=_DTYPES[self.section.fsdp_param_dtype],
             reduce_dtype=_DTYPES[self.section.fsdp_reduce_dtype],
         )
-        for part in (*(block for _, _, block in _blocks(module)), module):
+        for part in (*(position.block for position in blocks_of(module)), module):
             fully_shard(
                 part,
                 mesh=mesh,
@@ -99,20 +94,6 @@ class FSDP2(Parallelism):
             yield
         finally:
             module.set_requires_gradient_sync(True)
-
-
-def _blocks(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
-    """Sharding units with their parents and attribute names.
-
-    They are the entries with parameters of the outermost lists of layers in `module`; other layers
-    stay with the root.
-    """
-    in_list = isinstance(module, _LISTS)
-    for name, child in module.named_children():
-        if not in_list or isinstance(child, nn.ModuleList | nn.ModuleDict):
-            yield from _blocks(child)
-        elif any(True for _ in child.parameters()):
-            yield module, name, child
 
 
 def _require_contiguous(module: nn.Module) -> None:

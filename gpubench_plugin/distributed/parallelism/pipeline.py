@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpubench_plugin.distributed.parallelism._stages import (
     STAGES_PER_RANK,
@@ -14,7 +14,7 @@ from gpubench_plugin.distributed.parallelism.base import Compile, Parallelism
 from gpubench_plugin.errors import Unsupported, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from torch import nn
 
@@ -71,6 +71,10 @@ class PipelineParallel(Parallelism):
     where = "2 ranks or more; training of models that have stages: llama"
     least_ranks = 2
     shares_batch = True
+    refused_scopes: ClassVar[Mapping[str, str]] = {
+        "blocks": "each stage is one compiled region",
+        "step": "the schedule computes the loss, of each microbatch outside of the last stage",
+    }
 
     _workload: Workload[Any] | None = None
     _microbatches = 1
@@ -82,6 +86,7 @@ class PipelineParallel(Parallelism):
 
     def configure(self, workload: Workload[Any], training: TrainingSection) -> None:
         """Validate the schedule's requirements and choose the number of microbatches."""
+        super().configure(workload, training)
         schedule, compile = self.section.pipeline_schedule, workload.section.compile
         if reason := _unsupported_reason(schedule, compile, training, self.group.backend):
             raise Unsupported(f"pipeline: {reason}")

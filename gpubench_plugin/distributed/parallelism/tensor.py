@@ -71,6 +71,7 @@ class TensorParallel(Parallelism):
 
     def configure(self, workload: Workload[Any], training: TrainingSection) -> None:
         """Get the workload's plan."""
+        super().configure(workload, training)
         plan = workload.tensor_plan(self.group.world.size)
         if plan is None:
             raise Unsupported(
