@@ -2,10 +2,10 @@
 
 import pytest
 
-from gpubench_plugin.config import training_variants
+from gpubench_plugin.config import COMPILED_BLOCKS, COMPILED_STEP, TRAINING, param_variants
 
 
-@training_variants
+@param_variants(*TRAINING, COMPILED_BLOCKS, COMPILED_STEP)
 @pytest.mark.gpubench_full("amp", "fp16-true")
 @pytest.mark.gpubench(config="llama", ranks="any")
 def test_llama_train(gpubench, trainer, variant):

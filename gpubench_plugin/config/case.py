@@ -47,7 +47,7 @@ class Case:
     for pytest-benchmark, and runs and is measured as an ordinary test. One with `full_profile_only`
     is too slow on a CPU for a run of the whole suite. One that is not `is_offered` in its
     precision, or uses none where another is selected, does not run, nor does one with a
-    `memory_shortage`: the reason why its device is too full for it.
+    `memory_shortage`: the reason why its device is too small or too full for it.
     """
 
     id: str
@@ -110,6 +110,8 @@ class Case:
         is_quick = self.device.type == "cpu" and self.configuration.measure.profile != "full"
         if self.full_profile_only and is_quick:
             return "measured on a CPU only with --measure.profile=full"
+        if self.mark.preset not in {None, self.configuration.experiment.preset}:
+            return f"measured only with --preset={self.mark.preset}"
         return ""
 
     def _unsupported_reason(self) -> str:

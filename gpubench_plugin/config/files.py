@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from gpubench_plugin.config.layers import Layer
+from gpubench_plugin.config.marks import Preset
 from gpubench_plugin.config.schema_errors import as_yaml
-from gpubench_plugin.config.sections import Preset
 from gpubench_plugin.config.yaml_reader import read
 from gpubench_plugin.errors import UsageProblem, invalid_choice, nearest
 

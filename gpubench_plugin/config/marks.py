@@ -27,12 +27,16 @@ Ranks = int | tuple[int, ...] | str
 Timing = Literal["step", "kernel"]
 """``step``: calls as they follow each other; ``kernel``: without the time of launching them."""
 
+Preset = Literal["tiny", "full"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkMark:
     """The arguments of ``pytest.mark.gpubench``.
 
-    `timing` is how a CUDA device is timed unless ``measure.timing`` says it.
+    `timing` is how a CUDA device is timed unless ``measure.timing`` says it. It is measured with
+    the preset `preset` only, None for any. `needs_memory_gib` is the device memory that it needs in
+    precisions that compute in 32 bits; in 16 bits it needs half.
     """
 
     config: str | None = None
@@ -40,6 +44,8 @@ class BenchmarkMark:
     limits: Mapping[str, Any] = field(default_factory=dict)
     timeout_s: float | None = None
     timing: Timing = "step"
+    preset: Preset | None = None
+    needs_memory_gib: float | None = None
 
     @classmethod
     def of(cls, node: pytest.Item) -> BenchmarkMark:
@@ -82,12 +88,13 @@ class BenchmarkMark:
         return 1 if self.ranks == "any" else max(1, int(str(self.ranks).removeprefix(">=")))
 
     def _check(self, label: str) -> None:
-        has_timeout = isinstance(self.timeout_s, int | float) and self.timeout_s > 0
         checks = {
             "ranks": (_is_ranks(self.ranks), "an int from 1, a tuple of them, 'any' or '>=N'"),
             "config": (isinstance(self.config, str | None), "a configuration's name"),
             "limits": (isinstance(self.limits, Mapping), "{metric: limit}"),
-            "timeout_s": (self.timeout_s is None or has_timeout, "seconds above 0"),
+            "timeout_s": (_is_positive(self.timeout_s), "seconds above 0"),
+            "preset": (self.preset in {None, *get_args(Preset)}, "tiny, full"),
+            "needs_memory_gib": (_is_positive(self.needs_memory_gib), "GiB above 0"),
         }
         for name, (is_valid, allowed) in checks.items():
             if not is_valid:
@@ -145,6 +152,11 @@ def check_precisions(node: pytest.Item, allowed: Iterable[str]) -> None:
             raise UsageProblem(f"{label} accepts only precision names")
 
 
+def _is_positive(value: object) -> bool:
+    """Whether it is a number above 0, or None."""
+    return value is None or (isinstance(value, int | float) and value > 0)
+
+
 def _is_ranks(ranks: object) -> bool:
     if isinstance(ranks, bool):
         return False
@@ -163,14 +175,16 @@ class Variant:
 
     `name` is part of the node id, unless it is empty. `assignments` are ``key=value`` of the
     configuration. On a CPU, a `full` variant is measured with ``--measure.profile=full`` only: in
-    the named precisions or, if True, in all. `ranks` are the world sizes it runs on, None for those
-    of the mark ``gpubench``.
+    the named precisions or, if True, in all. `ranks`, `preset` and `needs_memory_gib` are arguments
+    of the mark ``gpubench``, None for what the function's mark states.
     """
 
     name: str
     assignments: tuple[str, ...] = ()
     full: bool | tuple[str, ...] = False
     ranks: Ranks | None = None
+    preset: Preset | None = None
+    needs_memory_gib: float | None = None
 
     def __and__(self, other: Variant) -> Variant:
         """Combine two variants: names joined, `other` wins."""
@@ -179,6 +193,8 @@ class Variant:
             assignments=(*self.assignments, *other.assignments),
             full=_merge_full(self.full, other.full),
             ranks=other.ranks or self.ranks,
+            preset=other.preset or self.preset,
+            needs_memory_gib=other.needs_memory_gib or self.needs_memory_gib,
         )
 
     @property
@@ -190,8 +206,10 @@ class Variant:
         if self.full:
             precisions = () if isinstance(self.full, bool) else self.full
             decorators.append(pytest.mark.gpubench_full(*precisions))
-        if self.ranks is not None:
-            decorators.append(pytest.mark.gpubench(ranks=self.ranks))
+        names = ("ranks", "preset", "needs_memory_gib")
+        arguments = {n: value for n in names if (value := getattr(self, n)) is not None}
+        if arguments:
+            decorators.append(pytest.mark.gpubench(**arguments))
         return tuple(decorators)
 
 
@@ -220,6 +238,8 @@ PLAIN = Variant(name="")
 CHANNELS_LAST = Variant(name="channels_last", assignments=("model.channels_last=true",))
 CONTIGUOUS = Variant(name="contiguous", assignments=("model.channels_last=false",))
 COMPILED = Variant(name="compiled", assignments=("model.compile=default",), full=True)
+COMPILED_BLOCKS = COMPILED & Variant(name="blocks", assignments=("model.compile_scope=blocks",))
+COMPILED_STEP = COMPILED & Variant(name="step", assignments=("model.compile_scope=step",))
 ACCUMULATED = Variant(name="accumulated", assignments=("training.accumulation_steps=2",), full=True)
 CHECKPOINTED = Variant(
     name="checkpointed", assignments=("model.activation_checkpointing=true",), full=True
@@ -259,10 +279,13 @@ caches = pytest.mark.parametrize(
 """A single operation whose data are in the L2 cache as the call before left it, and overwritten
 before every call. The latter needs ``measure.timing=kernel``, so a CUDA device."""
 
-training_variants = param_variants(PLAIN, COMPILED, ACCUMULATED, CHECKPOINTED, FSDP2 & FULL)
+TRAINING = (PLAIN, COMPILED, ACCUMULATED, CHECKPOINTED, FSDP2 & FULL)
 """All ways to train a model that supports activation checkpointing."""
 
-convolutional_training_variants = param_variants(
+training_variants = param_variants(*TRAINING)
+"""The same as a mark."""
+
+CONVOLUTIONAL_TRAINING = (
     CHANNELS_LAST,
     CONTIGUOUS & FULL,
     CHANNELS_LAST & COMPILED,
@@ -270,3 +293,6 @@ convolutional_training_variants = param_variants(
     Variant(name="", assignments=CONTIGUOUS.assignments) & FSDP2 & FULL,
 )
 """All ways to train a convolutional network, which FSDP2 supports in contiguous format only."""
+
+convolutional_training_variants = param_variants(*CONVOLUTIONAL_TRAINING)
+"""The same as a mark."""

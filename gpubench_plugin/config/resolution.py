@@ -30,7 +30,8 @@ from gpubench_plugin.config.layers import (
     profile_layers,
     sustained_layers,
 )
-from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection, Preset
+from gpubench_plugin.config.marks import Preset
+from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection
 from gpubench_plugin.errors import UsageProblem, nearest
 
 _WHOLE: Final = ("data", "global_batch_size")

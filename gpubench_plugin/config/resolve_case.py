@@ -110,7 +110,8 @@ class CaseFactory:
             full_profile_only=full_profile_only(item, precision),
             uses_precision=uses,
             is_offered=is_offered,
-            memory_shortage=self._memory_shortage(mark.config, configuration, name, world_size),
+            memory_shortage=_too_small(mark, device, precision)
+            or self._memory_shortage(mark.config, configuration, name, world_size),
         )
 
     def _memory_shortage(
@@ -232,6 +233,15 @@ class CaseFactory:
         from gpubench_plugin.config.resolution import needs_memory_gib
 
         return needs_memory_gib(name, overlays=self._settings.configs, rootdir=self._rootdir)
+
+
+def _too_small(mark: BenchmarkMark, device: devices.Device, precision: str) -> str:
+    """Why `device` cannot hold what the mark says that it needs in `precision`, if so."""
+    if mark.needs_memory_gib is None:
+        return ""
+    in_16_bits = catalog.load("precision", precision).compute_dtype in {"fp16", "bf16"}
+    needed_gib = mark.needs_memory_gib / (2 if in_16_bits else 1)
+    return devices.too_small_reason(device, needed_gib, precision=precision)
 
 
 def _is_sustained(preset: str, device: devices.Device, mark: BenchmarkMark) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from gpubench_plugin.config.marks import Timing
+from gpubench_plugin.config.marks import Preset, Timing
 from gpubench_plugin.errors import Unsupported, nearest
 
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -207,8 +207,6 @@ class ProfilingSection(Section):
     record_shapes: bool = Field(default=False, description="Record input shapes")
     with_stack: bool = Field(default=False, description="Record Python stacks")
 
-
-Preset = Literal["tiny", "full"]
 
 CompileScope = Literal["model", "blocks", "step"]
 
