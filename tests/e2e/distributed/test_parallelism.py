@@ -198,13 +198,16 @@ def test_options_change_no_gradient(case: str, two_ranks: Found) -> None:
 
 
 @pytest.mark.exhaustive
-@several_ranks
-def test_compiled_models_run_compiled_and_exact(name: str, two_ranks: Found) -> None:
-    """With model.compile the layers are in compiled graphs, and gradients are the same."""
+@pytest.mark.parametrize(
+    ("name", "scope"), [(name, scope) for name, all in TRAIN["SCOPES"].items() for scope in all]
+)
+def test_compiled_models_run_compiled_and_exact(name: str, scope: str, two_ranks: Found) -> None:
+    """In every scope the layers are in compiled graphs, and gradients are the same."""
     for rank in two_ranks:
-        found = rank["compiled"][name]
+        found = rank["compiled"][f"{name} {scope}"]
         assert max(found["at_once"], found["accumulated"]) <= LARGEST_ERROR
         assert found["operations"] >= 3  # the MLP has three linear layers
+        assert found["has_loss"] is (scope == "step")
 
 
 @pytest.mark.exhaustive

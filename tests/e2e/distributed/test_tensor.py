@@ -58,10 +58,11 @@ def test_ranks_count_equal_parts_of_the_batch(equivalence: Found) -> None:
     assert sum(rank["trained"]["tensor bf16"]["samples"] for rank in equivalence) == expected == 32
 
 
-def test_model_runs_compiled_and_exact(equivalence: Found) -> None:
-    """The layers are in compiled graphs, with the gradients of one process."""
+@pytest.mark.parametrize("case", ["tensor", "tensor blocks", "tensor step"])
+def test_model_runs_compiled_and_exact(case: str, equivalence: Found) -> None:
+    """In every scope the layers are in compiled graphs, with the gradients of one process."""
     for rank in equivalence:
-        found = rank["compiled"]["tensor"]
+        found = rank["compiled"][case]
         assert found["error"] <= 1e-7
         assert found["operations"] >= 4  # as many linear layers
 

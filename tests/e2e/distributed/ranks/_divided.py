@@ -13,7 +13,13 @@ from gpubench_plugin import catalog
 from gpubench_plugin.config import DistributedSection, resolve
 from gpubench_plugin.distributed.parallelism.pipeline import runs_in_a_v
 from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training import Inference, Trainer, build_model, require_gradients
+from gpubench_plugin.training import (
+    Inference,
+    Trainer,
+    build_model,
+    loss_function,
+    require_gradients,
+)
 from gpubench_plugin.workloads import Stages
 from gpubench_plugin.workloads.mlp import MLP
 
@@ -88,10 +94,10 @@ def taken(case, group, configuration, workload):
     return parallelism
 
 
-def built(workload, precision, parallelism=None, *, seed=0, compile="none"):
+def built(workload, precision, parallelism=None, *, seed=0, **section):
     return build_model(
         workload,
-        section=workload.section.model_copy(update={"compile": compile}),
+        section=workload.section.model_copy(update=section),
         seed=seed,
         device=CPU,
         precision=precision,
@@ -135,25 +141,25 @@ def trained(case, precision, group):
     }
 
 
-def gradients_after_a_pass(case, group, compile="none"):
+def gradients_after_a_pass(case, group, **section):
     """The module of `case`, its passes, and the gradients that one process has, by name."""
     configuration, workload = configured()
     fp32 = catalog.load("precision", "fp32")()
     parallelism = taken(case, group, configuration, workload)
-    module, reference = built(workload, fp32, parallelism, compile=compile), built(workload, fp32)
+    module, reference = built(workload, fp32, parallelism, **section), built(workload, fp32)
     batch = data_of(workload, fp32).fixed_batch()
     workload.loss(reference, batch).backward()
     expected = dict(reference.named_parameters())
     passes = parallelism.passes(module, fp32)
     if passes is None:
-        workload.loss(module, batch).backward()
+        loss_function(module, workload)(module, batch).backward()
         return module, passes, expected
     passes(module, batch)
     cut = nn.ModuleDict({str(n): s for n, s in enumerate(workload.stages(reference, 2).modules)})
     return module, passes, {f"stages.{name}": p for name, p in cut.named_parameters()}
 
 
-def compiled(case, group):
+def compiled(case, group, scope=None):
     """The largest error of compiled gradients, and how many operations ran in compiled graphs."""
     operations = []
 
@@ -163,10 +169,12 @@ def compiled(case, group):
 
     real, torch.compile = torch.compile, lambda module, **_: real(module, backend=backend)
     try:
-        module, _, expected = gradients_after_a_pass(case, group, compile="default")
+        module, _, expected = gradients_after_a_pass(
+            case, group, compile="default", compile_scope=scope
+        )
     finally:
         torch.compile = real
-    own = {name.removeprefix("_orig_mod."): p.grad for name, p in module.named_parameters()}
+    own = {name.replace("_orig_mod.", ""): p.grad for name, p in module.named_parameters()}
     whole = {n: g.full_tensor() if isinstance(g, DTensor) else g for n, g in own.items()}
     error = max(float((whole[name] - expected[name].grad).abs().max()) for name in whole)
     return {"error": error, "operations": len(operations)}
@@ -225,7 +233,10 @@ def everything(group):
     return {
         "trained": {f"{c} {p}": trained(c, p, group) for c, p in cases},
         "one process": {f"{c} {p}": trained(c, p, None) for c, p in cases},
-        "compiled": {case: compiled(case, group) for case in ("tensor", "pipeline")},
+        "compiled": {
+            **{case: compiled(case, group) for case in ("tensor", "pipeline")},
+            **{f"tensor {s}": compiled("tensor", group, s) for s in ("blocks", "step")},
+        },
         "spoilt": {case: complaint_of(case, group, spoil) for case in ("tensor", "pipeline")},
         "forgotten": {case: complaint_of(case, group, forget) for case in ("tensor", "pipeline")},
         "inferred": inferred(group),

@@ -7,15 +7,23 @@ import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from typing import get_args
 
 import torch
 from torch.distributed.tensor import DTensor
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config import DistributedSection, resolve
+from gpubench_plugin.config import CompileScope, DistributedSection, resolve
 from gpubench_plugin.distributed import ProcessGroup, RankAgreement, World
 from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training import Optimization, Trainer, build_model, require_gradients
+from gpubench_plugin.training import (
+    EAGER,
+    Optimization,
+    Trainer,
+    build_model,
+    loss_function,
+    require_gradients,
+)
 
 CPU = torch.device("cpu")
 BATCH = 8
@@ -25,6 +33,14 @@ PARALLELISMS = tuple(
     for name in catalog.choices("parallelism")
     if name != "none" and not catalog.load("parallelism", name).shares_batch
 )
+SCOPES = {
+    name: tuple(
+        scope
+        for scope in ("null", *get_args(CompileScope))
+        if scope not in catalog.load("parallelism", name).refused_scopes
+    )
+    for name in PARALLELISMS
+}
 WORKLOADS = ("mlp", "resnet18")
 PARTS = ("gradients", "options", "compiled", "training", "nan", "overflow")
 OPTIONS = {
@@ -57,10 +73,11 @@ def built(workload, parallelism=None, *, seed=0, precision="fp32"):
     return build_model(
         workload,
         # What one process computes is the reference, and eager.
-        section=section if parallelism else section.model_copy(update={"compile": "none"}),
+        section=section if parallelism else section.model_copy(update=EAGER),
         seed=seed,
         device=CPU,
         precision=catalog.load("precision", precision)(),
+        default_scope=parallelism.default_scope if parallelism else "model",
         compiled=parallelism and parallelism.compiled,
         wrap=parallelism and parallelism.wrap,
     ).train()
@@ -76,11 +93,12 @@ def gradients(module):
 
 def backward(workload, module, batches, no_sync=nullcontext):
     """The gradients of `batches`, all but the last one accumulated without an exchange."""
+    loss_of = loss_function(module, workload)
     module.zero_grad()
     for batch in batches[:-1]:
         with no_sync():
-            (workload.loss(module, batch) / len(batches)).backward()
-    (workload.loss(module, batches[-1]) / len(batches)).backward()
+            (loss_of(module, batch) / len(batches)).backward()
+    (loss_of(module, batches[-1]) / len(batches)).backward()
     return gradients(module)
 
 
@@ -175,20 +193,26 @@ def trained(precision, parallelism=None, group=None):
     return {**correctness, **trainer.finish()}
 
 
-def compiled(parallelism, world):
-    """The error of compiled gradients, and how many operations ran in compiled graphs."""
+def compiled(parallelism, world, scope):
+    """The error of gradients compiled in `scope`, and how many operations ran in compiled graphs.
+
+    Of the loss, which is compiled in the step only, it is said whether it was among them.
+    """
     operations = []
 
     def backend(graph, inputs):
         operations.extend(node for node in graph.graph.nodes if node.op == "call_function")
         return graph.forward
 
+    torch.compiler.reset()  # what other scopes compiled counts towards torch's limit
     real, torch.compile = torch.compile, lambda module, **_: real(module, backend=backend)
     try:
-        found = compared(made(configured("mlp", "model.compile=default")), parallelism, world)
+        keys = "model.compile=default", f"model.compile_scope={scope}"
+        found = compared(made(configured("mlp", *keys)), parallelism, world)
     finally:
         torch.compile = real
-    return {**found, "operations": len(operations)}
+    has_loss = any(node.target is torch.nn.functional.cross_entropy for node in operations)
+    return {**found, "operations": len(operations), "has_loss": has_loss}
 
 
 def refusal(act):
@@ -246,7 +270,8 @@ def main() -> None:
                 found["gradients"][case] = compared(made(configured(workload)), parallelism, world)
             for precision in OPTIMIZERS:
                 found["training"][f"{name} {precision}"] = trained(precision, parallelism, group)
-            found["compiled"][name] = compiled(parallelism, world)
+            for scope in SCOPES[name]:
+                found["compiled"][f"{name} {scope}"] = compiled(parallelism, world, scope)
             found["nan"][name] = nan_on_one_rank(parallelism, group)
             found["overflow"][name] = overflow_on_one_rank(parallelism, group)
         for case, (name, options) in OPTIONS.items():
