@@ -160,3 +160,34 @@ def test_compiling_is_seen_where_it_happens(project: Project) -> None:
     assert compile_s > 2 * compiled["step_time_s"]["value"]
     assert not {"compile_time_s", "first_step_s"} & (foreign.keys() | called.keys())
     assert {"compile_time_s", "first_step_s"} <= new.keys()
+
+
+SCOPED = """
+    import pytest
+
+    @pytest.mark.gpubench(config="mlp")
+    def test_train(gpubench, trainer):
+        gpubench(trainer)
+
+    @pytest.mark.gpubench(config="mlp")
+    def test_infer(gpubench, inference):
+        gpubench(inference)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scope", ["model", "blocks", "step"])
+def test_every_scope_is_checked_evaluated_saved_and_profiled(project: Project, scope: str) -> None:
+    """Compiled in any scope training is compared with fp32, and has all that eager training has."""
+    project.write("test_it.py", SCOPED)
+
+    run = project.run("--precision=bf16", "--model.compile=default", "--preset=tiny", "--profile",
+                      "--model.compile_backend=aot_eager", f"--model.compile_scope={scope}",
+                      "--training.evaluate=true", "--training.checkpoint=true")  # fmt: skip
+
+    trained, inferred = run.summary["benchmarks"]
+    assert [trained["outcome"], inferred["outcome"]] == ["measured"] * 2
+    assert trained["correctness"]["evaluation"]["test_accuracy"] > 0.5
+    assert trained["correctness"]["reference"]["loss_errors"][0] < 0.005
+    assert trained["settings"]["model.compile_scope"] == scope
+    assert {"compile_time_s", "first_step_s"} <= trained["metrics"].keys()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from torch import nn
 
-from gpubench_plugin.config import DistributedSection
+from gpubench_plugin.config import DistributedSection, ModelSection, TrainingSection
 from gpubench_plugin.distributed.parallelism.fsdp2 import FSDP2
 from gpubench_plugin.errors import Unsupported
 
@@ -17,3 +20,15 @@ def test_batch_norm_in_a_16_bit_type_is_unsupported(dtype: str) -> None:
     module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
     with pytest.raises(Unsupported, match=f"fsdp_param_dtype={dtype}: 1 is a batch norm"):
         FSDP2(None, section).wrap(module)
+
+
+@pytest.mark.parametrize("scope", ["model", "step"])
+def test_a_graph_of_more_than_a_block_is_unsupported(scope: Any) -> None:
+    """Hooks gather the blocks between graphs; blocks and null are allowed."""
+    fsdp2, training = FSDP2(None, DistributedSection(parallelism="fsdp2")), TrainingSection()
+    workload: Any = SimpleNamespace(section=ModelSection(compile="default", compile_scope=scope))
+    with pytest.raises(Unsupported, match=f"compile_scope={scope}: a graph.*allowed: blocks, null"):
+        fsdp2.configure(workload, training)
+    for allowed in ("blocks", None):
+        workload.section = ModelSection(compile="default", compile_scope=allowed)
+        fsdp2.configure(workload, training)

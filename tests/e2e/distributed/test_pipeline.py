@@ -104,6 +104,8 @@ def test_one_rank_is_no_pipeline() -> None:
     [
         ({}, {}, {"accumulation_steps": 2}, r"accumulation_steps=2.*pipeline_microbatches"),
         ({}, {}, {"gradient_clipping": 1.0}, r"gradient_clipping=1\.0.*set null"),
+        ({}, {"compile_scope": "blocks"}, {}, r"compile_scope=blocks: each stage.*: model, null"),
+        ({}, {"compile_scope": "step"}, {}, r"compile_scope=step: the schedule.*: model, null"),
         ({}, {"compile": "reduce-overhead"}, {}, r"model\.compile=reduce-overhead.*use default"),
         (
             {"pipeline_schedule": "ZBVZeroBubble"},

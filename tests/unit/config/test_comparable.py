@@ -15,6 +15,7 @@ from gpubench_plugin.config import (
     comparable,
 )
 from gpubench_plugin.config.case import CUDA_METHOD
+from gpubench_plugin.environment import flat
 from tests.support.made import result
 
 
@@ -85,3 +86,19 @@ def test_earlier_numbers_of_a_rewritten_workload_are_incomparable() -> None:
     base, head = result(), result(settings={"model.revision": 3})
     (difference,) = settings_differences(base, head, is_partial=False)
     assert differences_text([difference]) == "model.revision absent in base, 3 in head"
+
+
+def test_scope_of_compilation_is_compared_unless_null() -> None:
+    """Results of versions without the key are comparable with null, and with no other scope."""
+    base = result(settings={"model.compile": "default"}, configuration={"model.compile": "default"})
+    configurations = (
+        Configuration[ModelSection](model=ModelSection(compile="default", compile_scope=scope))
+        for scope in (None, "step")
+    )
+    unset, step = (
+        result(settings=comparable(made), configuration=flat(made.model_dump(mode="json")))
+        for made in configurations
+    )
+    assert settings_differences(base, unset, is_partial=False) == ()
+    (difference,) = settings_differences(base, step, is_partial=False)
+    assert differences_text([difference]) == "model.compile_scope absent in base, step in head"

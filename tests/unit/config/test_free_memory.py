@@ -105,3 +105,40 @@ def test_what_is_stated_or_small_is_not_refused(
 ) -> None:
     """A stated preset is tried; ranks agree with the process that started them."""
     assert case_of(20.0, 20.0, **changes).skip_reason() is None
+
+
+@pytest.mark.parametrize(
+    ("precision", "total", "reason"),
+    [
+        ("fp32", 79.1, "needs 100 GiB of device memory in fp32, but cuda:0 (NVIDIA H100"),
+        ("bf16", 79.1, None),
+        ("amp", 40.0, "needs 50 GiB of device memory in amp, but cuda:0 (NVIDIA H100"),
+        ("fp32", 139.0, None),
+    ],
+)
+def test_device_that_is_too_small_for_the_mark_is_unsupported(
+    case_of: Callable[..., Case],
+    monkeypatch: pytest.MonkeyPatch,
+    precision: str,
+    total: float,
+    reason: str | None,
+) -> None:
+    """In 16 bits half the memory is enough; the reason names both figures, whatever is free."""
+    marked = pytest.mark.gpubench(config="own", ranks="any", needs_memory_gib=100).mark
+    monkeypatch.setattr(Item, "mark", marked)
+    params = {"world_size": 2, "precision": precision}
+    monkeypatch.setattr(Item, "callspec", SimpleNamespace(params=params, marks=()))
+    skipped = case_of(None, None, preset="full", total_gib=total).skip_reason()
+    assert isinstance(skipped, Unsupported) is (reason is not None)
+    assert reason is None or str(skipped).startswith(reason)
+
+
+@pytest.mark.parametrize(("preset", "skipped"), [("full", False), ("tiny", True)])
+def test_benchmark_of_one_preset_is_skipped_in_the_other(
+    case_of: Callable[..., Case], monkeypatch: pytest.MonkeyPatch, preset: str, *, skipped: bool
+) -> None:
+    """A batch that is meant for the full model is not tried on the tiny one."""
+    marked = pytest.mark.gpubench(config="own", ranks="any", preset="full").mark
+    monkeypatch.setattr(Item, "mark", marked)
+    reason = case_of(None, None, preset=preset).skip_reason()
+    assert (str(reason) == "measured only with --preset=full") is skipped

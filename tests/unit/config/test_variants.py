@@ -181,6 +181,34 @@ def test_full_in_some_precisions_joins() -> None:
     ]
 
 
+def test_variant_states_preset_and_memory_in_its_mark() -> None:
+    """Both are arguments of the mark gpubench on the parameter, joined like ranks."""
+    large = Variant(name="large", preset="full", needs_memory_gib=128)
+    (mark,) = (FSDP2 & large & Variant(name="", needs_memory_gib=64)).marks[-1:]
+    assert mark.kwargs == {"ranks": ">=2", "preset": "full", "needs_memory_gib": 64}
+    assert PLAIN.marks == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"preset": "large"}, "preset='large'; allowed: tiny, full"),
+        ({"needs_memory_gib": 0}, "needs_memory_gib=0; allowed: GiB above 0"),
+    ],
+)
+def test_preset_and_memory_of_a_mark_are_checked(arguments: dict[str, Any], said: str) -> None:
+    """What is not allowed is named with what is."""
+
+    class Node:
+        nodeid = "test_x.py::test_x"
+
+        def iter_markers(self, name: str) -> list[pytest.Mark]:
+            return [getattr(pytest.mark, name)(**arguments).mark]
+
+    with pytest.raises(UsageProblem, match=said):
+        BenchmarkMark.of(Node())
+
+
 def test_the_mark_of_a_parameter_is_checked_like_any() -> None:
     """A misspelt argument in the mark of a parameter is refused with the nearest right one."""
 
