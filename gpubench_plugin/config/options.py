@@ -126,7 +126,8 @@ FLAGS: Final[dict[str, dict[str, str]]] = {
 
 MARKS: Final = (
     (
-        "gpubench(config=None, ranks=1, limits=None, timeout_s=None, timing='step'): a benchmark; "
+        "gpubench(config=None, ranks=1, limits=None, timeout_s=None, timing='step', "
+        "preset=None, needs_memory_gib=None): a benchmark; "
         "`config` names its configuration, `ranks` the world sizes it runs on (an int, a tuple, "
         "'any' or '>=N'), `timing` how CUDA is timed ('step' or 'kernel')."
     ),

@@ -238,8 +238,8 @@ class ModelSection(Section):
     compile_scope: CompileScope | None = Field(
         default=None,
         description=(
-            "Compiled as one: the model, each block, or the step: forward pass and loss, without "
-            "a loss as model; null: blocks under fsdp2, else model"
+            "What is one compiled region: the model, each block, or forward pass and loss of a "
+            "step (inference: as model); null: blocks under fsdp2, else model"
         ),
     )
     cudnn_benchmark: bool | None = Field(
