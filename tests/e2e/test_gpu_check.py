@@ -281,12 +281,16 @@ def test_headline_beside_its_loop_on_a_cpu(here: Path) -> None:
     from gpubench_plugin.cli.gpu_check.stages import headline
 
     run = on_cpu(here)
-    test = "test_resnet18_train[channels_last-amp-ws1]"
-    headline.headline(run, "benchmarks/training/test_resnet.py", [test], limit=1e9)
+    test = "benchmarks/training/test_resnet.py::test_resnet18_train"
+    cases = [("channels_last", "amp"), ("channels_last-compiled", "fp32")]
+    headline.headline(run, test, cases, limit=1e9, profile="full", max_time_s="1")
     assert failed(run) == []
-    (row,) = (json.loads(line)["row"] for line in rows_of(here))
-    assert row["bare_s"] > 0
-    assert row["step_time_s"] > 0
+    for line in rows_of(here):
+        row = json.loads(line)["row"]
+        assert row["bare_s"] > 0
+        assert row["step_time_s"] > 0
+    headline.headline(run, test, cases[:1], limit=0.0, profile="full", max_time_s="1")
+    assert len(failed(run)) == 1
 
 
 def rows_of(folder: Path) -> list[str]:

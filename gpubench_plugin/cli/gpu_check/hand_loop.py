@@ -1,8 +1,8 @@
 """Plugin of pytest: after each benchmark of a trainer, twenty steps of a loop written by hand.
 
-It uses the benchmark's model, data and precision, and torch's optimizer and scaler, but neither the
-steps of the trainer nor the clocks. The file named by :data:`LOOPS` gets the seconds of a step by
-node id.
+It uses the benchmark's model as it is compiled, its data and precision, and torch's optimizer and
+scaler, but neither the steps of the trainer nor the clocks. The file named by :data:`LOOPS` gets
+the seconds of a step by node id.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def hand_written_step(parts: Any) -> Callable[[], None]:
     """A training step as a script would have it, of the benchmark's `parts` by fixture."""
     import torch
 
+    from gpubench_plugin.training.compile_scope import loss_function
+
     device, model, data = parts.torch_device, parts.model.train(), parts.data
+    loss_of = loss_function(model, parts.workload)
     optimizer = _equal_optimizer(parts.trainer.optimizer, model)
     scaler = parts.precision.scaler(device, init_scale=2.0**10, growth_interval=2000)
     if scaler is None:
@@ -60,7 +63,7 @@ def hand_written_step(parts: Any) -> Callable[[], None]:
     def step() -> None:
         batch = next(data)
         with parts.precision.forward_context(device):
-            loss = parts.workload.loss(model, batch)
+            loss = loss_of(model, batch)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()

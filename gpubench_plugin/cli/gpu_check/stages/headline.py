@@ -9,7 +9,7 @@ from gpubench_plugin.cli.gpu_check.rows import check_goals, row_of
 from gpubench_plugin.environment import json_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gpubench_plugin.cli.gpu_check.stage import StageRun
     from gpubench_plugin.records import Measurement
@@ -23,37 +23,44 @@ _LLAMA: Final = "benchmarks/training/test_llama.py"
 
 def resnet50(run: StageRun, *, limit: float = LIMIT) -> None:
     """ResNet-50 in amp, channels_last, compiled and not."""
-    cases = ("channels_last-compiled-amp-ws1", "channels_last-amp-ws1")
-    headline(run, _RESNET, [f"test_resnet50_train[{case}]" for case in cases], limit=limit)
+    cases = [("channels_last-compiled", "amp"), ("channels_last", "amp")]
+    headline(run, f"{_RESNET}::test_resnet50_train", cases, limit=limit)
 
 
 def resnet50_b1024(run: StageRun, *, limit: float = LIMIT) -> None:
     """ResNet-50 in amp at a batch of 1024, as published figures have it."""
-    headline(
-        run, _RESNET, ["test_resnet50_train[channels_last-compiled-b1024-amp-ws1]"], limit=limit
-    )
+    cases = [("channels_last-compiled-b1024", "amp")]
+    headline(run, f"{_RESNET}::test_resnet50_train", cases, limit=limit)
 
 
 def llama(run: StageRun, *, limit: float = LIMIT) -> None:
     """Llama in bf16 with the loss compiled, eager, and with weights of 16 bits."""
-    cases = ("compiled-step-bf16-ws1", "bf16-ws1", "compiled-step-bf16-true-ws1")
-    headline(run, _LLAMA, [f"test_llama_train[{case}]" for case in cases], limit=limit)
+    cases = [("compiled-step", "bf16"), ("", "bf16"), ("compiled-step", "bf16-true")]
+    headline(run, f"{_LLAMA}::test_llama_train", cases, limit=limit)
 
 
-def headline(run: StageRun, file: str, tests: list[str], *, limit: float) -> None:
-    """Measure each test in a session of its own, so that one that fails does not lose the next."""
-    run.file_of_suite(file)
-    for number, test in enumerate(tests):
+def headline(
+    run: StageRun, test: str, cases: Sequence[tuple[str, str]], *, limit: float, **keys: str
+) -> None:
+    """Measure each case of `test`, a variant in a precision, within `limit` percent of its loop.
+
+    Each has a session of its own: one that fails does not lose the next. `keys` are further keys of
+    section ``measure``.
+    """
+    run.file_of_suite(test.partition("::")[0])
+    for number, (variant, precision) in enumerate(cases):
+        node_id = f"{test}[{'-'.join(filter(None, (variant, precision, 'ws1')))}]"
         loops = run.folder / f"loops-{number}.json"
-        precision = test.removesuffix("-ws1]").removeprefix("test_")
         session = run.pytest(
             f"headline-{number}",
-            *(f"{file}::{test}", f"--preset={run.preset}", "-p", PLUGIN),
-            f"--precision={_precision(precision)}",
+            *(node_id, f"--gpubench-preset={run.preset}", f"--gpubench-precision={precision}"),
+            *(f"--gpubench-set=measure.{key}={value}" for key, value in keys.items()),
+            *("-p", PLUGIN),
             cwd=run.repository,
             environ={LOOPS: str(loops)},
         )
-        run.check(f"{test}: exit code", session.code, "equal", 0)
+        run.check(f"{node_id}: exit code", session.code, "equal", 0)
+        run.check(f"{node_id}: benchmarks", len(session.benchmarks), "equal", 1)
         bare_s: Mapping[str, Any] = json_files.load(loops) if loops.exists() else {}
         for benchmark in session.benchmarks:
             judge(run, benchmark, bare_s.get(benchmark.id), limit=limit)
@@ -68,8 +75,3 @@ def judge(run: StageRun, benchmark: Measurement, bare_s: float | None, *, limit:
     own_s = None if samples is None else sum(samples.block_s) / samples.calls
     error = None if own_s is None or not bare_s else abs(own_s / bare_s - 1) * 100
     run.check(f"{benchmark.name}: step from the loop by hand", error, "at_most", limit, "%")
-
-
-def _precision(case: str) -> str:
-    """Precision at the end of a case: ``…-bf16-true`` or ``…-amp``."""
-    return "-".join(case.rsplit("-", 2)[-2:]) if case.endswith("-true") else case.rpartition("-")[2]

@@ -247,6 +247,9 @@ def test_a_headline_that_is_not_measured_fails(run: CannedRun) -> None:
 
     assert len(failed(run)) == 2
     assert findings(run, "row")[0]["outcome"] == "oom"
+    run.session = session(code=4)
+    headline.resnet50_b1024(run)
+    assert [name.rpartition(": ")[2] for name in failed(run)] == ["exit code", "benchmarks"]
 
 
 def test_breadth_needs_a_number_of_each_selection(run: CannedRun) -> None:
