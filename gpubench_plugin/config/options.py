@@ -129,7 +129,8 @@ MARKS: Final = (
         "gpubench(config=None, ranks=1, limits=None, timeout_s=None, timing='step', "
         "preset=None, needs_memory_gib=None): a benchmark; "
         "`config` names its configuration, `ranks` the world sizes it runs on (an int, a tuple, "
-        "'any' or '>=N'), `timing` how CUDA is timed ('step' or 'kernel')."
+        "'any' or '>=N'), `timing` how CUDA is timed ('step' or 'kernel'), `preset` the only one "
+        "it is measured with, `needs_memory_gib` the device memory it needs in 32 bits."
     ),
     (
         "gpubench_set(*assignments): configuration keys set by this case, e.g. "
