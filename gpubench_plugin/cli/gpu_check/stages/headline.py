@@ -50,6 +50,7 @@ def headline(
     run.file_of_suite(test.partition("::")[0])
     for number, (variant, precision) in enumerate(cases):
         node_id = f"{test}[{'-'.join(filter(None, (variant, precision, 'ws1')))}]"
+        title = node_id.rpartition("::")[2]
         loops = run.folder / f"loops-{number}.json"
         session = run.pytest(
             f"headline-{number}",
@@ -59,8 +60,8 @@ def headline(
             cwd=run.repository,
             environ={LOOPS: str(loops)},
         )
-        run.check(f"{node_id}: exit code", session.code, "equal", 0)
-        run.check(f"{node_id}: benchmarks", len(session.benchmarks), "equal", 1)
+        run.check(f"{title}: exit code", session.code, "equal", 0)
+        run.check(f"{title}: benchmarks", len(session.benchmarks), "equal", 1)
         bare_s: Mapping[str, Any] = json_files.load(loops) if loops.exists() else {}
         for benchmark in session.benchmarks:
             judge(run, benchmark, bare_s.get(benchmark.id), limit=limit)

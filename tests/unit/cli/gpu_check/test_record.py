@@ -114,7 +114,7 @@ def test_page_says_what_failed_and_escapes_the_rest() -> None:
     assert "| clocks | d | unknown | = 1 |" in text
     assert text.index("a &#124; b") < text.index("test_a.py") < text.index("| clocks | c | 1.5 |")
     assert "3150 samples/s | 3098 samples/s | H200" in text
-    assert "| `test_b.py::test_b` | **oom** |  |  |  |  |  |  | no memory |" in text
+    assert "| `test_b.py::test_b` | **oom** |  |  |  |  |  | no memory |" in text
     assert "- that &#42;it&#42; holds" in text
     for line in text.splitlines():
         if line.startswith("|"):

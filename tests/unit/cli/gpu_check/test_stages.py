@@ -247,8 +247,13 @@ def test_a_headline_that_is_not_measured_fails(run: CannedRun) -> None:
 
     assert len(failed(run)) == 2
     assert findings(run, "row")[0]["outcome"] == "oom"
+
+
+def test_a_headline_that_does_not_run_fails(run: CannedRun) -> None:
+    """As one whose name is not in the suite."""
     run.session = session(code=4)
     headline.resnet50_b1024(run)
+
     assert [name.rpartition(": ")[2] for name in failed(run)] == ["exit code", "benchmarks"]
 
 
