@@ -14,13 +14,13 @@ _TRAINING: Final = "not compiled and not accumulated and not checkpointed and no
 SELECTIONS: Final = (
     ("micro/test_gemm.py", "test_matmul and x1 and not cold", "fp32,tf32,bf16,fp16-true"),
     ("micro/test_gemm.py", "fp8 and not cold", "bf16"),
-    ("micro/test_attention.py", "forward and not cold", "bf16"),
+    ("micro/test_attention.py", "attention and not backward and not math", "bf16"),
     ("micro/test_copies.py", "", "fp32"),
     ("training/test_gpt2.py", f"gpt2_train and {_TRAINING}", "bf16"),
     ("training/test_vit.py", f"vit_train and {_TRAINING}", "bf16"),
     ("training/test_bert.py", f"bert_train and {_TRAINING}", "bf16"),
-    ("training/test_unet.py", f"cond and {_TRAINING}", "bf16"),
-    ("training/test_moe.py", f"mixtral and {_TRAINING}", "bf16"),
+    ("training/test_unet.py", f"unet_cond and not channels_last and {_TRAINING}", "bf16"),
+    ("training/test_moe.py", f"mixtral and not eager and {_TRAINING}", "bf16"),
 )
 """File below ``benchmarks``, expression of ``-k``, and precisions."""
 

@@ -32,6 +32,8 @@ def decode(run: StageRun) -> None:
                 cwd=run.repository,
             )
             run.check(f"{name}: exit code", session.code, "equal", 0)
+            measured = session.outcomes.count("measured")
+            run.check(f"{name}: measured benchmarks", measured, "equal", 1)
             for benchmark in session.benchmarks:
                 run.row(row_of(benchmark))
             check_graphs(run, name, events_of(session.traces), captured=execution != "eager")

@@ -45,7 +45,8 @@ def examine(run: StageRun, machine: Machine) -> None:
     run.fact(device={"name": torch["device"]["model"], **_told(known)})
     for check in (software.driver, software.architectures, software.nccl):
         finding = check(machine)
-        run.fact(**{check.__name__: finding.value})
+        advice = f"; {finding.advice}" if finding.advice else ""
+        run.fact(**{check.__name__: f"{finding.value}{advice}"})
         run.check(f"gpubench doctor: {check.__name__} is ok", finding.outcome == "ok", "equal", 1)
 
 
