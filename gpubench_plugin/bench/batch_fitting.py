@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpubench_plugin.bench.fixtures import case_of, parts_of
 from gpubench_plugin.bench.training import module_of, setting_of, source_of, trainer_of
 from gpubench_plugin.bench.training_checks import reference_of
-from gpubench_plugin.environment import failed_allocation
+from gpubench_plugin.environment import failed_allocation, is_out_of_memory
 from gpubench_plugin.errors import Unsupported, error_text
 
 if TYPE_CHECKING:
@@ -135,4 +135,23 @@ def _fits_with_reference(setting: Setting) -> bool:
     module = module_of(setting)
     with nondeterminism_errors(), closing(source_of(setting)) as source:
         reference = reference_of(setting, shared=False)
-        return trainer_of(setting, module, source, reference=reference).rehearse()
+        trainer = trainer_of(setting, module, source, reference=reference)
+        if not trainer.rehearse():
+            return False
+        _inspect(trainer.step)
+        return True
+
+
+def _inspect(step: Callable[[], None]) -> None:
+    """Run `step` as the bench inspects it, which keeps tensors longer than an ordinary call.
+
+    Raises:
+        Exception: an allocation failed; another error would leave the census out, as of the bench.
+    """
+    from gpubench_plugin.measure.probes import census_of
+
+    try:
+        census_of(step)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise

@@ -200,6 +200,33 @@ def reference_memory(monkeypatch):
     assert records(unchecked)["auto"]["work"]["samples"] == 11
 
 
+def test_the_census_after_the_timing_must_fit_as_well(fitting: Project) -> None:
+    """A step that is looked into keeps tensors longer; without memory it would leave no census."""
+    fitting.write(
+        "conftest.py",
+        CONFTEST
+        + """
+from gpubench_plugin.measure.probes import products
+
+
+@pytest.fixture(autouse=True)
+def census_memory(monkeypatch):
+    run = products._CensusWatch.run
+
+    def limited(self, operation, args, kwargs):
+        if any(isinstance(a, torch.Tensor) and a.shape[:1].numel() in range(6, 12) for a in args):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return run(self, operation, args, kwargs)
+
+    monkeypatch.setattr(products._CensusWatch, "run", limited)
+""",
+    )
+    keys = ("--model.hidden_sizes=[32]", "--model.classes=32")
+    record = records(fitting.run("-k", "auto", *keys, env={"CAPACITY": "11"}))["auto"]
+    assert record["work"]["samples"] == 5
+    assert record["correctness"]["product_dtypes"] is not None
+
+
 def test_a_model_that_does_not_fit_at_all_is_out_of_memory(fitting: Project) -> None:
     """The outcome is ``oom``; the benchmark after it is measured."""
     fitting.write(

@@ -54,15 +54,21 @@ class DtypeCensus:
 
 def take_census(step: Callable[[], object]) -> DtypeCensus | None:
     """Census of one call of `step`, with compiled parts run eagerly; None if the call fails."""
-    watch = _CensusWatch()
-    with suppress(Exception), _uncompiled(), watch:
-        step()
-        return DtypeCensus(
-            products=dict(watch.products),
-            dtypes=frozenset(watch.dtypes),
-            inputs=tuple(watch.inputs.values()),
-        )
+    with suppress(Exception):
+        return census_of(step)
     return None
+
+
+def census_of(step: Callable[[], object]) -> DtypeCensus:
+    """Census of one call of `step` as by :func:`take_census`; its errors are raised."""
+    watch = _CensusWatch()
+    with _uncompiled(), watch:
+        step()
+    return DtypeCensus(
+        products=dict(watch.products),
+        dtypes=frozenset(watch.dtypes),
+        inputs=tuple(watch.inputs.values()),
+    )
 
 
 class _CensusWatch(OperationWatch):
