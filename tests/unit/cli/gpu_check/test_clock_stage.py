@@ -44,7 +44,7 @@ def bench(device: FakeCuda) -> clocks.Bench:
         launch(100)
         device.item()
 
-    return clocks.Bench(
+    whole = clocks.Bench(
         device=device,
         loads={
             "product of 8192": clocks.Load(step=lambda: launch(2000), calls=100),
@@ -52,13 +52,15 @@ def bench(device: FakeCuda) -> clocks.Bench:
             "item": clocks.Load(step=item),
         },
         small=small,
-        do_bench_s=lambda step: 400e-6 if step is small else 2000e-6,
+        kernels={"product of 8192": lambda: launch(2000), "256 MiB": lambda: launch(500)},
+        do_bench_s=lambda step: 500e-6 if step is whole.kernels["256 MiB"] else 2000e-6,
         beside=lambda: launch(2000),
         elsewhere=elsewhere,
         burn=lambda: launch(50_000),
         idle=lambda seconds: device.host.spend(round(seconds * 1e9)),
         now=device.host.now,
     )
+    return whole
 
 
 def test_clocks_that_are_right_pass(run: CannedRun) -> None:
@@ -88,12 +90,12 @@ def test_a_clock_that_differs_from_the_loop_fails(run: CannedRun) -> None:
 
 
 def test_another_figure_of_do_bench_fails(run: CannedRun) -> None:
-    """Of both kernels."""
-    clocks.examine(run, replace(bench(FakeCuda(FakeHost())), do_bench_s=lambda _: 500e-6))
+    """It is wrong for both kernels."""
+    clocks.examine(run, replace(bench(FakeCuda(FakeHost())), do_bench_s=lambda _: 700e-6))
 
     assert failed(run) == [
-        "16 MiB: kernel clock from do_bench",
         "product of 8192: kernel clock from do_bench",
+        "256 MiB: kernel clock from do_bench",
     ]
 
 
@@ -110,11 +112,9 @@ def test_work_that_is_not_on_the_other_stream_fails(run: CannedRun) -> None:
 
 
 def test_a_cache_that_is_not_overwritten_fails(run: CannedRun) -> None:
-    """Cold is then as fast as hot, and not as slow as do_bench says."""
-    device = FakeCuda(FakeHost())
-    whole = bench(device)
-    warm = replace(whole, small=whole.loads["product of 8192"].step, do_bench_s=lambda _: 2000e-6)
-    clocks.examine(run, warm)
+    """Cold is then as fast as hot."""
+    whole = bench(FakeCuda(FakeHost()))
+    clocks.examine(run, replace(whole, small=whole.kernels["256 MiB"]))
 
     assert failed(run) == ["16 MiB: cold over hot"]
 
