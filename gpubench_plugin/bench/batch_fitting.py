@@ -33,7 +33,7 @@ def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
     The fit goes on record. The trials may have compiled, so that no later call is a first one.
 
     Raises:
-        Unsupported: the benchmark has several ranks.
+        Unsupported: the benchmark has several ranks, or a fixture that the trials do not build.
         DoesNotFit: not even the smallest batch fits.
     """
     from gpubench_plugin.measure import state_restored
@@ -45,12 +45,27 @@ def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
             "training.batch_size=auto: a rank out of memory would leave the others waiting; "
             f"allowed on {case.world_size} ranks: a number, or data.global_batch_size"
         )
+    _refuse_own_fixtures(request)
     setting_with = partial(_setting, request)
     with state_restored(request.getfixturevalue("torch_device")):
         smallest, epoch = _smallest(setting_with(1)), _samples_per_epoch(setting_with(1))
     fit = fit_batch(partial(_attempt, setting_with), smallest=smallest, epoch=epoch)
     parts_of(request).add_fit(fit)
     return _with_samples(case.configuration, fit.samples)
+
+
+def _refuse_own_fixtures(request: pytest.FixtureRequest) -> None:
+    """Refuse a model, data or trainer of the project: the trials build those of the configuration.
+
+    pytest tells in no public way which fixture of a name it chooses: it is the last.
+    """
+    fixtures = request.node._fixtureinfo.name2fixturedefs
+    for name in ("trainer", "model", "data"):
+        if name in fixtures and fixtures[name][-1].func.__module__ != module_of.__module__:
+            raise Unsupported(
+                "training.batch_size=auto: fitted to what the configuration builds, but the "
+                f"fixture {name!r} is this project's own; state a number, training.batch_size=N"
+            )
 
 
 def _setting(request: pytest.FixtureRequest, samples: int) -> Setting:

@@ -57,7 +57,6 @@ class BenchmarkParts:
         self._entries: list[_SubjectEntry] = []
         self._checks: list[Checkable] = []
         self._tracked: list[FirstForward] = []
-        self._built: list[object] = []
         self._is_fitted = False
         self.tensor_memory: TensorMemory | None = None
         """On a CPU: created before the fixtures of the benchmark build anything."""
@@ -85,14 +84,6 @@ class BenchmarkParts:
         """Register the `fit` of a batch size, whose trials may have compiled the step."""
         self.add_check(fit)
         self._is_fitted = True
-
-    def note_built(self, part: object) -> None:
-        """Note that `part` was built from the configuration, as the trials of a fit build it."""
-        self._built.append(part)
-
-    def was_fitted_without(self, part: object) -> bool:
-        """Whether a batch size was fitted, but on something else than `part`."""
-        return self._is_fitted and all(built is not part for built in self._built)
 
     def stop_tracking(self) -> bool:
         """Whether a tracked model, or one like it, was called already; stops tracking."""

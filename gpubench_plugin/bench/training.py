@@ -108,7 +108,6 @@ def model(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> torch.n
     from gpubench_plugin.bench.benchmark_parts import FirstForward
 
     module = module_of(_gpubench_setting)
-    parts_of(request).note_built(module)
     parts_of(request).track(FirstForward(module))
     return module
 
@@ -153,7 +152,6 @@ def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator
     source = source_of(replace(_gpubench_setting, configuration=configuration))
     if description := source.description():
         parts_of(request).add_check(RecordFacts(data=dict(description)))
-    parts_of(request).note_built(source)
     try:
         yield source
     finally:
@@ -192,7 +190,6 @@ def trainer(
     are complete and finite.
     """
     setting, parallelism = _gpubench_setting, _gpubench_setting.parallelism
-    _refuse_unfitted(request, model=model, data=data)
     trainer = trainer_of(
         setting,
         model,
@@ -213,18 +210,6 @@ def trainer(
     after.extend(checkpointing_of(request, trainer, setting, evaluate))
     parts_of(request).add(trainer, before=resumption, after=after)
     return trainer
-
-
-def _refuse_unfitted(request: pytest.FixtureRequest, **used: object) -> None:
-    """Refuse a fitted batch size where fixtures of the project give another model or other data."""
-    from gpubench_plugin.errors import Unsupported
-
-    for name, part in used.items():
-        if parts_of(request).was_fitted_without(part):
-            raise Unsupported(
-                f"training.batch_size=auto: fitted to what the configuration builds, but the "
-                f"fixture {name!r} is this project's own; state a number, training.batch_size=N"
-            )
 
 
 def trainer_of(

@@ -301,11 +301,6 @@ def test_data(gpubench, data):
     gpubench(lambda: next(data))
 
 
-@pytest.fixture
-def own_data(data):
-    return data
-
-
 class TestOwnData:
     @pytest.fixture
     def data(self, data):
