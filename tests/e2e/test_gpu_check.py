@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,12 @@ import pytest
 import torch
 
 from gpubench_plugin.cli import main
-from gpubench_plugin.cli.gpu_check.driver import Driver, is_proven
+from gpubench_plugin.cli.gpu_check import stages
+from gpubench_plugin.cli.gpu_check.driver import Driver, has_gpu, is_proven
 from gpubench_plugin.cli.gpu_check.record import FORMAT, GpuCheck
 from gpubench_plugin.cli.gpu_check.stage import StageRun
 from gpubench_plugin.cli.gpu_check.stages import faults, ranks
-from gpubench_plugin.environment import stored
+from gpubench_plugin.environment import KernelLock, stored
 from tests.support.exhaustive import shown
 from tests.support.gpu_stages import FACTS, PIDS, failed, stage
 
@@ -47,9 +49,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def check(*stages: Stage, **options: Any) -> GpuCheck:
+def check(*chosen: Stage, **options: Any) -> GpuCheck:
     record = Driver(
-        stages=stages, out=Path("out"), budget_s=options.pop("budget_s", 600), **options
+        stages=chosen, out=Path("out"), budget_s=options.pop("budget_s", 600), **options
     ).run()
     assert stored_record() == record
     return record
@@ -107,7 +109,7 @@ def test_every_end_of_a_stage_is_told_apart_and_costs_no_other() -> None:
     assert reasons["raises"] == "its process exited with code 1: RuntimeError: the stage is broken"
     assert reasons["is_killed"] == "its process was killed by SIGKILL"
     assert reasons["unsupported"] == "no Triton"
-    assert reasons["hangs"] == "it was killed after its limit of 3 s"
+    assert reasons["hangs"] == "it did not end within its limit of 3 s"
     results = {result.name: result for result in record.stages}
     assert [len(results[name].criteria) for name in ("fails", "raises", "hangs")] == [2, 1, 1]
     assert record.device == {"name": "paper"}
@@ -118,7 +120,7 @@ def test_every_end_of_a_stage_is_told_apart_and_costs_no_other() -> None:
     assert not any("what passes shows" in statement for statement in record.unproven)
     assert not is_proven(record)
     assert_gone(processes())
-    assert sorted(path.name for path in Path("out/stages").iterdir()) == [
+    assert sorted(path.name for path in Path("out/gpu-check-stages").iterdir()) == [
         *("fails", "hangs", "is_killed", "raises", "shows_nothing"),
     ]
 
@@ -147,20 +149,98 @@ def test_without_a_device_every_stage_has_the_reason() -> None:
 
 
 def test_without_facts_nothing_else_runs() -> None:
-    """A crash is no missing device."""
+    """A crash, or facts that do not know of a device, are no missing device."""
     record = check(stage("raises", required=True), stage("passes"))
 
     assert outcomes(record) == {"raises": "crashed", "passes": "not_run"}
+    assert has_gpu(record)
     assert not is_proven(record)
+
+
+@pytest.mark.parametrize("name", ["writes_junk", "writes_a_number", "removes_its_folder"])
+def test_a_stage_whose_findings_are_broken_crashed(name: str) -> None:
+    """The next stage runs."""
+    record = check(FACTS, stage(name), stage("passes"))
+
+    assert outcomes(record) == {"facts": "passed", name: "crashed", "passes": "passed"}
+    assert not is_proven(record)
+
+
+def test_a_line_that_was_cut_off_is_left_out() -> None:
+    """The stage was killed while it wrote; what came before counts."""
+    record = check(FACTS, stage("is_killed_while_it_writes"))
+
+    assert record.stages[1].outcome == "crashed"
+    assert len(record.stages[1].criteria) == 1
+
+
+def test_a_session_that_is_out_of_time_is_a_hang_or_a_cut() -> None:
+    """By whose limit it was: the stage's, or the budget's; a criterion that fails so is kept."""
+    assert outcomes(check(FACTS, stage("waits", limit_s=12)))["waits"] == "hang"
+    assert outcomes(check(FACTS, stage("waits"), budget_s=14))["waits"] == "cut"
+
+
+def test_a_supervisor_that_is_killed_leaves_no_stage() -> None:
+    """Which the record tells; the next stage has the device for itself."""
+    record = check(FACTS, stage("kills_its_supervisor"), stage("passes"))
+
+    assert outcomes(record) == {
+        "facts": "passed",
+        "kills_its_supervisor": "crashed",
+        "passes": "passed",
+    }
+    assert record.stages[1].reason.startswith("its process was killed by SIGKILL")
+    assert_gone([int(Path(PIDS).read_text())])
+
+
+def test_two_checks_in_one_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    """The second one says so, and touches nothing."""
+    Path("out").mkdir()
+    with KernelLock(Path("out"), os.O_RDONLY) as lock:
+        lock.acquire()
+        assert main.main(["gpu-check", "--out=out"]) == 2
+    assert "another gpu-check writes to it" in capsys.readouterr().err
+    assert [*Path("out").iterdir()] == []
+
+
+def test_files_of_the_user_stay() -> None:
+    """A folder of any other name beside the record is not touched."""
+    Path("out/stages").mkdir(parents=True)
+    Path("out/stages/mine.txt").touch()
+    check(FACTS)
+    assert Path("out/stages/mine.txt").exists()
+
+
+def test_a_reader_that_has_gone_does_not_end_the_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As ``| head -1`` does: the record is whole, and so is the exit code."""
+    monkeypatch.setattr(stages, "STAGES", (FACTS, stage("fails"), stage("passes")))
+
+    def broken(text: str) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(sys.stdout, "write", broken)
+    assert main.main(["gpu-check", "--out=out"]) == 1
+    assert outcomes(stored_record()) == {"facts": "passed", "fails": "failed", "passes": "passed"}
+
+
+def test_outside_a_checkout_stages_of_the_suite_fail() -> None:
+    """The reason says what to do; it is no fault of the machine."""
+    traces = "gpubench_plugin.cli.gpu_check.stages.traces:traces"
+    record = check(FACTS, replace(stage("traces"), program=traces))
+
+    assert record.stages[1].outcome == "failed"
+    assert "run it in a checkout of gpubench" in record.stages[1].reason
 
 
 def test_parts_choose_their_stages() -> None:
     """Those of both parts belong to each."""
     both = stage("facts", required=True, parts=("proof", "speed"))
-    stages = (both, stage("passes"), stage("unsupported", parts=("speed",)))
+    others = (stage("passes"), stage("unsupported", parts=("speed",)))
 
-    assert [*outcomes(check(*stages, part="proof"))] == ["facts", "passes"]
-    assert [*outcomes(check(*stages, part="speed"))] == ["facts", "unsupported"]
+    assert [*outcomes(check(both, *others, part="proof"))] == ["facts", "passes"]
+    assert [*outcomes(check(both, *others, part="speed"))] == ["facts", "unsupported"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
@@ -205,7 +285,7 @@ def test_the_command_without_a_gpu(capfd: pytest.CaptureFixture[str]) -> None:
     assert ("finds no GPU" if built else "was built without CUDA") in reason
     assert record.finished is not None
     assert "no GPU; recorded in out" in capfd.readouterr().out
-    assert not Path("out/stages").exists()
+    assert not Path("out/gpu-check-stages").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.cli.gpu_check.record import Criterion, Row
-from gpubench_plugin.cli.gpu_check.stage import Session, Stage, StageRun, findings
+from gpubench_plugin.cli.gpu_check.stage import PROGRESS, Session, Stage, StageRun, findings
 from gpubench_plugin.environment import stored
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.records import Measurement, Metric, RunRecord, Samples
@@ -92,6 +93,47 @@ def hangs(run: StageRun) -> None:
             [sys.executable, "-c", orphan], stdout=file, start_new_session=True, check=True
         )
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+
+
+def writes_junk(run: StageRun) -> None:
+    """A line that is no text."""
+    passes(run)
+    (run.folder / PROGRESS).write_bytes(b"\xff\xfe\n")
+
+
+def writes_a_number(run: StageRun) -> None:
+    """A line that is no object."""
+    passes(run)
+    (run.folder / PROGRESS).write_text("17\n")
+
+
+def removes_its_folder(run: StageRun) -> None:
+    """With all that it found."""
+    passes(run)
+    shutil.rmtree(run.folder)
+    run.folder = run.folder.parent / "elsewhere"
+    run.folder.mkdir()
+
+
+def is_killed_while_it_writes(run: StageRun) -> None:
+    """A criterion, and the beginning of another."""
+    run.check("error", 0.4, "at_most", 0.5, "%")
+    with (run.folder / PROGRESS).open("a") as file:
+        file.write('{"criterion": {"na')
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def waits(run: StageRun) -> None:
+    """A command that takes too long, whose exit code is a criterion."""
+    code = run.execute("sleep", ["sleep", "600"], cwd=run.folder)
+    run.check("exit code", code, "equal", 0)
+
+
+def kills_its_supervisor(run: StageRun) -> None:
+    """Somebody else does, as an administrator."""
+    Path(PIDS).write_text(str(os.getpid()), encoding="ascii")
+    os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(600)
 
 

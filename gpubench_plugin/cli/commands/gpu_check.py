@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import echo
+from gpubench_plugin.cli.commands._places import discard_output, echo
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.errors import UsageProblem, invalid_choice
 from gpubench_plugin.reports import printable
@@ -67,7 +69,8 @@ class GpuCheck(Command):
             budget_s=options.budget,
             progress=_print_progress,
         ).run()
-        echo(_closing_lines(record, options.out))
+        with suppress(BrokenPipeError):
+            echo(_closing_lines(record, options.out))
         if not has_gpu(record):
             return ExitCode.NO_GPU
         return ExitCode.OK if is_proven(record) else ExitCode.REGRESSION
@@ -90,21 +93,33 @@ def _budget_s(text: str) -> float:
 
 
 def _print_progress(result: StageResult | str) -> None:
-    """A line when a stage begins, on stderr, and one for its result."""
+    """A line when a stage begins, on stderr, and some for its result.
+
+    A reader that has gone does not end the check.
+    """
     if isinstance(result, str):
-        sys.stderr.write(f"{result} …\n")
+        with suppress(OSError):
+            sys.stderr.write(f"{result} …\n")
         return
+    try:
+        echo(_result_lines(result))
+        sys.stdout.flush()  # a check that is killed has told what it knew
+    except BrokenPipeError:
+        discard_output()
+
+
+def _result_lines(result: StageResult) -> Iterator[str]:
     seconds = f"{result.seconds:.0f} s" if result.seconds else ""
-    echo([f"  {result.name:15}{result.outcome:12} {seconds:6} {printable(result.reason)}".rstrip()])
+    yield f"  {result.name:15}{result.outcome:12} {seconds:6} {printable(result.reason)}".rstrip()
     for criterion in result.criteria:
         if not criterion.passed:
             value = "unknown" if criterion.value is None else f"{criterion.value:.4g}"
             bound = criterion.bound.replace("_", " ")
-            echo([f"    {printable(criterion.name)}: {value}, {bound} {criterion.limit:g}"])
+            yield f"    {printable(criterion.name)}: {value}, {bound} {criterion.limit:g}"
 
 
 def _closing_lines(record: Record, out: Path) -> list[str]:
-    if record.device is None:
+    if all(result.outcome == "unsupported" for result in record.stages):
         return [f"no GPU; recorded in {printable(str(out))}"]
     counts = {
         outcome: sum(result.outcome == outcome for result in record.stages)

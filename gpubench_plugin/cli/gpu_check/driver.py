@@ -10,13 +10,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from gpubench_plugin.cli.gpu_check import supervisor
 from gpubench_plugin.cli.gpu_check.markdown import page
@@ -30,10 +30,14 @@ from gpubench_plugin.cli.gpu_check.record import (
     StageResult,
 )
 from gpubench_plugin.cli.gpu_check.stage import Stage, findings
-from gpubench_plugin.environment import json_files, last_lines, stored
+from gpubench_plugin.environment import KernelLock, json_files, last_lines, stored
+from gpubench_plugin.errors import GpubenchError, UsageProblem
+from gpubench_plugin.records import Json
 
 RECORD: Final = "gpu-check.json"
 PAGE: Final = "gpu-check.md"
+STAGES: Final = "gpu-check-stages"
+"""Folder of the stages, which each run begins anew; the name is this command's own."""
 
 _MODULES: Final = "gpubench_plugin.cli.gpu_check"
 _SUPERVISOR_S: Final = 15.0
@@ -64,18 +68,30 @@ class Driver:
         """Run the stages; return the record, as it stands in the file.
 
         Raises:
+            UsageProblem: another gpu-check writes to `out`.
             ResultsError: the record could not be written.
             KeyboardInterrupt: the stage that was interrupted is on record as ``cut``.
         """
+        self.out.mkdir(parents=True, exist_ok=True)
+        with KernelLock(self.out, os.O_RDONLY | os.O_DIRECTORY) as lock:
+            try:
+                lock.acquire()
+            except BlockingIOError as error:
+                raise UsageProblem(
+                    f"--out={self.out}: another gpu-check writes to it; allowed: another folder"
+                ) from error
+            return self._run()
+
+    def _run(self) -> GpuCheck:
         start = self.now()
         stages = [s for s in self.stages if self.part == "all" or self.part in s.parts]
         self._record = GpuCheck(part=self.part, budget_s=self.budget_s, started=_utc_now())
         self._record = replace(
             self._record, stages=tuple(_not_run(stage, "not reached") for stage in stages)
         )
-        folder = self.out / "stages"
+        folder = self.out / STAGES
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        folder.mkdir()
         obstacle: StageResult | None = None
         for number, stage in enumerate(stages):
             remaining_s = self.budget_s - (self.now() - start)
@@ -93,7 +109,7 @@ class Driver:
                     raise
             self._save(number, result)
             self.progress(result)
-            if stage.required and result.outcome not in {"passed", "failed"}:
+            if stage.required and self._record.device is None:
                 obstacle = result
         self._record = replace(self._record, finished=_utc_now())
         self._write()
@@ -107,58 +123,38 @@ class Driver:
         limit_s, start = min(stage.limit_s, remaining_s), self.now()
         output = folder / "output.txt"
         code = _supervised(stage, folder, limit_s, output)
-        result = StageResult(
-            name=stage.name,
-            outcome="crashed",
-            limit_s=limit_s,
-            seconds=max(0.0, self.now() - start),
-        )
-        result = self._with_findings(result, stage, folder)
-        if code == supervisor.TIMED_OUT:
-            is_cut = limit_s < stage.limit_s
-            reason = f"{limit_s:.0f} s of the budget were left" if is_cut else ""
-            result = replace(
-                result,
-                outcome="cut" if is_cut else "hang",
-                reason=reason or f"it was killed after its limit of {limit_s:.0f} s",
-            )
-        elif code:
-            lines = last_lines(output)
-            reason = f"its process {_exit_text(code)}{f': {lines[-1]}' if lines else ''}"
-            result = replace(result, outcome="crashed", reason=reason)
-        if result.outcome in {"passed", "unsupported"}:
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            result = replace(result, last_lines=last_lines(output))
-        return result
-
-    def _with_findings(self, result: StageResult, stage: Stage, folder: Path) -> StageResult:
-        """Read the stage's findings: its own, and those of the whole record."""
-        criteria: list[Criterion] = []
-        rows: list[Row] = []
-        facts: dict[str, Any] = {}
-        outcome: StageOutcome = "crashed"
-        reason = "its process ended before the stage did"
-        for finding in findings(folder):
-            if "criterion" in finding:
-                criteria.append(stored.restore(Criterion, finding["criterion"], stage.name))
-            facts.update(finding.get("facts", {}))
-            if "row" in finding:
-                rows.append(stored.restore(Row, finding["row"], stage.name))
-            if statement := finding.get("unproven"):
-                self._statements.append(statement)
-            if "end" in finding:
-                reason = finding["end"]["unsupported"]
-                outcome = "unsupported" if reason else _judged(criteria)
+        seconds = max(0.0, self.now() - start)
+        told = _Told.of(folder)
         if stage.required:
             self._record = replace(
                 self._record,
-                device=facts.pop("device", None),
-                versions=facts.pop("versions", {}),
+                device=told.facts.pop("device", None),
+                versions=told.facts.pop("versions", {}),
             )
-        self._record = replace(self._record, rows=(*self._record.rows, *rows))
-        return replace(
-            result, outcome=outcome, reason=reason, criteria=tuple(criteria), facts=facts
+        self._record = replace(self._record, rows=(*self._record.rows, *told.rows))
+        self._statements += told.unproven
+        lines = _end_of(output)
+        outcome, reason = told.judged()
+        if code == supervisor.TIMED_OUT or told.out_of_time:
+            is_cut = limit_s < stage.limit_s
+            outcome = "cut" if is_cut else "hang"
+            left, limit = f"{limit_s:.0f} s of the budget were left", f"{limit_s:.0f} s"
+            reason = left if is_cut else f"it did not end within its limit of {limit}"
+        elif code and not told.broken:
+            outcome = "crashed"
+            reason = f"its process {_exit_text(code)}{f': {lines[-1]}' if lines else ''}"
+        is_kept = outcome not in {"passed", "unsupported"}
+        if not is_kept:
+            shutil.rmtree(folder, ignore_errors=True)
+        return StageResult(
+            name=stage.name,
+            outcome=outcome,
+            reason=reason,
+            limit_s=limit_s,
+            seconds=seconds,
+            criteria=tuple(told.criteria),
+            facts=told.facts,
+            last_lines=lines if is_kept else (),
         )
 
     def _save(self, number: int, result: StageResult) -> None:
@@ -180,6 +176,63 @@ class Driver:
     def _write(self) -> None:
         json_files.write_json(self.out / RECORD, stored.dump(self._record))
         json_files.write_text(self.out / PAGE, page(self._record))
+
+
+@dataclass(kw_only=True)
+class _Told:
+    """What a stage has told in its folder; `broken` is why a line of it cannot be read."""
+
+    criteria: list[Criterion] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    unproven: list[str] = field(default_factory=list)
+    end: Mapping[str, str] | None = None
+    out_of_time: bool = False
+    broken: str = ""
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Read the findings, up to the first that is broken."""
+        told = cls()
+        try:
+            for finding in findings(folder):
+                told._add(finding)
+        except (GpubenchError, OSError, LookupError, TypeError, ValueError) as error:
+            told.broken = f"a finding of it cannot be read: {error}".partition("\n")[0]
+        return told
+
+    def _add(self, finding: Json) -> None:
+        if "criterion" in finding:
+            criterion = stored.restore(Criterion, finding["criterion"], "a criterion", strict=True)
+            self.criteria.append(criterion)
+        if "row" in finding:
+            self.rows.append(stored.restore(Row, finding["row"], "a row", strict=True))
+        self.facts.update(finding.get("facts", {}))
+        self.unproven += [finding["unproven"]] if "unproven" in finding else []
+        self.end = finding.get("end", self.end)
+        self.out_of_time |= "out_of_time" in finding
+
+    def judged(self) -> tuple[StageOutcome, str]:
+        """Outcome and reason of a process that ended by itself.
+
+        A criterion that was not met counts before what the machine lacks. A stage without any has
+        shown nothing.
+        """
+        if self.broken:
+            return "crashed", self.broken
+        if self.end is None:
+            return "crashed", "its process ended before the stage did"
+        if self.end["problem"] or not all(c.passed for c in self.criteria):
+            return "failed", self.end["problem"] or self.end["unsupported"]
+        if self.end["unsupported"]:
+            return "unsupported", self.end["unsupported"]
+        return ("passed", "") if self.criteria else ("failed", "it has no criterion")
+
+
+def _end_of(output: Path) -> tuple[str, ...]:
+    with suppress(OSError):  # a stage may have removed it
+        return last_lines(output)
+    return ()
 
 
 def _supervised(stage: Stage, folder: Path, limit_s: float, output: Path) -> int:
@@ -204,7 +257,10 @@ def _supervised(stage: Stage, folder: Path, limit_s: float, output: Path) -> int
 
 @contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """End a supervisor on exit, which first kills what it watches over."""
+    """End a supervisor on exit, which first kills what it watches over.
+
+    Its process group is killed in any case: somebody else may have killed the supervisor alone.
+    """
     try:
         yield
     finally:
@@ -212,9 +268,9 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_SUPERVISOR_S)
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _not_run(stage: Stage, reason: str) -> StageResult:
@@ -232,16 +288,12 @@ def _after(obstacle: StageResult, stage: Stage) -> StageResult:
     return _not_run(stage, f"{obstacle.name}: {obstacle.outcome}: {obstacle.reason}")
 
 
-def _judged(criteria: Sequence[Criterion]) -> StageOutcome:
-    """A stage without any criterion has shown nothing."""
-    return "passed" if criteria and all(c.passed for c in criteria) else "failed"
-
-
 def _exit_text(code: int) -> str:
-    if code <= 128:
+    """Of a stage, or of a supervisor that was killed, whose code is negative."""
+    if 0 <= code <= 128:
         return f"exited with code {code}"
     try:
-        return f"was killed by {signal.Signals(code - 128).name}"
+        return f"was killed by {signal.Signals(-code if code < 0 else code - 128).name}"
     except ValueError:
         return f"exited with code {code}"
 
@@ -251,8 +303,8 @@ def _utc_now() -> str:
 
 
 def has_gpu(record: GpuCheck) -> bool:
-    """Whether there was a GPU to check."""
-    return record.device is not None
+    """Whether there was a GPU to check, or may have been: facts that crashed do not know."""
+    return any(result.outcome != "unsupported" for result in record.stages)
 
 
 def is_proven(record: GpuCheck) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from typing import Final
 
 from gpubench_plugin.cli.gpu_check.record import Bound, Criterion, Part, Row
 from gpubench_plugin.environment import json_files, last_lines, stored
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.errors import BrokenFile, Unsupported, UsageProblem
 from gpubench_plugin.records import Json, Measurement, RunRecord
 
 PROGRESS: Final = "progress.jsonl"
@@ -116,19 +115,22 @@ class StageRun:
         """Record what the stage cannot show here, and why."""
         self._note(unproven=statement)
 
-    def end(self, *, unsupported: str = "") -> None:
-        """Record that the stage came to its end, or that the machine lacks what it needs."""
-        self._note(end={"unsupported": unsupported})
+    def end(self, *, unsupported: str = "", problem: str = "") -> None:
+        """Record that the stage came to its end, that the machine lacks what it needs, or the user.
+
+        A `problem` is one that the user can mend.
+        """
+        self._note(end={"unsupported": unsupported, "problem": problem})
 
     def file_of_suite(self, path: str) -> Path:
         """File below the working directory.
 
         Raises:
-            Unsupported: there is none, as outside a checkout of the suite.
+            UsageProblem: there is none, as outside a checkout of the suite.
         """
         file = self.repository / path
         if not file.exists():
-            raise Unsupported(
+            raise UsageProblem(
                 f"there is no {path} in the current directory: run it in a checkout of gpubench"
             )
         return file
@@ -157,10 +159,7 @@ class StageRun:
             *(f"--gpubench-device={self.device}", f"--gpubench-results-dir={results}"),
             *("--gpubench-registry=none", "-p", "no:cacheprovider", "--color=no"),
         ]
-        limits = (self.remaining_s - _END_S, limit_s)
-        code = self.execute(
-            name, command, cwd=cwd, environ=environ, limit_s=min(filter(None, limits))
-        )
+        code = self.execute(name, command, cwd=cwd, environ=environ, limit_s=limit_s)
         run = next(iter(sorted(results.glob("*/*/metrics.jsonl"))), None)
         return Session(
             code=code,
@@ -179,10 +178,16 @@ class StageRun:
     ) -> int | None:
         """Run a command, with its output in a file, whose end becomes the stage's output.
 
-        Returns its exit code, None if it had to be ended.
+        Returns its exit code, None if it had to be ended, at `limit_s` or so early that the stage
+        can still read what it left: then the stage is out of time.
         """
+        reading_s = self.remaining_s - _END_S
         output = self.folder / f"{name}.txt"
-        code = self._run(output, command, cwd, environ, limit_s)
+        code = self._run(
+            output, command, cwd, environ, reading_s if limit_s is None else min(limit_s, reading_s)
+        )
+        if code is None and limit_s is None:
+            self._note(out_of_time=True)
         sys.stdout.write("\n".join((f"{name}: exit code {code}", *last_lines(output), "")))
         sys.stdout.flush()
         return code
@@ -193,9 +198,8 @@ class StageRun:
         command: Sequence[str],
         cwd: Path,
         environ: Mapping[str, str],
-        limit_s: float | None,
+        limit_s: float,
     ) -> int | None:
-        limit_s = self.remaining_s - _END_S if limit_s is None else limit_s
         with output.open("wb") as file:
             process = subprocess.Popen(
                 command,
@@ -229,11 +233,21 @@ def _loaded(folder: Path) -> RunRecord:
 
 
 def findings(folder: Path) -> Iterator[Json]:
-    """Findings of the stage whose folder this is; a line that was cut off is left out."""
-    with suppress(FileNotFoundError):
-        for line in (folder / PROGRESS).read_text(encoding="ascii").splitlines():
-            with suppress(ValueError):
-                yield json.loads(line)
+    """Findings of the stage whose folder this is, without a last line that was cut off.
+
+    Raises:
+        BrokenFile: another line is not an object.
+    """
+    try:
+        data = (folder / PROGRESS).read_bytes()
+    except FileNotFoundError:
+        return
+    for line in data.splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            finding = json_files.parse(line, PROGRESS)
+            if not isinstance(finding, dict):
+                raise BrokenFile(f"{PROGRESS} has a line that is no object")
+            yield finding
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -247,6 +261,8 @@ def main(arguments: Sequence[str]) -> None:
         getattr(import_module(module), function)(run)
     except Unsupported as error:
         run.end(unsupported=str(error))
+    except UsageProblem as error:
+        run.end(problem=str(error))
     else:
         run.end()
 

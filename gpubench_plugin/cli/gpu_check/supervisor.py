@@ -43,7 +43,7 @@ def supervise(command: Sequence[str], *, limit_s: float, parent: int) -> int:
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        preexec_fn=_unblock,  # noqa: PLW1509 # this process has one thread
+        preexec_fn=_begin_command,  # noqa: PLW1509 # this process has one thread
     )
     try:
         return _outcome(process, limit_s, parent)
@@ -51,9 +51,11 @@ def supervise(command: Sequence[str], *, limit_s: float, parent: int) -> int:
         _kill_descendants()
 
 
-def _unblock() -> None:
-    """Let the command have the signals again, whose mask it inherits."""
+def _begin_command() -> None:
+    """Let the command have the signals again, whose mask it inherits, and die with this process."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _outcome(process: subprocess.Popen[bytes], limit_s: float, parent: int) -> int:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _STEP_LIMIT: Final = 0.5
 _KERNEL_LIMIT: Final = 2.0
 """Percent from the loop by hand, and from Triton's do_bench, which times each call by itself."""
+_HOST_LIMIT: Final = 5.0
+"""Percent, of two loops of the host; the same loop twice differed by up to 4.2 % on two busy cores
+of a CPU."""
 _ELSEWHERE_LIMIT: Final = 5.0
 """Percent: work on another stream is timed from an idle device, with its launches."""
 _COLD_RATIO: Final = 1.3
@@ -44,6 +47,11 @@ class Load:
     step: Step
     calls: int = 0
     launch_bound: bool = False
+
+    @property
+    def limit(self) -> float:
+        """Percent allowed from the loop: a host that only launches varies by some percent."""
+        return _HOST_LIMIT if self.launch_bound else _STEP_LIMIT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +129,7 @@ def _check_steps(run: StageRun, bench: Bench) -> None:
             ]
             error = (median(ratios) - 1) * 100
             run.check(
-                f"{name}: step clock from a bare loop", abs(error), "at_most", _STEP_LIMIT, "%"
+                f"{name}: step clock from a bare loop", abs(error), "at_most", load.limit, "%"
             )
         raised = LAUNCH_BOUND in samples.flags
         run.check(f"{name}: launch_bound", raised, "equal", load.launch_bound)
@@ -255,7 +263,7 @@ def _on_device(device: torch.device) -> Bench:
     )
 
 
-_ELEMENTS: Final = {20: 1 << 22, 50: 1 << 24, 200: 1 << 26, 1000: 1 << 28}
+_ELEMENTS: Final = {20: 1 << 23, 50: 1 << 24, 200: 1 << 26, 1000: 1 << 28}
 """Elements of an fp32 vector whose negation takes some so many µs at 3 to 5 TB/s; calculated."""
 
 

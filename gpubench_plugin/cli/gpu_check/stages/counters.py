@@ -20,7 +20,7 @@ _WINDOW_S: Final = 3.0
 """Longer than the window below which energy is not told (two seconds)."""
 _BUSY_POWER: Final = 1.5
 _ENERGY_LIMIT: Final = 10.0
-"""Percent between the counter and the mean of sampled power: readings are means of 25 to 100 ms."""
+"""Percent between the counter and the mean of sampled power; readings are means themselves."""
 _WORKING_MHZ: Final = 500
 """Between the clock of an idle H200 (345 MHz) and that of a busy one (1,980)."""
 _READING_LIMIT_S: Final = 0.001
@@ -108,7 +108,7 @@ def _at_rest(work: Work) -> _Sampled:
 
 def _at_work(work: Work) -> _Sampled:
     with _Sampled(work) as state:
-        _spend(work, state, 1.0)  # power follows the load by a moment
+        _spend(work, state, 2.0)  # power is a mean of up to a second
         state.begin()
         _spend(work, state, _WINDOW_S)
     return state

@@ -43,6 +43,9 @@ def check_graphs(
     run: StageRun, name: str, events: Iterable[dict[str, Any]], *, captured: bool
 ) -> None:
     """Each traced step of a `captured` execution replays a graph, an eager one none."""
+    events = [*events]
+    kernels = sum(event.get("cat") == "kernel" for event in events)
+    run.check(f"{name}: kernels in the trace", kernels, "at_least", 1)
     replays = sum(event.get("name") == _REPLAY for event in events)
     bound, limit = ("at_least", _STEPS) if captured else ("equal", 0)
     run.check(f"{name}: replays of a graph in {_STEPS} steps", replays, bound, limit)  # type: ignore[arg-type] # one of two literals

@@ -34,8 +34,10 @@ def examine(run: StageRun, machine: Machine) -> None:
         torch = machine.torch
     except ChildError as error:
         run.fact(versions=package_versions())
+        _check_found(run, machine, 0)
         raise Unsupported(f"torch cannot be examined: {error}") from error
     run.fact(versions=_versions(machine, torch))
+    _check_found(run, machine, torch["devices"])
     if not torch["devices"]:
         raise Unsupported(_reason(machine, torch))
     gpu = machine.gpus[0] if machine.gpus else None
@@ -48,6 +50,12 @@ def examine(run: StageRun, machine: Machine) -> None:
         advice = f"; {finding.advice}" if finding.advice else ""
         run.fact(**{check.__name__: f"{finding.value}{advice}"})
         run.check(f"gpubench doctor: {check.__name__} is ok", finding.outcome == "ok", "equal", 1)
+
+
+def _check_found(run: StageRun, machine: Machine, devices: int) -> None:
+    """Check that torch finds a GPU where the driver shows one; else there is none to check."""
+    if machine.visible:
+        run.check("GPUs that torch finds", devices, "at_least", 1)
 
 
 def _versions(machine: Machine, torch: Mapping[str, Any]) -> dict[str, str]:

@@ -76,3 +76,6 @@ def judge(run: StageRun, benchmark: Measurement, bare_s: float | None, *, limit:
     own_s = None if samples is None else sum(samples.block_s) / samples.calls
     error = None if own_s is None or not bare_s else abs(own_s / bare_s - 1) * 100
     run.check(f"{benchmark.name}: step from the loop by hand", error, "at_most", limit, "%")
+    run.check(f"{benchmark.name}: rate", row.rate, "at_least", 0, row.rate_unit)
+    if row.mfu is None:
+        run.unproven(f"{benchmark.name}: MFU (the peak of this device, or its FLOPs, are unknown)")

@@ -21,7 +21,7 @@ from gpubench_plugin.cli.gpu_check.stages import (
     traces,
 )
 from gpubench_plugin.cli.gpu_check.stages import tests as test_stage
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.errors import Unsupported, UsageProblem
 from gpubench_plugin.records import Comparison, Verdict
 from gpubench_plugin.results import verdicts
 from tests.support.gpu_stages import CannedRun, criteria, failed, measurement, session
@@ -153,9 +153,10 @@ def test_trace_and_snapshot(run: CannedRun, tmp_path: Path) -> None:
 def test_graphs_are_counted_where_they_belong(run: CannedRun, tmp_path: Path) -> None:
     """Replayed in each step by graphs, never in eager steps."""
     replay = {"name": "cudaGraphLaunch", "cat": "cuda_runtime"}
+    kernel = {"name": "gemm", "cat": "kernel"}
     graphs = {
         f"{execution}-{batch}": trace(
-            tmp_path / execution / batch, *([replay] * 3 if execution != "eager" else [])
+            tmp_path / execution / batch, kernel, *([replay] * 3 if execution != "eager" else [])
         )
         for execution in ("eager", "reduce-overhead")
         for batch in ("b1", "bmax")
@@ -167,6 +168,16 @@ def test_graphs_are_counted_where_they_belong(run: CannedRun, tmp_path: Path) ->
     run.sessions = {**graphs, "reduce-overhead-b1": graphs["eager-b1"]}
     decode.decode(run)
     assert failed(run) == ["reduce-overhead-b1: replays of a graph in 3 steps"]
+
+
+def test_decoding_without_a_trace_is_no_proof(run: CannedRun) -> None:
+    """Neither that graphs are replayed, nor that none are."""
+    run.session = session(measurement("test_a.py::test_a"))
+    decode.decode(run)
+    assert {
+        "eager-b1: kernels in the trace",
+        "reduce-overhead-b1: replays of a graph in 3 steps",
+    } < {*failed(run)}
 
 
 def verdict_file(run: CannedRun, *kinds: Any, code: int) -> None:
@@ -183,7 +194,7 @@ def verdict_file(run: CannedRun, *kinds: Any, code: int) -> None:
 
 def test_same_code(run: CannedRun) -> None:
     """Nothing changed passes; a change, and a benchmark that failed, do not."""
-    verdict_file(run, "unchanged", "inconclusive", code=0)
+    verdict_file(run, "unchanged", "inconclusive", "unchanged", "unchanged", code=0)
     same_code.same_code(run)
     assert failed(run) == []
     run.folder = run.folder / "second"
@@ -192,9 +203,18 @@ def test_same_code(run: CannedRun) -> None:
     same_code.same_code(run)
     assert failed(run) == [
         "exit code",
+        "benchmarks that were compared",
         "benchmarks called changed",
         "benchmarks without a verdict",
     ]
+
+
+def test_same_code_that_stays_undecided_is_unproven(run: CannedRun) -> None:
+    """No change was called, and no equality shown."""
+    verdict_file(run, *["inconclusive"] * 4, code=0)
+    same_code.same_code(run)
+    assert failed(run) == []
+    assert findings(run, "unproven")
 
 
 def headline_session(run: CannedRun, number: int, node_id: str, bare_s: float, **m: float) -> Any:
@@ -225,7 +245,13 @@ def test_a_headline_below_its_goal_and_beside_its_loop_fails(run: CannedRun) -> 
     cases = ("compiled-step-bf16-ws1", "bf16-ws1", "compiled-step-bf16-true-ws1")
     run.sessions = {
         f"headline-{n}": headline_session(
-            run, n, f"{LLAMA}[{case}]", 0.01, step_time_s=0.0102 if n == 0 else 0.01, mfu=0.41
+            run,
+            n,
+            f"{LLAMA}[{case}]",
+            0.01,
+            step_time_s=0.0102 if n == 0 else 0.01,
+            mfu=0.41,
+            tokens_per_s=1e5,
         )
         for n, case in enumerate(cases)
     }
@@ -245,8 +271,18 @@ def test_a_headline_that_is_not_measured_fails(run: CannedRun) -> None:
     run.session = session(measurement(node_id, outcome="oom"), code=1)
     headline.resnet50_b1024(run)
 
-    assert len(failed(run)) == 2
+    assert len(failed(run)) == 3
     assert findings(run, "row")[0]["outcome"] == "oom"
+
+
+def test_a_headline_without_mfu_says_so(run: CannedRun) -> None:
+    """On a device whose peak is unknown; a rate is needed."""
+    node_id = f"{RESNET}[channels_last-compiled-b1024-amp-ws1]"
+    run.session = headline_session(run, 0, node_id, 0.01)
+    headline.resnet50_b1024(run)
+
+    assert [name.rpartition(": ")[2] for name in failed(run)] == ["rate"]
+    assert "MFU" in findings(run, "unproven")[0]
 
 
 def test_a_headline_that_does_not_run_fails(run: CannedRun) -> None:
@@ -262,9 +298,22 @@ def test_breadth_needs_a_number_of_each_selection(run: CannedRun) -> None:
     run.session = session(measurement("benchmarks/micro/test_gemm.py::test_matmul[fp32-ws1]"))
     breadth.breadth(run)
     assert failed(run) == []
-    run.sessions = {"breadth-1": outcomes("unsupported"), "breadth-2": outcomes("measured", "oom")}
+    run.sessions = {
+        "breadth-1": session(measurement("test_a.py::test_a", outcome="unsupported")),
+        "breadth-2": outcomes("measured", "oom"),
+    }
     breadth.breadth(run)
-    assert [name.rpartition(": ")[2] for name in failed(run)] == ["measured", "failed"]
+    assert [name.rpartition(": ")[2] for name in failed(run)] == [
+        *("measured", "exit code", "failed"),
+    ]
+
+
+def test_breadth_that_is_cut_says_what_is_missing(run: CannedRun) -> None:
+    """A session that was ended has rows, and shows nothing."""
+    run.session = session(measurement("test_a.py::test_a"), code=None)
+    breadth.breadth(run)
+    assert criteria(run) == {}
+    assert len(findings(run, "unproven")) == len(findings(run, "row")) == len(breadth.SELECTIONS)
 
 
 def test_breadth_without_time_says_what_is_missing(tmp_path: Path) -> None:
@@ -279,10 +328,10 @@ def test_breadth_without_time_says_what_is_missing(tmp_path: Path) -> None:
     [traces.traces, decode.decode, headline.llama, breadth.breadth, test_stage.tests],
     ids=lambda stage: str(stage.__name__),
 )
-def test_outside_a_checkout_stages_of_the_suite_are_unsupported(tmp_path: Path, stage: Any) -> None:
+def test_outside_a_checkout_stages_of_the_suite_refuse(tmp_path: Path, stage: Any) -> None:
     """The reason names what is missing."""
     run = CannedRun(folder=tmp_path, repository=tmp_path, limit_s=60)
-    with pytest.raises(Unsupported, match="checkout"):
+    with pytest.raises(UsageProblem, match="checkout"):
         stage(run)
 
 
@@ -319,6 +368,17 @@ def test_facts_that_do_not_fit_fail(run: CannedRun, tmp_path: Path) -> None:
     (tmp_path / "proc/driver/nvidia/version").touch()
     facts.examine(run, machine(tmp_path))
     assert failed(run) == ["gpubench doctor: driver is ok"]
+
+
+def test_a_gpu_that_torch_does_not_find_fails(
+    run: CannedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no missing GPU, whether torch has no CUDA or cannot be imported."""
+    monkeypatch.setattr(Machine, "visible", {0: None})
+    for torch in (machine(tmp_path, cuda=None, devices=0), Machine(torch_command=("false",))):
+        with pytest.raises(Unsupported):
+            facts.examine(run, torch)
+    assert failed(run) == ["GPUs that torch finds"]
 
 
 @pytest.mark.parametrize(
