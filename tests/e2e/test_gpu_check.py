@@ -176,8 +176,8 @@ def test_a_line_that_was_cut_off_is_left_out() -> None:
 
 def test_a_session_that_is_out_of_time_is_a_hang_or_a_cut() -> None:
     """By whose limit it was: the stage's, or the budget's; a criterion that fails so is kept."""
-    assert outcomes(check(FACTS, stage("waits", limit_s=12)))["waits"] == "hang"
-    assert outcomes(check(FACTS, stage("waits"), budget_s=14))["waits"] == "cut"
+    assert outcomes(check(FACTS, stage("waits", limit_s=11)))["waits"] == "hang"
+    assert outcomes(check(FACTS, stage("waits"), budget_s=13))["waits"] == "cut"
 
 
 def test_a_supervisor_that_is_killed_leaves_no_stage() -> None:
@@ -362,15 +362,13 @@ def test_headline_beside_its_loop_on_a_cpu(here: Path) -> None:
 
     run = on_cpu(here)
     test = "benchmarks/training/test_resnet.py::test_resnet18_train"
-    cases = [("channels_last", "amp"), ("channels_last-compiled", "fp32")]
-    headline.headline(run, test, cases, limit=1e9, profile="full", max_time_s="1")
-    assert failed(run) == []
-    for line in rows_of(here):
-        row = json.loads(line)["row"]
-        assert row["bare_s"] > 0
-        assert row["step_time_s"] > 0
-    headline.headline(run, test, cases[:1], limit=0.0, profile="full", max_time_s="1")
-    assert len(failed(run)) == 1
+    keys = {"profile": "full", "max_time_s": "1"}
+    headline.headline(run, test, [("channels_last", "amp")], limit=0.0, **keys)
+    (name,) = failed(run)
+    assert name.endswith("step from the loop by hand")
+    (row,) = (json.loads(line)["row"] for line in rows_of(here))
+    assert row["bare_s"] > 0
+    assert row["step_time_s"] > 0
 
 
 def rows_of(folder: Path) -> list[str]:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from gpubench_plugin.cli.gpu_check.stage import Session, StageRun
 
+FEW_STEPS: Final = ("--gpubench-set=measure.by=steps", "--gpubench-set=measure.steps=10")
+"""Of benchmarks whose outcome counts, not their numbers."""
+
 BYTES: Final = 1 << 50
 """More than any device, or address space, has."""
 
@@ -66,7 +69,7 @@ def lost_context(run: StageRun, *, fault: str = CONTEXT) -> None:
 
 def _session(run: StageRun, name: str, fault: str, *options: str) -> Session:
     folder = run.project(name, _BEFORE + fault + _AFTER)
-    return run.pytest(name, *options, "--gpubench-set=measure.profile=quick", cwd=folder)
+    return run.pytest(name, *options, *FEW_STEPS, cwd=folder)
 
 
 def _check(run: StageRun, session: Session, where: str, expected: tuple[str, ...]) -> None:

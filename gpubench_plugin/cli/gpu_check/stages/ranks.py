@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.cli.gpu_check.stages.faults import FEW_STEPS
+
 if TYPE_CHECKING:
     from gpubench_plugin.cli.gpu_check.stage import StageRun
 
@@ -34,7 +36,7 @@ def ranks(run: StageRun, *, backend: str = "") -> None:
         folder = run.project(name, source)
         session = run.pytest(
             name,
-            *(*options, "--gpubench-set=measure.profile=quick"),
+            *(*options, *FEW_STEPS),
             cwd=folder,
             launcher=launcher,
         )
