@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import resource
+import sys
+from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.bench.fixtures import case_of, parts_of
@@ -13,7 +16,7 @@ from gpubench_plugin.environment import failed_allocation, is_out_of_memory
 from gpubench_plugin.errors import Unsupported, error_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import pytest
 
@@ -25,6 +28,11 @@ if TYPE_CHECKING:
 _NO_REFERENCE: Final = (
     "the training fits, but not the fp32 reference beside it, which measure.check=false leaves out"
 )
+
+_STATM: Final = Path("/proc/self/statm")
+_HOST_SHARE: Final = 0.9
+"""Part of the free memory that may be taken: MemAvailable is an estimate (proc_meminfo(5)), and
+other processes grow meanwhile. Not measured."""
 
 
 def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
@@ -112,7 +120,7 @@ def _attempt(setting_with: SettingOf, samples: int) -> str | None:
         Exception: any error of the training but one of a failed allocation.
     """
     from gpubench_plugin.distributed import free_bytes
-    from gpubench_plugin.measure import host_memory_limited, release_memory, state_restored
+    from gpubench_plugin.measure import release_memory, state_restored
 
     setting = setting_with(samples)
     device = setting.device
@@ -170,3 +178,26 @@ def _inspect(step: Callable[[], None]) -> None:
     except Exception as error:
         if is_out_of_memory(error):
             raise
+
+
+@contextmanager
+def host_memory_limited(free_bytes: int | None) -> Iterator[None]:
+    """Let this process's allocations fail once they take nine tenths of `free_bytes`.
+
+    Linux promises more memory than there is, and ends a process that uses it. The limit is that of
+    the address space, RLIMIT_AS; a lower one stays. Without effect on other systems, or where the
+    free memory is unknown, None.
+    """
+    if free_bytes is None or sys.platform != "linux":
+        yield
+        return
+    pages = int(_STATM.read_text(encoding="ascii").split()[0])
+    most = pages * resource.getpagesize() + int(_HOST_SHARE * free_bytes)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        most = min(most, soft)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

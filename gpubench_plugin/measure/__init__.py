@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         median_interval,
     )
     from gpubench_plugin.measure.loop import measure
-    from gpubench_plugin.measure.memory_limit import host_memory_limited
     from gpubench_plugin.measure.outliers import has_outliers
     from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
     from gpubench_plugin.measure.protocols import Checkable, Log, Subject

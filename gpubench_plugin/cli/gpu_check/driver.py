@@ -124,23 +124,23 @@ class Driver:
         output = folder / "output.txt"
         code = _supervised(stage, folder, limit_s, output)
         seconds = max(0.0, self.now() - start)
-        told = _Told.of(folder)
+        stage_findings = _StageFindings.of(folder)
         if stage.required:
             self._record = replace(
                 self._record,
-                device=told.facts.pop("device", None),
-                versions=told.facts.pop("versions", {}),
+                device=stage_findings.facts.pop("device", None),
+                versions=stage_findings.facts.pop("versions", {}),
             )
-        self._record = replace(self._record, rows=(*self._record.rows, *told.rows))
-        self._statements += told.unproven
+        self._record = replace(self._record, rows=(*self._record.rows, *stage_findings.rows))
+        self._statements += stage_findings.unproven
         lines = _end_of(output)
-        outcome, reason = told.judged()
-        if code == supervisor.TIMED_OUT or told.out_of_time:
+        outcome, reason = stage_findings.judged()
+        if code == supervisor.TIMED_OUT or stage_findings.out_of_time:
             is_cut = limit_s < stage.limit_s
             outcome = "cut" if is_cut else "hang"
             left, limit = f"{limit_s:.0f} s of the budget were left", f"{limit_s:.0f} s"
             reason = left if is_cut else f"it did not end within its limit of {limit}"
-        elif code and not told.broken:
+        elif code and not stage_findings.broken:
             outcome = "crashed"
             reason = f"its process {_exit_text(code)}{f': {lines[-1]}' if lines else ''}"
         is_kept = outcome not in {"passed", "unsupported"}
@@ -152,8 +152,8 @@ class Driver:
             reason=reason,
             limit_s=limit_s,
             seconds=seconds,
-            criteria=tuple(told.criteria),
-            facts=told.facts,
+            criteria=tuple(stage_findings.criteria),
+            facts=stage_findings.facts,
             last_lines=lines if is_kept else (),
         )
 
@@ -179,8 +179,8 @@ class Driver:
 
 
 @dataclass(kw_only=True)
-class _Told:
-    """What a stage has told in its folder; `broken` is why a line of it cannot be read."""
+class _StageFindings:
+    """Findings of a stage; `broken` is why a line of them cannot be read."""
 
     criteria: list[Criterion] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
@@ -193,13 +193,13 @@ class _Told:
     @classmethod
     def of(cls, folder: Path) -> Self:
         """Read the findings, up to the first that is broken."""
-        told = cls()
+        stage_findings = cls()
         try:
             for finding in findings(folder):
-                told._add(finding)
+                stage_findings._add(finding)
         except (GpubenchError, OSError, LookupError, TypeError, ValueError) as error:
-            told.broken = f"a finding of it cannot be read: {error}".partition("\n")[0]
-        return told
+            stage_findings.broken = f"a finding of it cannot be read: {error}".partition("\n")[0]
+        return stage_findings
 
     def _add(self, finding: Json) -> None:
         if "criterion" in finding:

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 _STEP_LIMIT: Final = 0.5
 _KERNEL_LIMIT: Final = 2.0
 """Percent from the loop by hand, and from Triton's do_bench, which times each call by itself."""
-_HOST_LIMIT: Final = 5.0
-"""Percent, of two loops of the host; the same loop twice differed by up to 4.2 % on two busy cores
-of a CPU."""
 _ELSEWHERE_LIMIT: Final = 5.0
 """Percent: work on another stream is timed from an idle device, with its launches."""
 _COLD_RATIO: Final = 1.3
@@ -47,11 +44,6 @@ class Load:
     step: Step
     calls: int = 0
     launch_bound: bool = False
-
-    @property
-    def limit(self) -> float:
-        """Percent allowed from the loop: a host that only launches varies by some percent."""
-        return _HOST_LIMIT if self.launch_bound else _STEP_LIMIT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +121,7 @@ def _check_steps(run: StageRun, bench: Bench) -> None:
             ]
             error = (median(ratios) - 1) * 100
             run.check(
-                f"{name}: step clock from a bare loop", abs(error), "at_most", load.limit, "%"
+                f"{name}: step clock from a bare loop", abs(error), "at_most", _STEP_LIMIT, "%"
             )
         raised = LAUNCH_BOUND in samples.flags
         run.check(f"{name}: launch_bound", raised, "equal", load.launch_bound)

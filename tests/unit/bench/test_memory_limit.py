@@ -8,8 +8,8 @@ import sys
 import pytest
 import torch
 
+from gpubench_plugin.bench.batch_fitting import host_memory_limited
 from gpubench_plugin.environment import is_out_of_memory
-from gpubench_plugin.measure import host_memory_limited
 
 GIB = 2**30
 
