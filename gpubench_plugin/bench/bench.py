@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import os
-import re
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
-from numbers import Real
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.bench.amounts import refuse_contradicting_amounts, stated_work
+from gpubench_plugin.bench.extra_calls import inspect_call, profile_steps, run_traced
 from gpubench_plugin.bench.step import (
     FirstCallValidator,
     TimedStep,
     has_been_used,
-    refuse_contradicting_amounts,
     refuse_unfinished,
 )
+from gpubench_plugin.bench.throttling import ThrottlePolicy
 from gpubench_plugin.config import fixture_names
-from gpubench_plugin.errors import Throttled, Unsupported, UsageProblem
+from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.measure import CustomMetric, build_measurement
-from gpubench_plugin.quality_flags import PRECISION_UNUSED, THROTTLED
 from gpubench_plugin.records import Better, Check, Measurement, Observation, Samples, Work
 
 if TYPE_CHECKING:
@@ -35,9 +33,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.config import Case
     from gpubench_plugin.distributed import ProcessGroup, Reduction
     from gpubench_plugin.launchers import BenchmarkState, RunContext
-    from gpubench_plugin.measure import Subject, Tracers
+    from gpubench_plugin.measure import Subject
     from gpubench_plugin.measure.clocks import Step
-    from gpubench_plugin.measure.probes import DeviceState
     from gpubench_plugin.precision import Precision
 
 
@@ -86,6 +83,10 @@ class Bench:
         return Reduction(self._group, self._case.id, grace_s=grace_s)
 
     @property
+    def _throttling(self) -> ThrottlePolicy:
+        return ThrottlePolicy(case=self._case, notes=self._notes, context=self._context)
+
+    @property
     def result(self) -> object:
         """Result of the last timed call of the step, to be asserted on; not recorded.
 
@@ -127,9 +128,9 @@ class Bench:
         """
         amounts = {"samples": samples, "tokens": tokens, "bytes": bytes, "flops": flops}
         try:
-            stated_work = self._claim_measurement(amounts)
+            stated = self._claim_measurement(amounts)
             timed = TimedStep.of(step, self._case.id, setup=setup, teardown=teardown)
-            return self._run_measurement(timed, stated_work)
+            return self._run_measurement(timed, stated)
         except BaseException as error:  # the test may catch it and pass
             self._notes.raised(error)
             raise
@@ -157,7 +158,7 @@ class Bench:
             raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) was called twice")
         self._custom_metrics[name] = CustomMetric(name=name, value=value, unit=unit, better=better)
 
-    def _run_measurement(self, timed: TimedStep, stated_work: Work) -> Measurement:
+    def _run_measurement(self, timed: TimedStep, stated: Work) -> Measurement:
         from gpubench_plugin.measure import Tracers
         from gpubench_plugin.results import append, pytest_benchmark
         from gpubench_plugin.training import nondeterminism_errors
@@ -179,17 +180,19 @@ class Bench:
             )
             own_work = Work() if subject is None else subject.work()
             if subject is not None:
-                refuse_contradicting_amounts(stated_work, own_work, subject, self._case.id)
-            samples, facts = self._measure(timed, stated_work)
+                refuse_contradicting_amounts(stated, own_work, subject, self._case.id)
+            samples, facts = self._measure(timed, stated)
         samples = samples.flagged(*check.flags)
         if may_have_warmed_up or first_s is not None:
             samples = replace(samples, first_step_s=None if may_have_warmed_up else first_s)
-        samples, products, memory = self._inspect_call(samples, timed)
+        samples, products, memory = inspect_call(
+            timed, samples, precision=self._precision, tensors=self._parts.tensor_memory
+        )
         check = replace(check, correctness={**check.correctness, **products})
-        self._profile(timed)
+        profile_steps(timed, case=self._case, context=self._context, device=self._device)
         observation = Observation(
             samples=samples,
-            work=self._work(stated_work, own_work, subject),
+            work=self._work(stated, own_work, subject),
             device=self._device.type,
             device_name=self._case.device.model,
             precision="" if self._precision is None else self._precision.compute_dtype,
@@ -216,13 +219,7 @@ class Bench:
         if self._measured_once:
             raise UsageProblem(f"{self._case.id}: gpubench was called twice; one step per test")
         self._measured_once = True
-        stated = {name: amount for name, amount in amounts.items() if amount is not None}
-        for name, amount in stated.items():
-            if not _is_amount(amount):
-                raise UsageProblem(
-                    f"{self._case.id}: {name}={_format_amount(amount)}; allowed: a number above 0"
-                )
-        return Work(**{name: float(cast("float", amount)) for name, amount in stated.items()})
+        return stated_work(amounts, self._case.id)
 
     def _run_once(self, timed: TimedStep) -> Measurement:
         from gpubench_plugin.results import pytest_benchmark
@@ -244,7 +241,7 @@ class Bench:
         self._reduction.raise_check_failures(failure)
         return check
 
-    def _measure(self, timed: TimedStep, stated_work: Work) -> tuple[Samples, dict[str, float]]:
+    def _measure(self, timed: TimedStep, stated: Work) -> tuple[Samples, dict[str, float]]:
         from gpubench_plugin.measure import Tracers, measure
         from gpubench_plugin.measure.clocks import clock_for
         from gpubench_plugin.measure.probes import (
@@ -257,9 +254,7 @@ class Bench:
 
         section = self._case.configuration.measure
         clock = clock_for(self._device, timing=self._case.timing, cache=section.cache)
-        first_call = FirstCallValidator(
-            timed, self._parts.subjects, self._case.id, stated=stated_work
-        )
+        first_call = FirstCallValidator(timed, self._parts.subjects, self._case.id, stated=stated)
         tracers, tensors = Tracers(), self._parts.tensor_memory
         growth = MemoryGrowth(self._device)
 
@@ -289,7 +284,9 @@ class Bench:
                 DeviceState(self._device, sharing_ranks=self._sharing_ranks)
             )
             clock.on_launched = device_state.sample
-            self._guard_against_throttling(device_state)
+            self._throttling.guard(
+                device_state, agreement=self._group.agreement, reduction=self._reduction
+            )
             suspension = probes.enter_context(Suspension())
             measured = partial(
                 measure,
@@ -315,9 +312,14 @@ class Bench:
             step_counts = subject.finish()  # checks the timed calls, of foreign steps as well
             if subject is timed.subject:
                 facts.update(step_counts, **self._parts.facts(subject))
-        if (wrapped := first_call.wrapped) is not None and stated_work.flops is not None:
-            self._work(stated_work, wrapped.work(), wrapped)  # refuses FLOPs other than counted
-        self._run_traced(tracers, timed)
+        if (wrapped := first_call.wrapped) is not None and stated.flops is not None:
+            self._work(stated, wrapped.work(), wrapped)  # refuses FLOPs other than counted
+        run_traced(
+            timed,
+            tracers,
+            agreement=self._group.agreement,
+            has_census=self._precision is not None or tensors is not None,
+        )
         growth_flags = growth.flags(samples.block_calls, samples.calls_per_duration)
         flags = (
             *memory.flags,
@@ -343,37 +345,6 @@ class Bench:
             "processors": float(os.cpu_count() or 0),
         }
 
-    def _run_traced(self, tracers: Tracers, timed: TimedStep) -> None:
-        """Run the step once more under tracers (coverage) that were paused, ignoring errors."""
-        has_census = self._precision is not None or self._parts.tensor_memory is not None  # traced
-        is_untraced = tracers.were_paused and timed.subject is None and not has_census
-        if self._group.agreement.decide(int(is_untraced)):
-            with suppress(Exception):
-                timed.run()
-
-    def _inspect_call(
-        self, samples: Samples, timed: TimedStep
-    ) -> tuple[Samples, dict[str, Any], dict[str, float]]:
-        """Inspect the tensors of an extra untimed call: flagged samples, correctness and facts.
-
-        Only for benchmarks with a precision, flagged ``precision_unused`` if no operation is in it,
-        and for the tensor memory on a CPU.
-        """
-        tensors = self._parts.tensor_memory
-        if self._precision is None and tensors is None:
-            return samples, {}, {}
-        from gpubench_plugin.measure.probes import take_census
-
-        census = take_census(timed.run_briefly)
-        if tensors is not None:
-            tensors.add_inputs(None if census is None else census.inputs)
-        facts = {} if tensors is None else tensors.facts
-        if self._precision is None:
-            return samples, {}, facts
-        if census is None or not census.confirms(self._precision.compute_dtype):
-            samples = samples.flagged(PRECISION_UNUSED)
-        return samples, {"product_dtypes": census and dict(census.products)}, facts
-
     def _work(self, stated: Work, subject_work: Work, subject: Subject | None) -> Work:
         """Merge the `stated` amounts with the subject's, counting its FLOPs.
 
@@ -396,20 +367,6 @@ class Bench:
         )
         return flops.total or None
 
-    def _profile(self, timed: TimedStep) -> None:
-        """Trace a few extra steps on every rank; rank zero writes the trace."""
-        section, run = self._case.configuration.profiling, self._context.run
-        if not section.enabled:
-            return
-        from gpubench_plugin.measure.probes import profile
-
-        profile(
-            timed.run,
-            section=section,
-            device=self._device,
-            path=None if run is None else run.traces / f"{file_name(self._case)}.json",
-        )
-
     def _conclude(self, observation: Observation, check: Check) -> Measurement:
         """Build the measurement over all ranks; ranks other than zero get their own.
 
@@ -422,77 +379,8 @@ class Bench:
                 self._item, self._case, reduced, check, custom_metrics=self._custom_metrics.values()
             )
             if self._group.world.is_root:  # whose flags are those of all ranks
-                self._refuse_throttled(measurement)
+                self._throttling.refuse(measurement)
         except Exception as error:
             failure = error
         self._reduction.raise_conclusion(failure)
         return measurement
-
-    def _guard_against_throttling(self, device_state: DeviceState) -> None:
-        """Before the first call: with ``measure.throttle=wait`` wait until no GPU is throttled.
-
-        Raises:
-            Unsupported: ``wait`` or ``fail``, but NVML is missing, or does not know the device.
-            CorrectnessError: that is so on another rank.
-        """
-        throttle = self._case.configuration.measure.throttle
-        if throttle == "flag" or self._case.device.type != "cuda":
-            return
-        failure: Exception | None = None
-        if not device_state.is_watching:
-            failure = Unsupported(
-                f"measure.throttle={throttle} requires NVML, which does not answer for "
-                f"{self._case.device.torch_name}: pip install 'pytest-gpubench[gpu]'"
-            )
-        self._reduction.raise_check_failures(failure)
-        if throttle == "wait":
-            self._wait_while_throttled(device_state)
-
-    def _wait_while_throttled(self, device_state: DeviceState) -> None:
-        """Wait on all ranks until no GPU is throttled; journal the wait."""
-        from gpubench_plugin.measure import longest_wait_s, wait_while_throttled
-
-        timeout_s = self._case.timeout_s(self._context.settings.timeout_s)
-        wait = wait_while_throttled(
-            device_state.slowing_reasons,
-            self._group.agreement,
-            limit_s=longest_wait_s(timeout_s),
-        )
-        if wait is not None:
-            self._notes.log({"event": "throttle_wait", **asdict(wait)})
-
-    def _refuse_throttled(self, measurement: Measurement) -> None:
-        """Fail as ``measure.throttle=fail`` asks for; the journal keeps the numbers.
-
-        Raises:
-            Throttled: a rank's GPU was throttled.
-        """
-        is_refused = self._case.configuration.measure.throttle == "fail"
-        if not is_refused or THROTTLED not in measurement.flags:
-            return
-        values = {name: metric.value for name, metric in measurement.finite().metrics.items()}
-        self._notes.log({"event": "throttled", "flags": measurement.flags, "metrics": values})
-        raise Throttled(
-            "the GPU was throttled (measure.throttle=fail); the journal has the numbers"
-        )
-
-
-def _is_amount(amount: object) -> bool:
-    if isinstance(amount, bool) or not isinstance(amount, Real):
-        return False
-    try:
-        return 0 < float(amount) < math.inf
-    except OverflowError:  # an integer above all floats
-        return False
-
-
-def _format_amount(amount: object) -> str:
-    try:
-        return f"{amount!r:.40}"
-    except ValueError:  # sys.get_int_max_str_digits(), 4,300 by default
-        return "a number with thousands of digits"
-
-
-def file_name(case: Case) -> str:
-    """Name of the case as a file name, with unsafe characters replaced."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", case.name).strip("-")

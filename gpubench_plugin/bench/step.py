@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.bench.amounts import refuse_borrowed_amounts, refuse_contradicting_amounts
 from gpubench_plugin.bench.lazy_results import (
     close_coroutines,
     does_nothing,
@@ -16,7 +17,6 @@ from gpubench_plugin.bench.lazy_results import (
 )
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.measure import Subject
-from gpubench_plugin.records import is_same_amount
 
 if TYPE_CHECKING:
     from gpubench_plugin.measure.clocks import Step
@@ -142,7 +142,7 @@ class FirstCallValidator:
                 refuse_contradicting_amounts(self._stated, work, self.wrapped, self._benchmark)
         elif self._stated.known_amounts and (does_nothing(self._timed.call) or is_function(result)):
             for subject, _ in self._calls_before:
-                _refuse_borrowed_amounts(self._stated, subject, self._benchmark)
+                refuse_borrowed_amounts(self._stated, subject, self._benchmark)
 
     def begin(self) -> None:
         """Reset the counts of the advanced subjects: the timed calls start now."""
@@ -179,33 +179,6 @@ def refuse_unfinished(result: object, step: Step, benchmark: str) -> None:
     if reason := unfinished_reason(result, step, "gpubench"):
         close_coroutines(result)
         raise UsageProblem(f"{benchmark}: {reason}")
-
-
-def refuse_contradicting_amounts(
-    stated: Work, subject_work: Work, subject: Subject, benchmark: str
-) -> None:
-    """Refuse a `stated` amount that contradicts the subject's `subject_work`."""
-    for name, amount in stated.known_amounts.items():
-        actual = subject_work.known_amounts.get(name, amount)
-        if not is_same_amount(amount, actual):
-            raise UsageProblem(
-                f"{benchmark}: {name}={amount:g}, but a step of the {type(subject).__name__} has "
-                f"{name}={actual:g}; leave it out, or measure another step with its own amounts"
-            )
-
-
-def _refuse_borrowed_amounts(stated: Work, subject: Subject, benchmark: str) -> None:
-    """Refuse amounts that equal the `subject`'s for a step that did nothing."""
-    known_work = subject.work().known_amounts
-    for name, amount in stated.known_amounts.items():
-        if name in known_work and is_same_amount(amount, known_work[name]):
-            kind = type(subject).__name__
-            raise UsageProblem(
-                f"{benchmark}: {name}={amount:g} is the amount of one step of the {kind}, "
-                "but the measured call took no step and did nothing else; write "
-                f"gpubench({kind.lower()}), or call its step: gpubench(lambda: "
-                f"{kind.lower()}.step())"
-            )
 
 
 def _subject(value: object) -> Subject | None:

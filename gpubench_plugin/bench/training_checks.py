@@ -147,7 +147,7 @@ def _checkpoints(request: pytest.FixtureRequest, key: str, setting: Setting) -> 
     Raises:
         Unsupported: the model is sharded over the ranks.
     """
-    from gpubench_plugin.bench.bench import file_name
+    from gpubench_plugin.bench.extra_calls import file_name
     from gpubench_plugin.errors import Unsupported
     from gpubench_plugin.launchers import context_of
     from gpubench_plugin.training import Checkpoints
