@@ -14,6 +14,9 @@ _BINARY: Final[Sequence[Scale]] = (
     *((2.0**50, " PiB"), (2.0**40, " TiB"), (2.0**30, " GiB"), (2.0**20, " MiB")),
     (2.0**10, " KiB"),
 )
+_DECIMAL: Final[Sequence[Scale]] = (
+    *((1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, " ")),
+)
 _COMMIT_DIGITS: Final = 9  # git's default is 7, which large repositories outgrow
 
 
@@ -62,3 +65,23 @@ def scaled(value: float, scales: Sequence[Scale], digits: int = MOST_DIGITS) -> 
 def byte_size(value: float, digits: int = MOST_DIGITS) -> str:
     """Format bytes in binary units: ``912.4 MiB``, ``17 B``."""
     return f"{value:.0f} B" if abs(value) < 1024 else scaled(value, _BINARY, digits)
+
+
+def duration(seconds: float, digits: int = MOST_DIGITS, micro: str = "µ") -> str:
+    """Format a duration in ns, µs, ms or s: ``18.42 ms``; `micro` is for ASCII terminals."""
+    scales = ((1.0, " s"), (1e-3, " ms"), (1e-6, f" {micro}s"), (1e-9, " ns"))
+    return scaled(seconds, scales, digits)
+
+
+def decimal_rate(value: float, unit: str, digits: int = MOST_DIGITS) -> str:
+    """Format a rate with a decimal prefix: ``78.20 MFLOP/s``, ``1.500 GB/s``.
+
+    Rates of bytes have decimal prefixes, as in the data sheets of memories and links; sizes have
+    binary ones.
+    """
+    return f"{scaled(value, _DECIMAL, digits)}{unit}"
+
+
+def percentage(fraction: float, digits: int = 2) -> str:
+    """Format a fraction as a percentage, the one way in all messages: ``0.62%``, ``41%``."""
+    return f"{significant(fraction * 100, digits)}%"

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpubench_plugin.compare import EFFICIENCY, SPEED_UP, families, kind_of
-from gpubench_plugin.environment import significant
+from gpubench_plugin.environment import percentage, significant
 from gpubench_plugin.records import Measurement, confidence_bounds_of
 from gpubench_plugin.reports.columns import step, throughputs, with_interval
 from gpubench_plugin.reports.markup import Line
 from gpubench_plugin.reports.table import Column, column, table
-from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, percentage, printable
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable
 
 _WORLD_SIZE: Final = re.compile(r"(?<=[\[-])ws\d+(?:-|(?=\]))")
 """World size in a node id."""

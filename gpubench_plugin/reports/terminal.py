@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from gpubench_plugin.environment import percentage
 from gpubench_plugin.quality_flags import doubtful_flags, other_flags
 from gpubench_plugin.records import OUTCOMES, Measurement, Outcome
 from gpubench_plugin.reports import text as cells
 from gpubench_plugin.reports.columns import fitting_columns, half_width
 from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN, Line, Markup, Span
 from gpubench_plugin.reports.table import GAP, Column, names_column, table, wrapped
-from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, percentage, printable, shorten
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable, shorten
 
 _COLOURS: Final[Mapping[Outcome, Markup]] = {
     "measured": GOOD,

@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Final
 
-from gpubench_plugin.environment import MOST_DIGITS, Scale, scaled, significant
+from gpubench_plugin.environment import MOST_DIGITS, Scale, duration, scaled
 
 _COMMAND: Final = re.compile(r"(?<!\S)::|##\[")
 _ESCAPED: Final = {"::": r"\x3a:", "##[": r"#\x23["}
@@ -190,18 +190,12 @@ def digits_for(half_width: float | None) -> int:
 
 def seconds(value: float, glyphs: Glyphs = UNICODE, digits: int = MOST_DIGITS) -> str:
     """Format a duration in ns, µs, ms or s: ``18.42 ms``."""
-    scales = ((1.0, " s"), (1e-3, " ms"), (1e-6, f" {glyphs.micro}s"), (1e-9, " ns"))
-    return scaled(value, scales, digits)
+    return duration(value, digits, glyphs.micro)
 
 
 def count(value: float, digits: int = MOST_DIGITS) -> str:
     """Format a count or rate without unit: ``434.2``, ``12.34k``, ``1.234M``."""
     return scaled(value, _THOUSANDS, digits)
-
-
-def percentage(fraction: float, digits: int = 2) -> str:
-    """Format a fraction as a percentage: ``0.62%``, ``41%``."""
-    return f"{significant(fraction * 100, digits)}%"
 
 
 LEAST_EXTENT: Final = 0.01

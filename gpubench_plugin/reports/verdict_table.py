@@ -8,7 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from gpubench_plugin.environment import byte_size, listed, significant
+from gpubench_plugin.environment import (
+    byte_size,
+    decimal_rate,
+    listed,
+    percentage,
+    significant,
+)
 from gpubench_plugin.records import Comparison, FactDifference, Verdict, VerdictKind
 from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN, Line, Markup, marked
 from gpubench_plugin.reports.table import (
@@ -25,7 +31,6 @@ from gpubench_plugin.reports.text import (
     Glyphs,
     count,
     cut,
-    percentage,
     printable,
     seconds,
     shorten,
@@ -72,7 +77,8 @@ def verdict_text(verdict: Verdict) -> str:
 
 _FORMATTERS: Final[Mapping[str, Callable[[float], str]]] = {
     "bytes": byte_size,
-    "bytes/s": lambda rate: f"{byte_size(rate)}/s",
+    "bytes/s": lambda rate: decimal_rate(rate, "B/s"),
+    "TFLOP/s": lambda rate: decimal_rate(rate * 1e12, "FLOP/s"),
     "fraction": percentage,
     "samples/s": lambda rate: f"{count(rate)}/s",
     "tokens/s": lambda rate: f"{count(rate)}/s",

@@ -7,7 +7,10 @@ import pytest
 from gpubench_plugin.environment import (
     byte_size,
     counted,
+    decimal_rate,
+    duration,
     listed,
+    percentage,
     plural,
     short_commit,
     significant,
@@ -69,3 +72,43 @@ def test_significant_digits(value: float, digits: int, expected: str) -> None:
 def test_byte_size(value: float, expected: str) -> None:
     """Memory is given in binary units."""
     assert byte_size(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.0003601, "360.1 µs"), (59.9, "59.90 s"), (0.99996e-6, "1.000 µs"), (0.0, "0 ns")],
+)
+def test_a_duration_has_the_unit_that_fits(seconds: float, expected: str) -> None:
+    """At least one digit stands before the point."""
+    assert duration(seconds) == expected
+    assert duration(2e-6, micro="u") == "2.000 us"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "expected"),
+    [
+        (7.82e7, "FLOP/s", "78.20 MFLOP/s"),
+        (1.2e12, "FLOP/s", "1.200 TFLOP/s"),
+        (1.5e9, "B/s", "1.500 GB/s"),
+        (0.25, "B/s", "0.2500 B/s"),
+        (0.0, "B/s", "0 B/s"),
+    ],
+)
+def test_a_rate_has_the_prefix_that_fits(value: float, unit: str, expected: str) -> None:
+    """Prefixes of rates are decimal."""
+    assert decimal_rate(value, unit) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "expected"),
+    [
+        (0.0, 2, "0%"),
+        (0.00062, 2, "0.062%"),
+        (0.123, 2, "12%"),
+        (0.4123, 3, "41.2%"),
+        (1.5, 2, "150%"),
+    ],
+)
+def test_percentage(value: float, digits: int, expected: str) -> None:
+    """A share of one is given in percent."""
+    assert percentage(value, digits) == expected

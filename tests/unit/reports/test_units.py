@@ -39,18 +39,3 @@ def test_seconds_in_ascii() -> None:
 def test_count(value: float, expected: str) -> None:
     """A rate gets the prefix of its thousands."""
     assert text.count(value) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "digits", "expected"),
-    [
-        (0.0, 2, "0%"),
-        (0.00062, 2, "0.062%"),
-        (0.123, 2, "12%"),
-        (0.4123, 3, "41.2%"),
-        (1.5, 2, "150%"),
-    ],
-)
-def test_percentage(value: float, digits: int, expected: str) -> None:
-    """A share of one is given in percent."""
-    assert text.percentage(value, digits) == expected
