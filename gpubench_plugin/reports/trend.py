@@ -12,19 +12,27 @@ from gpubench_plugin.reports.verdict_table import number, signed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpubench_plugin.compare.baselines import TrendSegment
+    from gpubench_plugin.compare.baselines import BenchmarkHistory, LevelChange, TrendSegment
 
 _POINT = ("run_id", "started", "branch", "commit", "value")
-_CSV = ("fingerprint", *_POINT, "unit", "change", "work")
+_CSV = ("benchmark", "metric", "fingerprint", *_POINT, "unit", "change", "work")
 
 
 def history_lines(
-    benchmark: str, metric: str, segments: Sequence[TrendSegment], total: int, glyphs: Glyphs
+    histories: Sequence[BenchmarkHistory], total: int, glyphs: Glyphs
 ) -> Iterator[str]:
-    """Lines for all `segments` of `benchmark`, at most `total` columns wide."""
-    yield printable(benchmark)
+    """Lines for all series of the `histories`, at most `total` columns wide."""
+    for position, history in enumerate(histories):
+        if position:
+            yield ""
+        yield from _benchmark_lines(history, total, glyphs)
+
+
+def _benchmark_lines(history: BenchmarkHistory, total: int, glyphs: Glyphs) -> Iterator[str]:
+    segments = history.segments
+    yield printable(history.benchmark)
     for position, segment in enumerate(segments, start=1):
-        heading = f"{metric}: {counted(len(segment.points), 'run')}"
+        heading = f"{history.metric}: {counted(len(segment.points), 'run')}"
         if len(segments) > 1:
             heading += f", series {position} of {len(segments)} ({_series_label(segment)})"
         yield from wrapped(heading, total)
@@ -38,41 +46,51 @@ def history_lines(
             yield ""
 
 
-def history_json(benchmark: str, metric: str, segments: Sequence[TrendSegment]) -> dict[str, Any]:
-    """The history as JSON; `change` is a fraction of the value."""
+def history_json(histories: Sequence[BenchmarkHistory]) -> dict[str, Any]:
+    """The histories as JSON; `change` is a fraction of the value."""
     return {
-        "benchmark": benchmark,
-        "metric": metric,
-        "series": [
+        "histories": [
             {
-                "fingerprint": segment.fingerprint,
-                "work": None if segment.work is None else dict(segment.work),
-                "unit": segment.points[-1].unit,
-                "points": [
-                    {name: getattr(point, name) for name in _POINT} for point in segment.points
-                ],
-                "change_points": None
-                if segment.changes is None
-                else [
-                    {
-                        "index": change.index,
-                        "run_id": change.point.run_id,
-                        "commit": change.point.commit,
-                        "before": change.old_level,
-                        "after": change.new_level,
-                        "change": change.change,
-                    }
-                    for change in segment.changes
-                ],
+                "benchmark": history.benchmark,
+                "metric": history.metric,
+                "series": [_series_json(segment) for segment in history.segments],
             }
-            for segment in segments
-        ],
+            for history in histories
+        ]
     }
 
 
-def history_csv(segments: Sequence[TrendSegment]) -> str:
+def _series_json(segment: TrendSegment) -> dict[str, Any]:
+    changes = segment.changes
+    return {
+        "fingerprint": segment.fingerprint,
+        "work": None if segment.work is None else dict(segment.work),
+        "unit": segment.points[-1].unit,
+        "points": [{name: getattr(point, name) for name in _POINT} for point in segment.points],
+        "change_points": None if changes is None else [_change_json(change) for change in changes],
+    }
+
+
+def _change_json(change: LevelChange) -> dict[str, Any]:
+    return {
+        "index": change.index,
+        "run_id": change.point.run_id,
+        "commit": change.point.commit,
+        "before": change.old_level,
+        "after": change.new_level,
+        "change": change.change,
+    }
+
+
+def history_csv(histories: Sequence[BenchmarkHistory]) -> str:
     """One row per run; `change` is set where a new level starts, `work` is per series."""
-    return csv_text([_CSV, *(row for segment in segments for row in _rows(segment))])
+    rows = (
+        [printable(history.benchmark), printable(history.metric), *row]
+        for history in histories
+        for segment in history.segments
+        for row in _rows(segment)
+    )
+    return csv_text([_CSV, *rows])
 
 
 def _rows(segment: TrendSegment) -> Iterator[list[Cell]]:

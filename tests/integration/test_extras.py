@@ -74,6 +74,7 @@ def test_history_looks_for_no_changes(
     assert "20 runs" in out
     assert "no change of level" not in out
     assert main(["history", "test_a", "--branch=", "--format=json"]) == 0
-    (series,) = json.loads(capsys.readouterr().out)["series"]
+    (history,) = json.loads(capsys.readouterr().out)["histories"]
+    (series,) = history["series"]
     assert (series["change_points"], len(series["points"])) == (None, 20)
     assert main(["history", "test_a", "--branch=", "--format=csv"]) == 0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RUN: Final[Mapping[str, Any]] = {"metavar": "RUN", "help": "run id or directory"}
 BENCHMARK: Final[Mapping[str, Any]] = {
     "metavar": "BENCHMARK",
-    "help": "node id, or a substring of one",
+    "help": "node id, a part of it, or an expression as for pytest -k",
 }
 ALLOW_INCOMPARABLE: Final[Mapping[str, Any]] = {
     "action": "store_true",

@@ -8,8 +8,10 @@ from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
     RUN,
     Locations,
+    add_format,
     add_locations,
     echo,
+    echo_json,
     warn,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
@@ -25,9 +27,12 @@ if TYPE_CHECKING:
 
 
 class Accept(Command):
-    """Accepts one benchmark's level in a run as its new reference."""
+    """Accepts the level of a benchmark, or with --all of several, in a run as its new reference.
 
-    help: ClassVar[str] = "accept the new level of one benchmark, with a reason"
+    A name that matches several benchmarks accepts none without --all, and lists them.
+    """
+
+    help: ClassVar[str] = "accept the new level of a benchmark, with a reason"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Run, benchmark, and reason."""
@@ -35,14 +40,16 @@ class Accept(Command):
         parser.add_argument("benchmark", **BENCHMARK)
         parser.add_argument("--reason", required=True, help="why the new level is acceptable")
         parser.add_argument(
+            "--all", action="store_true", help="accept all benchmarks that BENCHMARK matches"
+        )
+        parser.add_argument(
             "--baseline", metavar="NAME", help="baseline name (default: the only one)"
         )
+        add_format(parser, ("text", "json"), default="text")
         add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:
-        """Move the benchmark's anchor."""
-        from gpubench_plugin.compare.baselines import the_benchmark
-
+        """Move the anchors of the benchmarks."""
         if not options.reason.strip():
             raise UsageProblem("--reason: empty; allowed: why the new level is acceptable")
         paths = Locations.of(options)
@@ -50,13 +57,42 @@ class Accept(Command):
             name = options.baseline or baselines.the_only()
             baseline = baselines.require(name)
             run = resolver.candidate(options.run).run
-            measured = [i for i, r in run.results.items() if r.outcome == "measured"]
-            benchmark = the_benchmark(options.benchmark, measured, f"the run {run.run_id}")
-            baselines.accept(name, run.run_id, benchmark, reason=options.reason)
-        echo([f"accepted in baseline {printable(name)}, starting with {printable(run.run_id)}:"])
-        echo([f"  {printable(benchmark)}"])
-        warn(_warnings(run, baseline))
+            benchmarks = _benchmarks(options, run)
+            for benchmark in benchmarks:
+                baselines.accept(name, run.run_id, benchmark, reason=options.reason)
+        notes = [*_warnings(run, baseline)]
+        if options.format == "json":
+            echo_json(
+                {"baseline": name, "run_id": run.run_id, "accepted": benchmarks, "notes": notes}
+            )
+        else:
+            run_id = printable(run.run_id)
+            echo([f"accepted in baseline {printable(name)}, starting with {run_id}:"])
+            echo(f"  {printable(benchmark)}" for benchmark in benchmarks)
+        warn(notes)
         return ExitCode.OK
+
+
+def _benchmarks(options: argparse.Namespace, run: Run) -> list[str]:
+    """The benchmarks of the `run` to accept: the one that is named, with ``--all`` all that match.
+
+    Raises:
+        UsageProblem: none matches, or several without ``--all``.
+    """
+    from gpubench_plugin.compare.baselines import (
+        ambiguous_benchmark,
+        matching_benchmarks,
+        unknown_benchmark,
+    )
+
+    text, scope = options.benchmark, f"the run {run.run_id}"
+    measured = [id for id, result in run.results.items() if result.outcome == "measured"]
+    matches = matching_benchmarks(text, measured)
+    if not matches:
+        raise unknown_benchmark(text, measured, scope, unmeasured=run.results)
+    if len(matches) > 1 and not options.all:
+        raise ambiguous_benchmark(text, matches, scope, allowed="give one of them, or --all")
+    return matches
 
 
 def _warnings(run: Run, baseline: Baseline) -> Iterator[str]:

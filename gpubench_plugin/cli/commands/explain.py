@@ -142,13 +142,15 @@ def _directory(text: str, paths: Locations) -> RunDirectory:
 
 def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
     from gpubench_plugin.cli.explain import explain_measurement, explain_run
-    from gpubench_plugin.compare.baselines import the_benchmark
+    from gpubench_plugin.compare.baselines import run_benchmarks, the_benchmark
     from gpubench_plugin.results import StoredRun, verdicts
 
     directory = _directory(text, paths)
     stored = StoredRun(directory)
     run = stored.run()
-    name = the_benchmark(benchmark, run.results, f"the run {run.run_id}")
+    if (name := benchmark) not in run.results:  # one that was skipped is explained by its id
+        scope, known = f"the run {run.run_id}", run_benchmarks(run.results)
+        name = the_benchmark(benchmark, known, scope, unmeasured=run.results)
     document = verdicts.read(directory.verdicts) if directory.verdicts.is_file() else None
     if document is not None and any(entry.metric for entry in document.for_benchmark(name)):
         with paths.resolver() as resolver:

@@ -23,15 +23,18 @@ from gpubench_plugin.reports import trend
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
-    from gpubench_plugin.compare.baselines import HistorySource, Point
+    from gpubench_plugin.compare.baselines import BenchmarkHistory, HistorySource
 
 _MAIN: Final = "main"
+_MOST_SHOWN: Final = 8
+"""Benchmarks shown one below the other on a terminal; not measured."""
 _EXTRA_MISSING: Final = "level changes are not detected: pip install 'pytest-gpubench[history]'"
 
 
 class History(Command):
-    """Shows one metric of one benchmark over runs, with its level changes.
+    """Shows one metric of benchmarks over runs, with its level changes.
 
     Level changes are informative: they gate nothing, and the exit code is 0. Results of another
     machine, configuration, clock or amount of work per call are separate series.
@@ -53,57 +56,76 @@ class History(Command):
         add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:
-        """Print the history."""
-        from gpubench_plugin.compare.baselines import HistorySource, trend_segments
+        """Print the history of every benchmark that the name matches."""
+        from gpubench_plugin.compare.baselines import HistorySource
         from gpubench_plugin.results.registry import connect
 
         paths = Locations.of(options)
         with connect(paths.registry, paths.results_dir) as connection:
-            history = HistorySource(paths.results_dir, connection.registry, connection.note)
-            benchmark, metric, points = _points(history, options)
-        segments = trend_segments(points)
-        if any(segment.changes is None for segment in segments):
-            history.notes.append(_EXTRA_MISSING)
-        warn(history.notes)
+            source = HistorySource(paths.results_dir, connection.registry, connection.note)
+            histories = [*_histories(source, options)]
+        if any(segment.changes is None for history in histories for segment in history.segments):
+            source.notes.append(_EXTRA_MISSING)
+        warn(source.notes)
         if options.format == "json":
-            echo_json(trend.history_json(benchmark, metric, segments))
+            echo_json(trend.history_json(histories))
         elif options.format == "csv":
-            echo_text(trend.history_csv(segments))
+            echo_text(trend.history_csv(histories))
         else:
-            echo(trend.history_lines(benchmark, metric, segments, output_width(), glyphs()))
+            echo(trend.history_lines(histories, output_width(), glyphs()))
         return ExitCode.OK
 
 
-def _branch(history: HistorySource, options: argparse.Namespace) -> str | None:
+def _branch(source: HistorySource, options: argparse.Namespace) -> str | None:
     """The requested branch; by default the main one, or all where main has no runs."""
     if options.branch is not None:
         return options.branch or None
-    if history.benchmarks(_MAIN):
+    if source.benchmarks(_MAIN):
         return _MAIN
-    history.notes.append(f"no run of branch {_MAIN} is known; showing all branches")
+    source.notes.append(f"no run of branch {_MAIN} is known; showing all branches")
     return None
 
 
-def _points(history: HistorySource, options: argparse.Namespace) -> tuple[str, str, list[Point]]:
-    """Resolve the benchmark and metric, and load the values.
+def _histories(source: HistorySource, options: argparse.Namespace) -> Iterator[BenchmarkHistory]:
+    """The histories of the benchmarks that are named.
 
     Raises:
-        UsageProblem: no benchmark or no metric of this name; the message names the nearest.
+        UsageProblem: no benchmark matches, too many for a terminal do, or none has the metric.
     """
-    from gpubench_plugin.compare.baselines import the_benchmark
+    from gpubench_plugin.compare.baselines import benchmark_history
 
-    branch = _branch(history, options)
+    branch = _branch(source, options)
 
-    def load(benchmark: str) -> tuple[str, str, list[Point]]:
-        metric = options.metric or history.step_time(benchmark, branch=branch)
-        points = history.points(benchmark, metric, branch=branch, limit=options.last)
-        return benchmark, metric, points
+    def load(benchmark: str) -> BenchmarkHistory | None:
+        return benchmark_history(
+            source, benchmark, options.metric, branch=branch, limit=options.last
+        )
 
-    benchmark, metric, points = load(options.benchmark)
-    if not points:
-        scope = f"the runs on branch {branch} (--branch= selects any)" if branch else "the runs"
-        name = the_benchmark(options.benchmark, history.benchmarks(branch), scope)
-        benchmark, metric, points = load(name)
-    if not points:
-        raise invalid_choice("--metric", metric, history.metrics(benchmark, branch))
-    return benchmark, metric, points
+    if (exact := load(options.benchmark)) is not None:  # also of runs older than the latest
+        yield exact
+        return
+    names = _names(source, options, branch)
+    histories = [history for name in names if (history := load(name)) is not None]
+    if not histories:
+        metrics = sorted({metric for name in names for metric in source.metrics(name, branch)})
+        metric = options.metric or source.step_time(names[0], branch=branch)
+        raise invalid_choice("--metric", metric, metrics)
+    yield from histories
+
+
+def _names(source: HistorySource, options: argparse.Namespace, branch: str | None) -> list[str]:
+    """Benchmarks whose name matches; of too many for a terminal one is to be chosen."""
+    from gpubench_plugin.compare.baselines import (
+        ambiguous_benchmark,
+        matching_benchmarks,
+        unknown_benchmark,
+    )
+
+    scope = f"the runs on branch {branch} (--branch= selects any)" if branch else "the runs"
+    measured = source.benchmarks(branch)
+    names = matching_benchmarks(options.benchmark, measured)
+    if not names:
+        raise unknown_benchmark(options.benchmark, measured, scope)
+    if len(names) > _MOST_SHOWN and options.format == "table":
+        raise ambiguous_benchmark(options.benchmark, names, scope)
+    return names

@@ -28,7 +28,7 @@ from gpubench_plugin.cli.ab import (
 from gpubench_plugin.cli.ab import Look as LookTaken
 from gpubench_plugin.cli.explain import limits
 from gpubench_plugin.cli.explain.measurement import CURES
-from gpubench_plugin.compare.baselines import the_benchmark
+from gpubench_plugin.compare.baselines import run_benchmarks, the_benchmark
 from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.quality_flags import doubtful_flags
@@ -56,8 +56,11 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
     state, request = load_state(folder)
     document = verdicts.read(folder / VERDICTS) if (folder / VERDICTS).exists() else None
     launches = _LaunchSet(state, document)
-    names = [*launches.warmup["head"].results, *launches.warmup["base"].results]
-    name = the_benchmark(benchmark, dict.fromkeys(names), f"the comparison {folder.name}")
+    results = {**launches.warmup["base"].results, **launches.warmup["head"].results}
+    if (name := benchmark) not in results:
+        names = {id: None for run in launches.warmup.values() for id in run_benchmarks(run.results)}
+        scope = f"the comparison {folder.name}"
+        name = the_benchmark(benchmark, names, scope, unmeasured=results)
     looks, replay = _looks(launches, request, name)
     recorded = document.for_benchmark(name) if document is not None else ()
     final = recorded or tuple(v for v in replay.comparison().verdicts if v.id == name)

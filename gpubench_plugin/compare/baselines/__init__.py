@@ -5,6 +5,13 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
+    from gpubench_plugin.compare.baselines.benchmark_names import (
+        ambiguous_benchmark,
+        matching_benchmarks,
+        run_benchmarks,
+        the_benchmark,
+        unknown_benchmark,
+    )
     from gpubench_plugin.compare.baselines.model import (
         Acceptance,
         Baseline,
@@ -22,15 +29,16 @@ if TYPE_CHECKING:
         Resolver,
         directories_of,
         looks_like_run,
-        the_benchmark,
     )
     from gpubench_plugin.compare.baselines.samples import LaterRuns, objections
     from gpubench_plugin.compare.baselines.store import KIND, Baselines, merge_files, near_miss
     from gpubench_plugin.compare.baselines.trend import (
+        BenchmarkHistory,
         HistorySource,
         LevelChange,
         Point,
         TrendSegment,
+        benchmark_history,
         change_points,
         trend_segments,
     )

@@ -24,8 +24,7 @@ from gpubench_plugin.compare.baselines.samples import (
 )
 from gpubench_plugin.compare.baselines.store import Baselines
 from gpubench_plugin.compare.matching import WINDOW
-from gpubench_plugin.environment import listed
-from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem, nearest
+from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.records import LAST, Run
 from gpubench_plugin.results import RunDirectory, StoredRun, find_run, load_run, runs_in
 from gpubench_plugin.results.registry import Connection, connect
@@ -436,25 +435,3 @@ def _place(machine: str, result: Result) -> _Place:
 def _text(facts: Mapping[str, Any]) -> str:
     """Canonical text of facts, as hashed in a fingerprint."""
     return json.dumps(dict(facts), sort_keys=True, default=str) if facts else ""
-
-
-def the_benchmark(text: str, names: Iterable[str], scope: str) -> str:
-    """Resolve `text` to one of `names`, by equality or substring; `scope` describes them.
-
-    Raises:
-        UsageProblem: none or several match; the message names them.
-    """
-    candidates = sorted(names)
-    if text in candidates:
-        return text
-    matches = [name for name in candidates if text in name]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise UsageProblem(
-            f"{len(matches)} benchmarks of {scope} contain {text!r}: {listed(matches, most=10)}"
-        )
-    short = {name.rpartition("::")[2]: name for name in candidates}
-    hint = nearest(text, candidates) or nearest(text, short)
-    listing = f"; known: {listed(candidates, most=10)}" if candidates else "; there are none"
-    raise UsageProblem(f"no benchmark of {scope} contains {text!r}{hint}{listing}")

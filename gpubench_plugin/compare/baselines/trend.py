@@ -171,6 +171,28 @@ def _work_of(segment: Sequence[Point]) -> Mapping[str, float] | None:
     return next((point.work for point in segment if point.work is not None), None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkHistory:
+    """One metric of one benchmark over runs."""
+
+    benchmark: str
+    metric: str
+    segments: tuple[TrendSegment, ...]
+
+
+def benchmark_history(
+    source: HistorySource, benchmark: str, metric: str | None, *, branch: str | None, limit: int
+) -> BenchmarkHistory | None:
+    """History of the latest `limit` runs; None if none has the metric, by default the step time."""
+    metric = metric or source.step_time(benchmark, branch=branch)
+    points = source.points(benchmark, metric, branch=branch, limit=limit)
+    if not points:
+        return None
+    return BenchmarkHistory(
+        benchmark=benchmark, metric=metric, segments=tuple(trend_segments(points))
+    )
+
+
 class HistorySource:
     """Source of earlier results: the registry, else the run directories; `notes` says why."""
 
@@ -182,8 +204,15 @@ class HistorySource:
         self._runs_by_branch: dict[str | None, list[Run]] = {}
 
     def benchmarks(self, branch: str | None) -> list[str]:
-        """Benchmarks of the branch's latest runs; None for any branch."""
-        return sorted({name for run in self._latest_runs(branch) for name in run.results})
+        """Benchmarks measured in the branch's latest runs; None for any branch."""
+        return sorted(
+            {
+                name
+                for run in self._latest_runs(branch)
+                for name, result in run.results.items()
+                if result.outcome == "measured"
+            }
+        )
 
     def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Point]:
         """The latest `limit` values, oldest first."""

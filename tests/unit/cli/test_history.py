@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.cli.main import main
-from tests.support.runs_builder import measurement, write_run
+from tests.support.runs_builder import MLP, measurement, write_run
 
 MINIMA = {"step_time_s": (0.05138, "s", "lower"), "step_time_min_s": (0.04919, "s", "lower")}
 
@@ -50,9 +50,31 @@ def test_the_documents_name_the_metric(capsys: pytest.CaptureFixture[str]) -> No
     """Runs of both clocks are shown by the metric that judges the latest."""
     write_runs("cuda_events", "perf_counter")
     assert main(["history", "mlp", "--format=json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    (document,) = json.loads(capsys.readouterr().out)["histories"]
     assert document["metric"] == "step_time_min_s"
     assert [series["points"][0]["value"] for series in document["series"]] == [0.04919] * 2
     assert main(["history", "mlp", "--format=csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [float(row["value"]) for row in rows] == [0.04919] * 2
+    assert {(row["benchmark"], row["metric"]) for row in rows} == {(MLP, "step_time_min_s")}
+
+
+def test_every_measured_variant_of_a_name_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Skipped ones do not count; too many for a terminal are listed, but all are data."""
+    names = [f"test_r.py::test_resnet50_train[{number}-ws1]" for number in range(9)]
+    skipped = [measurement(name, outcome="unsupported") for name in names[2:]]
+    write_run(Path("results"), 0, [*(measurement(name) for name in names[:2]), *skipped])
+    assert main(["history", "resnet50_train"]) == 0
+    assert capsys.readouterr().out.count("step_time_min_s: 1 run\n") == 2
+    assert main(["history", "resnet50_train and 0-", "--metric=step_time_s"]) == 0
+    assert capsys.readouterr().out.startswith(f"{names[0]}\nstep_time_s: 1 run\n")
+    assert main(["history", "8-ws1"]) == 2
+    assert "no measured benchmark of the runs" in capsys.readouterr().err
+    assert main(["history", "resnet50_train", "--metric=speed"]) == 2
+    assert "--metric: unknown 'speed'" in capsys.readouterr().err
+
+    write_run(Path("results"), 1, [measurement(name) for name in names])
+    assert main(["history", "resnet50_train"]) == 2
+    assert capsys.readouterr().err.count("\n  'test_r.py::") == 9
+    assert main(["history", "resnet50_train", "--format=json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["histories"]) == 9

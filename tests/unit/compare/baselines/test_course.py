@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.compare import value_of
-from gpubench_plugin.compare.baselines import HistorySource, Point, trend_segments
+from gpubench_plugin.compare.baselines import (
+    BenchmarkHistory,
+    HistorySource,
+    Point,
+    trend_segments,
+)
 from gpubench_plugin.records import LaunchSample, Metric, Work
 from gpubench_plugin.reports import UNICODE
 from gpubench_plugin.reports.trend import history_csv, history_json, history_lines
@@ -103,14 +108,13 @@ def test_amounts_of_work_stand_apart(tmp_path: Path, stored: bool) -> None:
     assert runs == [[2, 3], [0, 1, 4]]
     assert [course.work for course in found] == [{"samples": 16.0}, {"samples": 8.0}]
     assert len({course.fingerprint for course in found}) == 1
-    shown = "\n".join(history_lines(MLP, "step_time_s", found, 100, UNICODE))
+    history = BenchmarkHistory(benchmark=MLP, metric="step_time_s", segments=tuple(found))
+    shown = "\n".join(history_lines([history], 100, UNICODE))
     assert ", series 1 of 2 (fingerprint " in shown
     assert "; samples=16)" in shown
-    assert [one["work"] for one in history_json(MLP, "step_time_s", found)["series"]] == [
-        {"samples": 16.0},
-        {"samples": 8.0},
-    ]
-    last = [row.rpartition(",")[2] for row in history_csv(found).splitlines()]
+    (document,) = history_json([history])["histories"]
+    assert [one["work"] for one in document["series"]] == [{"samples": 16.0}, {"samples": 8.0}]
+    last = [row.rpartition(",")[2] for row in history_csv([history]).splitlines()]
     assert last == ["work", *2 * ["samples=16"], *3 * ["samples=8"]]
 
 

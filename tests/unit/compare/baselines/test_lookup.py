@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.compare.baselines import Resolver, the_benchmark
+from gpubench_plugin.compare.baselines import Resolver, matching_benchmarks, the_benchmark
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Comparison, Verdict
 from gpubench_plugin.results import StoredRun, verdicts
@@ -22,33 +23,53 @@ NAMES = (MLP, RESNET)
 
 
 def test_a_benchmark_is_its_id_or_a_part_that_no_other_has() -> None:
-    """An id that is a part of another one is still meant itself."""
+    """An id that is a part of another one is still meant itself; case does not matter."""
     assert the_benchmark(MLP, NAMES, "it") == MLP
-    assert the_benchmark("resnet18", NAMES, "it") == RESNET
+    assert the_benchmark("ResNet18", NAMES, "it") == RESNET
     assert the_benchmark("a.py::b", ("a.py::b", "a.py::bc"), "it") == "a.py::b"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "matches"),
     [
-        ("train", "2 benchmarks of it contain 'train'"),
-        (
-            "test_mpl_train[amp-ws1]",
-            "did you mean 'benchmarks/training/test_mlp.py::",
-        ),
-        ("xyz", "known: benchmarks/training/test_mlp.py"),
+        ("resnet50", ["r.py::test_resnet50_train[amp]", "r.py::test_resnet50_train[fp32]"]),
+        ("resnet50 and AMP", ["r.py::test_resnet50_train[amp]"]),
+        ("train and not (amp or vit)", ["r.py::test_resnet50_train[fp32]"]),
+        ("1 and 2]", ["v.py::test_vit_train[1 and 2]"]),
+        ("resnet50 and (", []),
+        ("gpubench(ranks=2)", []),
+        ("--", []),
     ],
 )
-def test_what_names_no_benchmark_or_several_is_refused(text: str, said: str) -> None:
-    """With the nearest, or those that it is a part of."""
-    with pytest.raises(UsageProblem) as caught:
-        the_benchmark(text, NAMES, "it")
-    assert said in str(caught.value)
+def test_benchmarks_are_selected_as_by_pytest(text: str, matches: list[str]) -> None:
+    """A part, or an expression; a part counts as it is where it reads like an expression."""
+    names = (
+        "r.py::test_resnet50_train[fp32]",
+        "r.py::test_resnet50_train[amp]",
+        "v.py::test_vit_train[1 and 2]",
+    )
+    assert matching_benchmarks(text, names) == matches
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train", f"2 benchmarks of it; give one of them, .*\n  '{re.escape(MLP)}'\n  '"),
+        ("test_mpl_train[amp-ws1]", re.escape(f"did you mean '{MLP}'")),
+        ("xyz", "known: benchmarks/training/test_mlp.py"),
+        ("vit", "1 benchmark that would were skipped or are unsupported, such as v.py::test_vit"),
+        (" ", "BENCHMARK: empty; allowed: an id"),
+    ],
+)
+def test_what_names_no_benchmark_or_several_is_refused(text: str, message: str) -> None:
+    """With the nearest, or those that match, each quoted to be copied into a shell."""
+    with pytest.raises(UsageProblem, match=message):
+        the_benchmark(text, NAMES, "it", unmeasured=["v.py::test_vit"])
 
 
 def test_of_many_benchmarks_some_are_named() -> None:
     """The message stays short."""
-    with pytest.raises(UsageProblem, match="and 40 more"):
+    with pytest.raises(UsageProblem, match="and 30 more"):
         the_benchmark("t", [f"t{number}" for number in range(50)], "it")
 
 
