@@ -47,7 +47,8 @@ class Case:
     for pytest-benchmark, and runs and is measured as an ordinary test. One with `full_profile_only`
     is too slow on a CPU for a run of the whole suite. One that is not `is_offered` in its
     precision, or uses none where another is selected, does not run, nor does one with a
-    `memory_shortage`: the reason why its device is too small or too full for it.
+    `memory_shortage`: the reason why its device is too small or too full for it. One that does not
+    ask for `gpubench` runs on ranks as an ordinary test: it `measures` nothing.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Case:
     is_offered: bool = True
     uses_precision: bool = True
     memory_shortage: str = ""
+    measures: bool = True
 
     @property
     def name(self) -> str:

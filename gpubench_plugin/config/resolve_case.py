@@ -15,6 +15,7 @@ from gpubench_plugin.config.marks import (
     full_profile_only,
 )
 from gpubench_plugin.config.parametrization import (
+    FIXTURE,
     fixture_names,
     is_adopted,
     supports,
@@ -110,6 +111,7 @@ class CaseFactory:
             full_profile_only=full_profile_only(item, precision),
             uses_precision=uses,
             is_offered=is_offered,
+            measures=FIXTURE in fixture_names(item),
             memory_shortage=_too_small(mark, device, precision)
             or self._memory_shortage(mark.config, configuration, name, world_size),
         )

@@ -173,7 +173,10 @@ def measurement_of(case: Case, payloads: Sequence[Json]) -> Measurement:
             measurement: Measurement = payload["measurement"]
             return measurement
     reasons = [payload["not_measured"] for payload in payloads if payload.get("not_measured")]
-    return case.unmeasured("not_measured", *(reasons or ["the test did not call gpubench"]))
+    default = (
+        "the test did not call gpubench" if case.measures else "a test, which measures nothing"
+    )
+    return case.unmeasured("not_measured", *(reasons or [default]))
 
 
 def _outcome_and_reason(

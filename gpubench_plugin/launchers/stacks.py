@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Callable, Mapping
@@ -23,6 +24,13 @@ _TIMEOUT_S: Final = 1.0
 """Stacks take less than 0.1 s on a loaded machine; the user waits for the report meanwhile."""
 _POLL_S: Final = 0.05
 """A file of the same size after this time is complete; not measured."""
+
+_CALL_OF_PYTEST: Final = re.compile(
+    r'  File ".*[\\/]_pytest[\\/](?:python|fixtures)\.py", line \d+ in '
+    r"(?:pytest_pyfunc_call|call_fixture_func|_teardown_yield_fixture)$"
+)
+"""Frame in which pytest calls the code of a test or a fixture: it and those below it are pytest's,
+33 of 34 frames of a test that sleeps on a rank (pytest 9.2)."""
 
 
 def enable_dumps(folder: Path, rank: int) -> None:
@@ -55,7 +63,8 @@ def request(folder: Path, pids: Mapping[int, int]) -> dict[int, str]:
     for rank, file in files.items():
         data = file.read_bytes() if file.exists() else b""
         idents = recorded_idents(data.decode(errors="replace"))
-        stacks[rank] = without_helpers(data[old_sizes[rank] :].decode(errors="replace"), idents)
+        stack = without_helpers(data[old_sizes[rank] :].decode(errors="replace"), idents)
+        stacks[rank] = without_runner(stack)
     return {rank: stack for rank, stack in stacks.items() if stack}
 
 
@@ -64,7 +73,24 @@ def dump_own() -> str:
     with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
-        return without_helpers(file.read(), helper_idents())
+        return without_runner(without_helpers(file.read(), helper_idents()))
+
+
+def without_runner(stacks: str) -> str:
+    """Remove the frames of pytest below the test from faulthandler's `stacks`, the latest first.
+
+    A thread that runs no test, or hangs in pytest itself, keeps all.
+    """
+    return "\n\n".join("\n".join(_own_frames(thread)) for thread in stacks.split("\n\n"))
+
+
+def _own_frames(thread: str) -> list[str]:
+    head, *frames = thread.split("\n")
+    calls = [number for number, frame in enumerate(frames) if _CALL_OF_PYTEST.match(frame)]
+    outermost = calls[-1] if calls else 0
+    if outermost == 0:
+        return [head, *frames]
+    return [head, *frames[:outermost], f"  ({len(frames) - outermost} frames of pytest)"]
 
 
 def wait_until_stable(sizes: Callable[[], list[int]], timeout_s: float) -> None:

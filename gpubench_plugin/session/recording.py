@@ -73,6 +73,7 @@ class Recording:
         self._measurements: dict[str, Measurement] = {}
         self._configurations: dict[str, Mapping[str, Any]] = {}
         self._families = Families()
+        self._passed_tests: set[str] = set()
         self._write_error: ResultsError | None = None
         self._index_warning: str | None = None
         self._output_closed = False
@@ -188,6 +189,8 @@ class Recording:
     def _record(self, case: Case) -> None:
         payloads = self._payloads.pop(case.id)
         measurement = report_payload.measurement_of(case, payloads)
+        if measurement.outcome == "not_measured" and not case.measures:
+            self._passed_tests.add(case.id)
         family = self._families.add(self._reduced(measurement))
         self._measurements |= family
         if self._write_error is not None:
@@ -311,8 +314,9 @@ class Recording:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the result table before pytest-benchmark's."""
         terminalreporter.section("gpubench", sep="=")
-        measurements = list(self.measurements.values())
-        write_lines(terminalreporter, partial(terminal.summary_lines, measurements))
+        measurements = [m for i, m in self.measurements.items() if i not in self._passed_tests]
+        if measurements:
+            write_lines(terminalreporter, partial(terminal.summary_lines, measurements))
         write_lines(terminalreporter, partial(scaling_lines, measurements))
         if self._write_error is not None:
             terminalreporter.write_line(f"cannot write results: {self._write_error}", red=True)

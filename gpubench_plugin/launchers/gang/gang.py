@@ -288,7 +288,7 @@ class Gang:
         yield -1, None
 
     def _give_up(self, outcomes: dict[int, RankOutcome], message: str) -> list[RankOutcome]:
-        """Collect the stacks of all ranks, then kill the gang."""
+        """Collect the stacks of the ranks that still run the test, then kill the gang."""
         has_dead = any(not connection.is_open for connection in self._links.values())
         if has_dead:
             self._collect_deaths()
@@ -296,7 +296,8 @@ class Gang:
         running_pids = self._launcher.running_pids
         if stopped := [rank for rank, pid in running_pids.items() if is_stopped(pid)]:
             message = f"{message}; stopped by a signal or a debugger: {ranks_text(stopped)}"
-        stacks_by_rank = stacks.request(self._join_info.folder, running_pids)
+        stuck_pids = {rank: pid for rank, pid in running_pids.items() if rank not in outcomes}
+        stacks_by_rank = stacks.request(self._join_info.folder, stuck_pids)
         flights = save_flights(self._join_info, self._run / "ranks") if not has_dead else []
         final_outcomes = []
         for rank in range(self.size):

@@ -64,3 +64,22 @@ def test_every_rank_tells_where_it_is(
         assert "in sleep_for_ever" in found[1]
         assert "protocol.py" not in found[0] + found[1]
         assert found[1].count("most recent call first") == 1
+
+
+def test_frames_of_pytest_below_the_test_are_counted() -> None:
+    """They begin at the outermost call of pytest; a thread without a test keeps its frames."""
+    in_fixture = [
+        '  File "/p/test_a.py", line 3 in wait',
+        '  File "/site/_pytest/fixtures.py", line 900 in call_fixture_func',
+        '  File "/p/test_a.py", line 9 in test_a',
+        '  File "/site/_pytest/python.py", line 187 in pytest_pyfunc_call',
+        '  File "/site/pluggy/_callers.py", line 1 in _multicall',
+    ]
+    idle = ['  File "/p/pool.py", line 1 in run']
+    heads = "Current thread 0x1 (most recent call first):", "Thread 0x2 (most recent call first):"
+    text = "\n\n".join("\n".join(t) for t in ((heads[0], *in_fixture), (heads[1], *idle)))
+
+    shown = stacks.without_runner(text).split("\n\n")
+
+    assert shown[0].split("\n") == [heads[0], *in_fixture[:3], "  (2 frames of pytest)"]
+    assert shown[1].split("\n") == [heads[1], *idle]

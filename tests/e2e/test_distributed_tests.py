@@ -1,0 +1,43 @@
+"""Tests on several ranks that measure nothing, as the guide shows them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support.projects import Project
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "distributed-tests.md"
+
+pytestmark = pytest.mark.slow
+
+
+def test_guide_s_tests_run_on_their_ranks(project: Project) -> None:
+    """Passed ones have no row, and the one that hangs is one failure with its rank's stack."""
+    code = re.search(r"```python\n# (tests/\S+)\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert code is not None
+    project.write(code[1], code[2])
+
+    run = project.run("tests", "-rf", env={"COLUMNS": "100"})
+
+    assert run.code == 1
+    assert "1 failed, 4 passed" in run.out
+    assert "rank 0 timed out after 5 s (measure.timeout_s); rank 1 had passed" in run.out
+    stack = run.out.partition("Stack of rank 0")[2].partition("====")[0]
+    assert "in barrier" in stack
+    assert f"{code[1]}" in stack
+    assert re.search(r"\(\d+ frames of pytest\)", stack)
+    assert "_pytest" not in stack
+    assert "Stack of rank 1" not in run.out
+    assert "shards_cover_everything" not in run.out.partition("= gpubench =")[2]
+    assert run.outcomes == {
+        "test_all_reduce[ws2]": "not_measured",
+        "test_shards_cover_everything[ws1]": "not_measured",
+        "test_shards_cover_everything[ws2]": "not_measured",
+        "test_every_rank_takes_part[ws2]": "hang",
+        "test_gradients_are_averaged[ws2]": "not_measured",
+    }
