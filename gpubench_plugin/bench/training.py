@@ -190,6 +190,8 @@ def trainer(
     are complete and finite.
     """
     setting, parallelism = _gpubench_setting, _gpubench_setting.parallelism
+    is_evaluated = setting.configuration.training.evaluate
+    evaluator = evaluator_of(setting, model, data) if is_evaluated else None
     trainer = trainer_of(
         setting,
         model,
@@ -197,15 +199,15 @@ def trainer(
         differs_from_one_process=parallelism.differs_from_one_process(model.train()),
         passes=parallelism.passes(model, setting.precision),
         reference=reference_of(setting, shared=case_of(request).shares_device),
+        evaluate=None if evaluator is None else evaluator.evaluate,
     )
     resumption = resumption_of(request, trainer, setting)
     after: list[Checkable] = [seeds_of(setting)]
     evaluate = None
-    if setting.configuration.training.evaluate:
+    if evaluator is not None:
         from gpubench_plugin.training import EvaluationCheck
 
-        # Cached, since the record and the checkpoint need it.
-        evaluate = cache(evaluator_of(setting, model, data).evaluate)
+        evaluate = cache(evaluator.evaluate)  # since the record and the checkpoint need it
         after.append(EvaluationCheck(evaluate))
     after.extend(checkpointing_of(request, trainer, setting, evaluate))
     parts_of(request).add(trainer, before=resumption, after=after)

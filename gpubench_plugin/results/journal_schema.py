@@ -110,11 +110,40 @@ class _BenchmarkEvent(_Line):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingStepEvent(_BenchmarkEvent):
-    """One step of the untimed check."""
+    """One step of the untimed training, logged every ``training.log_every`` steps."""
 
     event: Literal["training_step"]
     step: int = field(metadata={"ge": 0})
+    loss: float | None = field(metadata=doc("Mean over the ranks of the step's last batch"))
+    learning_rate: float | None = field(default=None, metadata=doc("Of the next step"))
+    skipped_steps: int | None = field(
+        default=None, metadata=doc("Steps so far that the GradScaler skipped", ge=0)
+    )
+    loss_scale: float | None = field(default=None, metadata=doc("Of the GradScaler"))
+    gradient_norm: float | None = field(
+        default=None, metadata=doc("Global norm before clipping; null without clipping")
+    )
+    samples_per_s: float | None = field(
+        default=None, metadata=doc("Of all ranks, since the line before")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochEvent(_BenchmarkEvent):
+    """One pass of the untimed training over the data; means over the batches of all ranks."""
+
+    event: Literal["epoch"]
+    epoch: int = field(metadata=doc("Number from 1", ge=1))
+    step: int = field(metadata=doc("The step that completed it", ge=1))
     loss: float | None
+    accuracy: float | None = field(
+        default=None, metadata=doc("On the training samples, as each batch was trained on")
+    )
+    test_loss: float | None = field(default=None, metadata=doc("On held-out samples, at its end"))
+    test_accuracy: float | None = None
+    samples: int = field(metadata=doc("Of all ranks", ge=1))
+    duration_s: float = field(metadata=doc("Without evaluations", ge=0))
+    samples_per_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +177,7 @@ class TrafficEvent(_BenchmarkEvent):
 KNOWN: Final = frozenset(
     {
         *("run_started", "run_resumed", "run_finished", "benchmark", "verdicts"),
-        *("training_step", "code", "flops", "traffic"),
+        *("training_step", "epoch", "code", "flops", "traffic"),
     }
 )
 """Events with a record of their own."""
@@ -178,6 +207,7 @@ Line = Annotated[
     | BenchmarkEvent
     | VerdictsEvent
     | TrainingStepEvent
+    | EpochEvent
     | CodeEvent
     | FlopsEvent
     | TrafficEvent

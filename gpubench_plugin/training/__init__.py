@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         fit_batch,
     )
     from gpubench_plugin.training.check import (
-        LossHistory,
         RecordFacts,
         check_loss_drop,
         require_gradients,
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.convergence import ReproducibleTraining, Target, TimeToTarget
     from gpubench_plugin.training.evaluation import Evaluation, EvaluationCheck, Evaluator
     from gpubench_plugin.training.generation import TOLERANCE, Decode, Generation, Prefill
+    from gpubench_plugin.training.history import EpochHistory, LossHistory, TrainingClock
     from gpubench_plugin.training.inference import Inference
     from gpubench_plugin.training.manifest import (
         FORMAT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean
@@ -140,49 +140,6 @@ def check_loss_drop(losses: Sequence[float], *, limit: float | None) -> float:
             "step is correct, disable the check with --training.loss_drop=null"
         )
     return last_mean / first_mean if first_mean else 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class LossHistory:
-    """Mean loss of all ranks per step, read from the device only for logging.
-
-    Every `interval` steps, and on :meth:`close`, it logs the step, its loss and `state`.
-    """
-
-    log: Log
-    interval: int
-    state: Callable[[], Mapping[str, object]]
-    agreement: RankAgreement
-    _pending: list[Tensor] = field(default_factory=list, init=False)
-    _losses: list[float] = field(default_factory=list, init=False)
-
-    def add(self, loss: Tensor) -> None:
-        """Add the loss of the next step.
-
-        Raises:
-            CorrectnessError: a loss read now is not finite.
-        """
-        self._pending.append(loss)
-        if (len(self._losses) + len(self._pending)) % self.interval == 0:
-            self._read()
-
-    def close(self) -> list[float]:
-        """All losses.
-
-        Raises:
-            CorrectnessError: a loss read now is not finite.
-        """
-        if self._pending:
-            self._read()
-        return self._losses
-
-    def _read(self) -> None:
-        for loss in self.agreement.mean(torch.stack(self._pending).tolist()):
-            self._losses.append(loss)
-            require_finite(loss, step=len(self._losses))
-        self._pending.clear()
-        step, loss = len(self._losses), self._losses[-1]
-        self.log({"event": "training_step", "step": step, "loss": loss, **self.state()})
 
 
 def steps_of_check(training: TrainingSection, data: DataSource) -> int:

@@ -14,7 +14,6 @@ import torch
 from gpubench_plugin.environment import synchronize
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check, Work
-from gpubench_plugin.training.check import LossHistory
 from gpubench_plugin.training.model import run_fake_step
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure import Log
     from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.training.evaluation import Evaluation, Evaluator
+    from gpubench_plugin.training.history import TrainingHistory
     from gpubench_plugin.training.trainer import Trainer
     from gpubench_plugin.workloads import Workload
 
@@ -282,35 +282,51 @@ class TimeToTarget:
         """
         self.course.restart()
         max_steps = self.training.max_steps
-        history = LossHistory(log, self.training.log_every, dict, self.agreement)
         step, best, training_s = 0, None, 0.0
-        while step < max_steps:
-            steps_until_evaluation = min(self._evaluate_every, max_steps - step)
-            losses = self.course.losses(steps_until_evaluation)
-            for _ in range(steps_until_evaluation):
-                started = perf_counter()
-                loss = next(losses)
-                synchronize(loss.device)
-                training_s += perf_counter() - started
-                history.add(loss)
-            step += steps_until_evaluation
-            evaluation = self.course.evaluator.evaluate()
-            is_best = best is None or self._target.is_better(evaluation, best.evaluation)
-            milestone = Milestone(
-                step=step, evaluation=evaluation, is_best=is_best, trainer=self.course.trainer
-            )
-            best = milestone if is_best else best
-            milestones.append(milestone)
-            log({"event": "evaluation", **milestone.point})
-            for observer in self.observers:
-                observer(milestone)
-            if self._target.is_reached(evaluation):
-                return history.close(), training_s
+        with self.course.trainer.recording(log, epochs=True) as history:
+            while step < max_steps:
+                steps_until_evaluation = min(self._evaluate_every, max_steps - step)
+                training_s += self._train_and_record(steps_until_evaluation, history)
+                step += steps_until_evaluation
+                with history.clock.paused():
+                    evaluation = self.course.evaluator.evaluate()
+                    is_best = best is None or self._target.is_better(evaluation, best.evaluation)
+                    milestone = Milestone(
+                        step=step,
+                        evaluation=evaluation,
+                        is_best=is_best,
+                        trainer=self.course.trainer,
+                    )
+                    best = milestone if is_best else best
+                    milestones.append(milestone)
+                    log({"event": "evaluation", **milestone.point})
+                    history.epochs.write(evaluation)
+                    for observer in self.observers:
+                        observer(milestone)
+                if self._target.is_reached(evaluation):
+                    return history.steps.close(), training_s
         assert best is not None  # there is at least one step
         raise CorrectnessError(
             f"{self._target.text} was not reached within training.max_steps={max_steps}: the best "
             f"value was {self._target.value(best.evaluation):.4g} at step {best.step}"
         )
+
+    def _train_and_record(self, steps: int, history: TrainingHistory) -> float:
+        """Train some steps; return their duration, without logging.
+
+        An epoch that the last one completes is written with the evaluation that follows.
+        """
+        training_s = 0.0
+        losses = self.course.losses(steps)
+        for remaining in reversed(range(steps)):
+            started = perf_counter()
+            loss = next(losses)
+            synchronize(loss.device)
+            training_s += perf_counter() - started
+            history.steps.add(loss)
+            if history.epochs.end_step() and remaining:
+                history.epochs.write()
+        return training_s
 
     def _parity(self, actual: Evaluation) -> dict[str, float]:
         """Relative loss error against fp32, with its loss and accuracy."""

@@ -48,10 +48,12 @@ class Optimization:
         self._optimizer: Optimizer = builder.build(self._parameters)
         schedule = catalog.load("schedulers", training.scheduler)
         self._scheduler = schedule.build(self._optimizer, training.schedule_steps)
+        self._device = device
         self._clipping = training.gradient_clipping
         self.scaler = scaler
         self._global_norm = global_norm or gradient_norm
         self._updates = None if scaler is None else AppliedUpdateCounter(self._optimizer, device)
+        self._norm: Tensor | None = None
         self._steps = 0
         self._steps_at_load = 0
 
@@ -87,7 +89,7 @@ class Optimization:
         if self._clipping is not None:
             if scaler is not None:
                 scaler.unscale_(optimizer)
-            clip_grad_norm_(self._parameters, self._clipping)
+            self._norm = clip_grad_norm_(self._parameters, self._clipping)
         if scaler is None:
             optimizer.step()
         else:
@@ -105,6 +107,23 @@ class Optimization:
         """
         scale = 1.0 if self.scaler is None else self.scaler.get_scale()
         return self._global_norm(self._parameters if parameters is None else parameters) / scale
+
+    def progress(self) -> dict[str, float | Tensor]:
+        """What trainers log of a step; tensors are on the device, and nothing is read from it.
+
+        ``gradient_norm`` before clipping where gradients are clipped, ``loss_scale`` with a scaler.
+        Every rank must call it.
+        """
+        norm, scaler, updates = self._norm, self.scaler, self._updates
+        progress: dict[str, float | Tensor] = {
+            "learning_rate": self.learning_rate,
+            "skipped_steps": 0 if updates is None else updates.skipped(self._steps),
+        }
+        if norm is not None:
+            progress["gradient_norm"] = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        if scaler is not None:
+            progress["loss_scale"] = scaler.scale(torch.ones((), device=self._device))
+        return progress
 
     def state_dict(self) -> dict[str, Any]:
         """State of optimizer, schedule and scaler; None for missing ones."""
@@ -168,6 +187,10 @@ class AppliedUpdateCounter:
         was_called = self._calls > self._calls_before
         self._calls_before = self._calls
         return was_called
+
+    def skipped(self, steps: int) -> Tensor:
+        """Of so many `steps` since :meth:`reset` those that were skipped, on the device."""
+        return (self._skipped + (steps - self._calls)).long()
 
     def applied(self) -> int:
         """Updates since :meth:`reset`; synchronizes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -16,7 +16,6 @@ from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.bands import well_conditioned_parameters
 from gpubench_plugin.training.check import (
-    LossHistory,
     StepRecorder,
     check_loss_drop,
     require_finite,
@@ -26,6 +25,12 @@ from gpubench_plugin.training.check import (
     steps_of_check,
 )
 from gpubench_plugin.training.compile_scope import loss_function
+from gpubench_plugin.training.history import (
+    EpochHistory,
+    LossHistory,
+    TrainingClock,
+    TrainingHistory,
+)
 from gpubench_plugin.training.model import load_model_state, model_state, run_fake_step
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.seeding import RandomState
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.training.check import LossFunction
     from gpubench_plugin.training.data import DataSource
+    from gpubench_plugin.training.evaluation import Evaluation
     from gpubench_plugin.training.optimization import GlobalNorm
     from gpubench_plugin.training.reference import Fp32Reference
     from gpubench_plugin.workloads import Batch, Workload
@@ -66,7 +72,7 @@ class Trainer:
     process with the global batch, or None. The check compares its first steps with a `reference`,
     using `global_norm` for gradients spread over the ranks. `passes` replaces the loss and its
     backward pass under pipeline parallelism. Of `ranks_per_batch` ranks with the same batch each
-    counts an equal part.
+    counts an equal part. `evaluate` evaluates the module after each untimed epoch.
 
     Raises:
         UsageProblem: ``training.epochs`` of data without an end.
@@ -89,6 +95,7 @@ class Trainer:
         reference: Fp32Reference | None = None,
         passes: PipelinePasses | None = None,
         ranks_per_batch: int = 1,
+        evaluate: Callable[[], Evaluation] | None = None,
     ):
         self._module = module.train()
         self._workload = workload
@@ -116,6 +123,7 @@ class Trainer:
         self._passes = passes
         self._loss_of: LossFunction = loss_function(module, workload) if passes is None else passes
         self._ranks_per_batch = ranks_per_batch
+        self._evaluate = evaluate
         self._check_steps = steps_of_check(training, data)
         self._loss: Tensor | None = None
         self._data_wait_ns = 0
@@ -197,7 +205,6 @@ class Trainer:
         self._module.train()  # something else in the test may have put it into eval mode
         start = RandomState.capture(self._device)
         self._optimization.reset()
-        history = LossHistory(log, self._training.log_every, self._progress, self._agreement)
         reference = self._reference
         recorder = StepRecorder(
             0 if reference is None else reference.steps,
@@ -211,17 +218,18 @@ class Trainer:
         if reference is not None:
             check_batches = reference.precompute_first_step(check_batches, start=start)
         batches = recorder.batches(check_batches)
-        loss_of = recorder.losses(self._loss_of)
-        first_step_s = self._first_step(batches, loss_of, recorder)
-        history.add(self.last_loss)
-        for _ in range(self._check_steps - 1):
-            self._gradients(batches, loss_of)
-            recorder.before_update()
-            self._optimization.update()
-            recorder.after_update()
-            history.add(self.last_loss)
+        with self.recording(log, epochs=over_epochs) as history:
+            loss_of = recorder.losses(self._loss_of)
+            first_step_s = self._first_step(batches, loss_of, recorder)
+            self._record_step(history)
+            for _ in range(self._check_steps - 1):
+                self._gradients(batches, loss_of)
+                recorder.before_update()
+                self._optimization.update()
+                recorder.after_update()
+                self._record_step(history)
+            losses = history.steps.close()
         self._batches += self._check_steps * self._accumulation_steps if over_epochs else 0
-        losses = history.close()
         skipped = self._optimization.skipped_steps()
         require_updates(self._check_steps, skipped)
         comparison = Check()
@@ -248,6 +256,37 @@ class Trainer:
             },
             flags=comparison.flags,
         )
+
+    @contextmanager
+    def recording(self, log: Log, *, epochs: bool) -> Iterator[TrainingHistory]:
+        """Context of untimed steps with their history, and that of their `epochs` where asked."""
+        clock, ranks = TrainingClock(), self._agreement.world_size
+        history = TrainingHistory(
+            clock,
+            LossHistory(
+                log=log,
+                interval=self._training.log_every,
+                state=self._optimization.progress,
+                agreement=self._agreement,
+                samples_per_step=self.samples_per_step * ranks,
+                clock=clock,
+            ),
+            EpochHistory(
+                log=log,
+                workload=self._workload,
+                agreement=self._agreement,
+                clock=clock,
+                batches_per_epoch=self._data.steps_per_epoch if epochs else None,
+                samples_per_batch=self._data.batch_size * ranks // self._ranks_per_batch,
+                batches_before=self._batches,
+            ),
+        )
+        loss_of = self._loss_of
+        self._loss_of = history.epochs.losses(loss_of)
+        try:
+            yield history
+        finally:
+            self._loss_of = loss_of
 
     def rehearse(self) -> bool:
         """Train a few steps as :meth:`prepare` and the timed calls do; judges nothing.
@@ -347,11 +386,12 @@ class Trainer:
         (mean,) = self._agreement.mean([sum(map(float, losses)) / len(losses)])
         return mean
 
-    def _progress(self) -> Mapping[str, object]:
-        return {
-            "learning_rate": self._optimization.learning_rate,
-            "skipped_steps": self._optimization.skipped_steps(),
-        }
+    def _record_step(self, history: TrainingHistory) -> None:
+        history.steps.add(self.last_loss)
+        if history.epochs.end_step():
+            with history.clock.paused():
+                evaluation = None if self._evaluate is None else self._evaluate()
+                history.epochs.write(evaluation)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -43,10 +43,12 @@ def test_what_the_journal_writes_is_valid(
     """A benchmark with samples and a number that is none, verdicts, and events inside it."""
     verdict = Verdict(id="a", kind="regressed", effect=0.1, interval=(0.05, 0.2), reason="why")
     comparison = Comparison(base="main", head="now", verdicts=(verdict,))
+    rate = {"samples": 64, "duration_s": 0.5, "samples_per_s": 128.0}
     events: list[dict[str, Any]] = [
         {"event": "benchmark", **stored.dump(measured(correctness={"loss": float("nan")}))},
         {"event": "verdicts", "verdicts": verdicts.document([comparison])},
         {"event": "training_step", "benchmark": "a", "step": 1, "loss": float("nan"), "lr": 0.1},
+        {"event": "epoch", "benchmark": "a", "epoch": 1, "step": 23, "loss": 0.5, **rate},
         {"event": "flops", "benchmark": "a", "per_call": 100, "uncounted_ops": ("aten.x",)},
         {"event": "code", "benchmark": "a", "files": {"lib/x.py": "0123456789abcdef"}},
         {"event": "traffic", "benchmark": "a", "messages": 3},
@@ -67,6 +69,7 @@ def test_what_the_journal_writes_is_valid(
         line("run_started", command=[]),
         line("benchmark", id="a"),
         line("training_step", step=1, loss=1.0),
+        line("epoch", benchmark="a", epoch=0, step=1, loss=1.0),
         line("run_finished", status="fine"),
         {**line("anything"), "schema_version": 2},
         {**line("anything"), "time": "yesterday"},

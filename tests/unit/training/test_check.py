@@ -11,7 +11,6 @@ from torch import nn
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.training import (
-    LossHistory,
     check_loss_drop,
     require_gradients,
     require_scalar_loss,
@@ -152,38 +151,3 @@ def test_loss_drop_without_a_limit_only_reports():
     """Without a limit a rising loss is no error, nor is a loss of zero."""
     assert check_loss_drop([1.0, 1.0, 1.0, 3.0, 3.0, 3.0], limit=None) == 3.0
     assert check_loss_drop([0.0, 0.0, 0.0, 0.0], limit=None) == 1.0
-
-
-def test_history_logs_every_n_steps_and_the_last():
-    """An event is logged every N steps and at the end, with the step's own loss."""
-    events = []
-    history = LossHistory(
-        events.append, interval=2, state=lambda: {"learning_rate": 0.5}, agreement=ALONE
-    )
-    for loss in (5.0, 4.0, 3.0):
-        history.add(torch.tensor(loss))
-    assert history.close() == [5.0, 4.0, 3.0]
-    assert events == [
-        {"event": "training_step", "step": 2, "loss": 4.0, "learning_rate": 0.5},
-        {"event": "training_step", "step": 3, "loss": 3.0, "learning_rate": 0.5},
-    ]
-
-
-def test_history_names_the_step_whose_loss_is_not_finite():
-    """A NaN among the losses is an error naming its step."""
-    history = LossHistory(lambda event: None, interval=3, state=dict, agreement=ALONE)
-    history.add(torch.tensor(1.0))
-    history.add(torch.tensor(float("nan")))
-    with pytest.raises(CorrectnessError, match="the loss at step 2 is nan"):
-        history.add(torch.tensor(1.0))
-
-
-def test_history_holds_the_mean_over_the_ranks():
-    """The losses of all ranks count, and one that is not finite is found on every rank."""
-    history = LossHistory(
-        lambda event: None, interval=1, state=dict, agreement=Together([3.0], [float("nan")])
-    )
-    history.add(torch.tensor(1.0))
-    assert history.close() == [2.0]
-    with pytest.raises(CorrectnessError, match="the loss at step 2 is nan"):
-        history.add(torch.tensor(1.0))

@@ -234,6 +234,26 @@ def test_evaluations_are_journalled_and_observed(measured):
     assert events[-1]["event"] == "convergence"
 
 
+def test_epochs_on_the_way_are_journalled():
+    """Each has the mean of its steps' losses, and the evaluation after its last step if any."""
+    setting, events = Setting("diabetes", "fp32", "training.evaluate_every=6"), []
+    check = setting.convergence().prepare(events.append)
+    per_epoch = setting.data.steps_per_epoch
+    epochs = [event for event in events if event["event"] == "epoch"]
+    losses = check.correctness["losses"]
+    evaluations = {point["step"]: point for point in check.correctness["evaluations"]}
+    assert len(epochs) == len(losses) // per_epoch > 1
+    for number, epoch in enumerate(epochs, start=1):
+        own = losses[(number - 1) * per_epoch : number * per_epoch]
+        assert (epoch["epoch"], epoch["step"]) == (number, number * per_epoch)
+        assert epoch["loss"] == pytest.approx(sum(own) / per_epoch)
+        evaluation = evaluations.get(epoch["step"], {})
+        assert epoch.get("test_loss") == evaluation.get("test_loss")
+        assert "accuracy" not in epoch
+        assert epoch["samples"] == per_epoch * setting.configuration.training.batch_size
+    assert any("test_loss" in epoch for epoch in epochs)
+
+
 def test_observers_see_the_weights_of_the_evaluation():
     """A checkpoint taken by an observer is of the step that it is told."""
     setting = Setting("diabetes")

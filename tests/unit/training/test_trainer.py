@@ -173,12 +173,13 @@ def test_epochs_of_endless_data_are_refused(make_trainer):
 
 
 def test_check_logs_its_progress(make_trainer):
-    """Every N steps and at the end the journal gets step, loss, rate and skipped steps."""
+    """Every N steps and at the end the journal gets what a trainer logs of the step."""
     events = []
     trainer = make_trainer(
         steps=7, log_every=3, learning_rate=0.5, scheduler="linear", schedule_steps=100
     )
     losses = trainer.prepare(events.append).correctness["losses"]
+    assert all(event.pop("samples_per_s") > 0 for event in events)
     assert [
         {
             "event": "training_step",
@@ -189,6 +190,22 @@ def test_check_logs_its_progress(make_trainer):
         }
         for step in (3, 6, 7)
     ] == events
+
+
+def test_check_logs_loss_scale_skipped_steps_and_gradient_norm(make_trainer, slope):
+    """With a scaler and clipping they are those of the step, the norm before clipping."""
+    events, norms = [], []
+    overflows = iter([*[1.0] * 3, 1e38])
+    slope.distort = lambda value, _: growing(value, next(overflows, 1.0))
+    trainer = make_trainer(steps=6, log_every=3, precision="amp", gradient_clipping=1e-3)
+    optimizer = trainer.optimizer
+    optimizer.register_step_pre_hook(lambda *_: norms.append(trainer._optimization._norm.item()))
+    trainer.prepare(events.append)
+    first, last = events
+    assert (first["loss_scale"], first["skipped_steps"]) == (128.0, 0)
+    assert (last["loss_scale"], last["skipped_steps"]) == (64.0, 1)
+    assert [first["gradient_norm"], last["gradient_norm"]] == [norms[2], norms[-1]]
+    assert norms[2] > 1e-3
 
 
 def test_check_needs_its_loss_to_drop(make_trainer):

@@ -1,0 +1,228 @@
+"""History of an untimed training in the journal: its steps, and its epochs."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from math import fsum
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gpubench_plugin.training.check import require_finite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from torch import nn
+
+    from gpubench_plugin.distributed import RankAgreement
+    from gpubench_plugin.measure import Log
+    from gpubench_plugin.training.check import LossFunction
+    from gpubench_plugin.training.evaluation import Evaluation
+    from gpubench_plugin.workloads import Batch, Workload
+
+
+class TrainingClock:
+    """Seconds of training since its start, without evaluations on the way."""
+
+    def __init__(self) -> None:
+        self._start = perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until now, without waiting for what is queued on the device."""
+        return perf_counter() - self._start
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Context of what is not training."""
+        paused_at = perf_counter()
+        try:
+            yield
+        finally:
+            self._start += perf_counter() - paused_at
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class LossHistory:
+    """Mean loss of all ranks per step, read from the device only for logging.
+
+    Every `interval` steps, and on :meth:`close`, it logs the step, its loss, the `state`, and the
+    samples per second since the line before. Tensors of the state are read with the losses.
+    """
+
+    log: Log
+    interval: int
+    state: Callable[[], Mapping[str, object]]
+    agreement: RankAgreement
+    samples_per_step: int
+    """Samples of all ranks."""
+    clock: TrainingClock
+    _pending: list[Tensor] = field(default_factory=list, init=False)
+    _losses: list[float] = field(default_factory=list, init=False)
+    _read_s: float = field(default=0.0, init=False)
+
+    def add(self, loss: Tensor) -> None:
+        """Add the loss of the next step.
+
+        Raises:
+            CorrectnessError: a loss read now is not finite.
+        """
+        self._pending.append(loss)
+        if (len(self._losses) + len(self._pending)) % self.interval == 0:
+            self._read()
+
+    def close(self) -> list[float]:
+        """All losses.
+
+        Raises:
+            CorrectnessError: a loss read now is not finite.
+        """
+        if self._pending:
+            self._read()
+        return self._losses
+
+    def _read(self) -> None:
+        state, steps = dict(self.state()), len(self._pending)
+        tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+        values = torch.stack([*self._pending, *tensors.values()]).tolist()
+        self._pending.clear()
+        for loss in self.agreement.mean(values[:steps]):
+            self._losses.append(loss)
+            require_finite(loss, step=len(self._losses))
+        for (name, tensor), value in zip(tensors.items(), values[steps:], strict=True):
+            state[name] = value if tensor.is_floating_point() else int(value)
+        duration_s, self._read_s = self.clock.seconds - self._read_s, self.clock.seconds
+        self.log(
+            {
+                "event": "training_step",
+                "step": len(self._losses),
+                "loss": self._losses[-1],
+                **state,
+                "samples_per_s": steps * self.samples_per_step / duration_s,
+            }
+        )
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class EpochHistory:
+    """Loss, accuracy and rate of each pass over the data, read from the device at its end.
+
+    They are means over the epoch's batches of all ranks, by the weights that each batch met, as
+    trainers report them. The accuracy is of the logits that the loss is computed from, and missing
+    where the model does not classify, or where the loss does not come from ``Workload.forward``,
+    as in one compiled region of model and loss. Without `batches_per_epoch` there are no epochs.
+    """
+
+    log: Log
+    workload: Workload[Any]
+    agreement: RankAgreement
+    clock: TrainingClock
+    batches_per_epoch: int | None
+    samples_per_batch: int
+    """Samples of all ranks."""
+    batches_before: int = 0
+    """Batches of the data that were trained on before, as by the run that is resumed."""
+    _losses: list[Tensor] = field(default_factory=list, init=False)
+    _correct: list[Tensor] = field(default_factory=list, init=False)
+    _logits: Tensor | None = field(default=None, init=False)
+    _uncounted: tuple[Tensor, Tensor] | None = field(default=None, init=False)
+    _steps: int = field(default=0, init=False)
+    _ended_s: float = field(default=0.0, init=False)
+    _ended: list[dict[str, object]] = field(default_factory=list, init=False)
+
+    def losses(self, loss_of: LossFunction) -> LossFunction:
+        """Wrap `loss_of` to record the losses, and the logits of a classifier, on the device."""
+        if self.batches_per_epoch is None:
+            return loss_of
+        if self.workload.classifies and loss_of == self.workload.loss:
+            loss_of = self._with_logits()
+
+        def recorded_loss(module: nn.Module, batch: Batch) -> Tensor:
+            self._count_correct()
+            loss = loss_of(module, batch)
+            self._losses.append(loss.detach())
+            if self._logits is not None:
+                self._uncounted, self._logits = (self._logits, batch.targets), None
+            return loss
+
+        return recorded_loss
+
+    def end_step(self) -> bool:
+        """End an optimizer step; return whether it completed an epoch, still to be written."""
+        self._steps += 1
+        self._count_correct()
+        while self._remaining_batches is not None and len(self._losses) >= self._remaining_batches:
+            self._end_epoch(self._remaining_batches)
+        return bool(self._ended)
+
+    def write(self, evaluation: Evaluation | None = None) -> None:
+        """Write the completed epochs; the `evaluation` is that after the last of them."""
+        for number, epoch in enumerate(self._ended, start=1):
+            is_last = number == len(self._ended)
+            held_out = evaluation.metrics if evaluation is not None and is_last else {}
+            self.log({"event": "epoch", **epoch, **held_out})
+        self._ended.clear()
+
+    @property
+    def _remaining_batches(self) -> int | None:
+        """Batches of the current epoch, fewer if a resumed training begins within it."""
+        if self.batches_per_epoch is None:
+            return None
+        return self.batches_per_epoch - self.batches_before % self.batches_per_epoch
+
+    def _end_epoch(self, batches: int) -> None:
+        losses, correct = self._losses[:batches], self._correct[:batches]
+        del self._losses[:batches], self._correct[:batches]
+        values = torch.stack([*losses, *correct]).tolist()
+        sums = fsum(values[:batches]), fsum(values[batches:])
+        loss, share = self.agreement.mean([total / batches for total in sums])
+        duration_s, self._ended_s = self.clock.seconds - self._ended_s, self.clock.seconds
+        self.batches_before += batches
+        assert self.batches_per_epoch is not None  # it has ended
+        samples = batches * self.samples_per_batch
+        self._ended.append(
+            {
+                "epoch": self.batches_before // self.batches_per_epoch,
+                "step": self._steps,
+                "loss": loss,
+                **({"accuracy": share} if len(correct) == batches else {}),
+                "samples": samples,
+                "duration_s": duration_s,
+                "samples_per_s": samples / duration_s,
+            }
+        )
+
+    def _with_logits(self) -> LossFunction:
+        """The workload's loss, which keeps the logits of its forward pass."""
+        observed, forward = copy(self.workload), self.workload.forward
+
+        def kept_forward(module: nn.Module, batch: Batch) -> Tensor:
+            logits = forward(module, batch)
+            self._logits = logits.detach()
+            return logits
+
+        observed.forward = kept_forward  # type: ignore[method-assign] # of this copy alone
+        return observed.loss
+
+    def _count_correct(self) -> None:
+        """Count the last batch's correct samples, after its step or before the next batch.
+
+        So nothing of it runs within the first step, which is timed.
+        """
+        if self._uncounted is not None:
+            logits, targets = self._uncounted
+            self._uncounted = None
+            self._correct.append((logits.argmax(-1) == targets).float().mean())
+
+
+class TrainingHistory(NamedTuple):
+    """Both histories of one training, by one clock."""
+
+    clock: TrainingClock
+    steps: LossHistory
+    epochs: EpochHistory
