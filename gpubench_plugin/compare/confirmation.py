@@ -13,7 +13,7 @@ from gpubench_plugin.compare.comparison import MatchOptions, compare_history
 from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.compare.matching import match, restricted_to
 from gpubench_plugin.compare.threshold import family_size
-from gpubench_plugin.environment import counted
+from gpubench_plugin.environment import counted, quantity
 from gpubench_plugin.records import Comparison, Run, Verdict
 
 RELAUNCHES: Final = 2
@@ -86,8 +86,7 @@ def _is_alarm(verdict: Verdict) -> bool:
 def _with_repeats(verdict: Verdict, repeat_runs: Sequence[Run]) -> Verdict:
     """The verdict on the median, with the values of the relaunches in its reason."""
     values = [value_of(run.results[verdict.id], verdict.metric) for run in repeat_runs]
-    values_text = " and ".join(f"{value:.4g}" for value in values if value is not None)
-    evidence = f"{values_text} {verdict.unit}".strip()
+    evidence = " and ".join(quantity(v, verdict.unit) for v in values if v is not None)
     outcome = "confirmed" if verdict.kind == "regressed" else "not confirmed"
     launches = counted(len(repeat_runs), "more launch")
     return replace(verdict, reason=f"{outcome} by {launches} ({evidence}): {verdict.reason}")

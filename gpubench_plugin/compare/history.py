@@ -107,10 +107,12 @@ def _verdict_of(tested: TTestResult) -> Verdict:
     details = f"{tested.effect_text}, {samples.description}, limit {series.limit.text}"
     details += _fewer_launches_note(series, samples)
     hint = "" if samples.level_estimates_noise else ", with ten pinned runs also smaller ones"
-    power = f"a history detects effects ≥ {percent(tested.detectable)}{hint}; {ADVICE}"
+    power = f"a history detects effects from {percent(tested.detectable)} on{hint}; {ADVICE}"
     if tested.kind == "inconclusive":
+        if cause := tested.noise_text("runs"):
+            return tested.verdict("history", f"{cause}; {ADVICE}")
         noise = percent(tested.sample.noise)
-        return tested.verdict("history", f"noise between runs {noise}: {power} ({details})")
+        return tested.verdict("history", f"{details}; noise between runs {noise}: {power}")
     return tested.verdict("history", f"{details}; {power}")
 
 

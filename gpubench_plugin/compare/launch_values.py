@@ -58,34 +58,37 @@ class LaunchValues:
 
 
 def percent(share: float) -> str:
-    """Format a share with significant digits only: ``0.35 %``, ``4.1 %``, ``12 %``."""
+    """Format a share with significant digits only: ``0.35%``, ``4.1%``, ``12%``."""
     size = abs(share) * 100
     if size >= 10_000:
-        return f"{share * 100:.0e} %"
+        return f"{float(f'{share * 100:.2e}'):.0f}%"
     digits = 0 if size >= 9.95 or size == 0 else 1 if size >= 0.995 else 2
     text = f"{share * 100:.{digits}f}"
-    return f"{text.removeprefix('-') if not float(text) else text} %"
+    return f"{text.removeprefix('-') if not float(text) else text}%"
 
 
 def effect_text(series: LaunchValues, effect: float) -> str:
-    """Describe an effect: ``4.1 % slower``, ``12 % higher``, ``no change``."""
-    return f"{percent(abs(effect))} {_direction_word(series, effect)}" if effect else "no change"
+    """Describe an effect: ``4.1% slower``, ``12% higher``, ``no change``."""
+    size = percent(abs(effect))
+    return f"{size} {_direction_word(series, effect)}" if size.strip("0.%") else "no change"
 
 
 def interval_text(series: LaunchValues, interval: tuple[float, float]) -> str:
-    """Describe an interval: ``99 % interval 3.7 to 6.0 %``, in the direction of the effect.
+    """Describe an interval: ``99% interval 3.7% to 6.0%``, in the direction of the effect.
 
-    With directions if it contains zero: ``99 % interval 0.4 % faster to 1.2 % slower``.
+    With directions if it contains zero: ``99% interval 0.4% faster to 1.2% slower``.
     """
     low, high = interval
     if low < 0 < high:
-        return f"99 % interval {effect_text(series, low)} to {effect_text(series, high)}"
+        return f"99% interval {effect_text(series, low)} to {effect_text(series, high)}"
     smaller, larger = sorted((abs(low), abs(high)))
-    return f"99 % interval {percent(smaller).removesuffix(' %')} to {percent(larger)}"
+    return f"99% interval {percent(smaller)} to {percent(larger)}"
 
 
-def variation_text(series: LaunchValues, interval: tuple[float, float]) -> str:
-    """Describe the launch-to-launch variation if it makes the interval useless; else empty.
+def variation_text(
+    series: LaunchValues, interval: tuple[float, float], noun: str = "launches"
+) -> str:
+    """``launches vary by a factor of 2.7`` if that makes the interval useless; else empty.
 
     Useless is an interval that reaches beyond twice as fast or slow, on both sides of zero.
     """
@@ -95,7 +98,7 @@ def variation_text(series: LaunchValues, interval: tuple[float, float]) -> str:
     if (lowest <= low and high <= highest) or not low < 0 < high or not any(sides):
         return ""
     factor = max(max(values) / min(values) for values in sides if values)
-    return f"launches vary by a factor of {factor:.1f}: reduce other load"
+    return f"{noun} vary by a factor of {factor:.1f}"
 
 
 def _direction_word(series: LaunchValues, effect: float) -> str:

@@ -99,7 +99,7 @@ def _exact_pairs(series: LaunchValues, unchanged_from: int) -> Verdict:
     if pairs >= unchanged_from:
         return replace(verdict, reason=f"{verdict.reason}; {_undetected_text(pairs, 'worse')}")
     cause = _not_yet_unchanged(_undetected_text(pairs, "worse"), unchanged_from)
-    reason = f"{cause} ({verdict.reason})"
+    reason = f"{verdict.reason}; {cause}"
     return replace(verdict, kind="inconclusive", reason=reason, pairs_needed=unchanged_from)
 
 
@@ -121,17 +121,20 @@ def _verdict_of_pairs(tested: TTestResult, unchanged_from: int) -> Verdict:
     if tested.kind == "unchanged":
         return tested.verdict("paired", f"{details}; {undetected_text}")
     if tested.kind != "inconclusive":
-        power = f"detectable effect ≥ {percent(tested.detectable)}"
+        power = f"effects from {percent(tested.detectable)} on are detected"
         return tested.verdict("paired", f"{details}; {power}")
     needed_pairs = _pairs_needed(tested, unchanged_from)
     if tested.is_unchanged:
         cause = _not_yet_unchanged(undetected_text, unchanged_from)
-        return tested.verdict("paired", f"{cause} ({details})", pairs_needed=needed_pairs)
+        return tested.verdict("paired", f"{details}; {cause}", pairs_needed=needed_pairs)
+    if cause := tested.noise_text("launches"):
+        outlook = f"; about {needed_pairs} pairs needed" if needed_pairs else ""
+        return tested.verdict("paired", cause + outlook, pairs_needed=needed_pairs)
     outlook = f"too close to the limit to be decided within {MOST_PAIRS} pairs"
     if needed_pairs:
         outlook = f"about {needed_pairs} pairs needed"
-    power = f"only effects ≥ {percent(tested.detectable)} would be detected"
-    reason = f"launch noise {_noise_text(sample)}: {power}; {outlook} ({details})"
+    power = f"effects from {percent(tested.detectable)} on would be detected"
+    reason = f"{details}; launch noise {_noise_text(sample)}: {power}; {outlook}"
     return tested.verdict("paired", reason, pairs_needed=needed_pairs)
 
 

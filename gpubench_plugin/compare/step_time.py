@@ -71,7 +71,7 @@ def _severity_key(verdict: Verdict) -> tuple[int, float]:
 
 
 def _summary(series: LaunchValues, verdict: Verdict) -> str:
-    """Short form: ``samples_per_s 0.3 % lower, inconclusive (limit 5%)``."""
+    """Short form: ``samples_per_s 0.3% lower, inconclusive (limit 5%)``."""
     if verdict.effect is None:
         return f"{verdict.metric} {verdict.kind.replace('_', ' ')}"
     is_tolerated = verdict.kind == "unchanged" and verdict.effect >= series.limit.bound

@@ -74,10 +74,15 @@ class TTestResult:
 
     @property
     def effect_text(self) -> str:
-        """Effect and interval, ``4.1 % slower, 99 % interval 3.2 to 5.0 %``, or the variation."""
+        """Effect and interval, ``4.1% slower, 99% interval 3.2% to 5.0%``, or the variation."""
         series = self.sample.series
         text = f"{effect_text(series, self.effect)}, {interval_text(series, self.interval)}"
-        return variation_text(series, self.interval) or text
+        return variation_text(series, self.interval, "values") or text
+
+    def noise_text(self, noun: str) -> str:
+        """Why nothing can be said, if values of the plural `noun` vary too much; else empty."""
+        variation = variation_text(self.sample.series, self.interval, noun)
+        return f"too noisy to judge: {variation}; quiet the machine" if variation else ""
 
     def verdict(self, method: Method, reason: str, *, pairs_needed: int | None = None) -> Verdict:
         """Build the verdict with its `reason`."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from gpubench_plugin.compare.launch_values import LaunchValues, effect_text, has_logarithm
 from gpubench_plugin.config import Limit
+from gpubench_plugin.environment import quantity
 from gpubench_plugin.records import Better, Method, Verdict, VerdictKind
 
 _MOST: Final = 700.0
@@ -109,7 +110,7 @@ def inconclusive_verdict(
     base, head = _median(series.base), median(series.head)
     effect = effect_of(base, head, series.better) if base is not None and head > 0 else None
     if base is not None:
-        cause += f"; medians {base:.4g} and {head:.4g} {series.unit}".rstrip()
+        cause += f"; medians {quantity(base, series.unit)} and {quantity(head, series.unit)}"
     if effect is not None:
         cause += f": {effect_text(series, effect)}"
     return verdict(
@@ -180,7 +181,7 @@ def _absolute(series: LaunchValues) -> Verdict:
     head, bound = median(series.head), series.limit.bound
     broken = head > bound if series.limit.kind == "at_most" else head < bound
     base = [value for value in series.base if math.isfinite(value)]
-    reason = f"{head:.4g} {series.unit} {'breaks' if broken else 'keeps'} {series.limit.text}"
+    reason = f"{quantity(head, series.unit)} {'breaks' if broken else 'keeps'} {series.limit.text}"
     return verdict(
         series,
         "regressed" if broken else "unchanged",

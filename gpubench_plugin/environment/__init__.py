@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.environment.json_files import MALFORMED, not_written, text
     from gpubench_plugin.environment.locks import KernelLock, locked
     from gpubench_plugin.environment.process_identity import ProcessIdentity, namespace_id
+    from gpubench_plugin.environment.quantities import count, quantity
     from gpubench_plugin.environment.redaction import (
         HIDDEN,
         find_passwords,

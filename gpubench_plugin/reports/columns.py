@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from gpubench_plugin.environment import byte_size, percentage, significant
+from gpubench_plugin.environment import byte_size, count, percentage, significant
 from gpubench_plugin.measure import FEWEST_TO_JUDGE, interval_ranks
 from gpubench_plugin.quality_flags import doubtful_flags, other_flags
 from gpubench_plugin.records import Measurement, confidence_bounds_of
 from gpubench_plugin.reports.table import Column, column, narrowed, width_of
-from gpubench_plugin.reports.text import Glyphs, count, digits_for, seconds
+from gpubench_plugin.reports.text import Glyphs, digits_for, seconds
 
 _RATES: Final[Mapping[str, tuple[Callable[[float, int], str], str]]] = {
     "busbw_bytes_per_s": (lambda rate, digits: significant(rate / 1e9, digits), " GB/s busbw"),

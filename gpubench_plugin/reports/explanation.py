@@ -219,7 +219,7 @@ def _looks(looks: Sequence[LookVerdicts], total: int, glyphs: Glyphs) -> Iterato
         column("verdict", [verdict_text(verdict) for _, verdict in rows]),
         column("effect", [signed(verdict.effect) for _, verdict in rows], numeric=True),
         column(
-            "99 % interval",
+            "99% interval",
             [" to ".join(map(signed, part.interval or ())) for _, part in rows],
             numeric=True,
         ),

@@ -1,8 +1,4 @@
-"""Terminal text: width in columns, cutting, number formats, glyphs, sparklines.
-
-Numbers have at most four significant digits, as many as their interval justifies, and a unit
-prefix.
-"""
+"""Terminal text: width in columns, cutting, glyphs, digits of numbers, sparklines."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Final
 
-from gpubench_plugin.environment import MOST_DIGITS, Scale, duration, scaled
+from gpubench_plugin.environment import MOST_DIGITS, duration
 
 _COMMAND: Final = re.compile(r"(?<!\S)::|##\[")
 _ESCAPED: Final = {"::": r"\x3a:", "##[": r"#\x23["}
@@ -170,7 +166,6 @@ def glyphs_for(encoding: str | None) -> Glyphs:
     return UNICODE
 
 
-_THOUSANDS: Final[Sequence[Scale]] = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _WITHOUT_INTERVAL: Final = 3
 """Digits of a number without an interval: more would claim a precision that was not measured."""
 
@@ -191,11 +186,6 @@ def digits_for(half_width: float | None) -> int:
 def seconds(value: float, glyphs: Glyphs = UNICODE, digits: int = MOST_DIGITS) -> str:
     """Format a duration in ns, µs, ms or s: ``18.42 ms``."""
     return duration(value, digits, glyphs.micro)
-
-
-def count(value: float, digits: int = MOST_DIGITS) -> str:
-    """Format a count or rate without unit: ``434.2``, ``12.34k``, ``1.234M``."""
-    return scaled(value, _THOUSANDS, digits)
 
 
 LEAST_EXTENT: Final = 0.01

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from gpubench_plugin.environment import (
-    byte_size,
-    decimal_rate,
-    listed,
-    percentage,
-    significant,
-)
+from gpubench_plugin.environment import listed, quantity
 from gpubench_plugin.records import Comparison, FactDifference, Verdict, VerdictKind
 from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN, Line, Markup, marked
 from gpubench_plugin.reports.table import (
@@ -29,10 +23,8 @@ from gpubench_plugin.reports.table import (
 from gpubench_plugin.reports.text import (
     UNICODE,
     Glyphs,
-    count,
     cut,
     printable,
-    seconds,
     shorten,
 )
 from gpubench_plugin.reports.text import width as text_width
@@ -75,20 +67,6 @@ def verdict_text(verdict: Verdict) -> str:
     return verdict.kind.replace("_", " ")
 
 
-_FORMATTERS: Final[Mapping[str, Callable[[float], str]]] = {
-    "bytes": byte_size,
-    "bytes/s": lambda rate: decimal_rate(rate, "B/s"),
-    "TFLOP/s": lambda rate: decimal_rate(rate * 1e12, "FLOP/s"),
-    "fraction": percentage,
-    "samples/s": lambda rate: f"{count(rate)}/s",
-    "tokens/s": lambda rate: f"{count(rate)}/s",
-    "count": count,
-    "1": significant,
-    "": significant,
-}
-"""Formatter of each unit but seconds, which depend on the glyphs."""
-
-
 def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
     """Sort regressions first, then failures, then by effect; verdicts without one come last."""
     return sorted(verdicts, key=_rank)
@@ -116,12 +94,7 @@ def cells_of(verdict: Verdict, glyphs: Glyphs = UNICODE) -> dict[str, str]:
 
 def number(value: float | None, unit: str, glyphs: Glyphs = UNICODE) -> str:
     """A value with its unit, or empty."""
-    if value is None:
-        return ""
-    if unit == "s":
-        return seconds(value, glyphs)
-    format_value = _FORMATTERS.get(unit)
-    return format_value(value) if format_value else f"{significant(value)} {unit}"
+    return "" if value is None else quantity(value, unit, micro=glyphs.micro)
 
 
 def signed(effect: float | None) -> str:

@@ -110,7 +110,7 @@ def processes(gpu: Gpu) -> Finding:
     listed = {process.pid: process for processes in answers for process in processes}
     utilization = gpu.answer("GetUtilizationRates")
     memory = gpu.answer("GetMemoryInfo")
-    in_use = "" if utilization is None else f"{utilization.gpu} % in use, "
+    in_use = "" if utilization is None else f"{utilization.gpu}% in use, "
     free = "" if memory is None else f"{_size(memory.free)} of {_size(memory.total)} of memory free"
     value = f"{in_use}{free}".rstrip(", ") or _NO_ANSWER
     if listed:

@@ -134,7 +134,7 @@ def _levels(final: Sequence[Verdict], glyphs: Glyphs) -> Iterator[str]:
         text = f"{verdict.metric}: level {level}, this run {head}"
         if interval:
             between = " and ".join(interval)
-            text += f"; another run of the same code would be between {between} (99 %)"
+            text += f"; another run of the same code would be between {between} (99%)"
         yield text
 
 

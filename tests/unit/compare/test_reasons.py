@@ -7,12 +7,12 @@ from tests.support.made import series
 @pytest.mark.parametrize(
     ("share", "text"),
     [
-        (0, "0 %"),
-        (0.0035, "0.35 %"),
-        (0.041, "4.1 %"),
-        (0.1234, "12 %"),
-        (-0.041, "-4.1 %"),
-        (543.2, "5e+04 %"),
+        (0, "0%"),
+        (0.0035, "0.35%"),
+        (0.041, "4.1%"),
+        (0.1234, "12%"),
+        (-0.041, "-4.1%"),
+        (543.2, "54300%"),
     ],
 )
 def test_a_percentage_has_the_digits_that_matter(share, text):
@@ -22,7 +22,7 @@ def test_a_percentage_has_the_digits_that_matter(share, text):
 
 def test_no_percentage_is_a_negative_zero():
     """What rounds to nothing has no sign."""
-    assert percent(-1e-9) == "0.00 %"
+    assert percent(-1e-9) == "0.00%"
 
 
 def test_an_effect_is_told_in_the_words_of_its_metric():
@@ -30,14 +30,14 @@ def test_an_effect_is_told_in_the_words_of_its_metric():
     time, memory = series([1], [1]), series([1], [1], metric="peak_memory_bytes")
     rate = series([1], [1], metric="samples_per_s")
     assert [effect_text(one, 0.05) for one in (time, memory, rate)] == [
-        "5.0 % slower",
-        "5.0 % higher",
-        "5.0 % lower",
+        "5.0% slower",
+        "5.0% higher",
+        "5.0% lower",
     ]
     assert [effect_text(one, -0.05) for one in (time, memory, rate)] == [
-        "5.0 % faster",
-        "5.0 % lower",
-        "5.0 % higher",
+        "5.0% faster",
+        "5.0% lower",
+        "5.0% higher",
     ]
     assert effect_text(time, 0) == "no change"
 
@@ -45,16 +45,16 @@ def test_an_effect_is_told_in_the_words_of_its_metric():
 def test_an_interval_names_both_directions_only_where_it_holds_both():
     """Otherwise it is in the direction of the effect."""
     time = series([1], [1])
-    assert interval_text(time, (0.037, 0.06)) == "99 % interval 3.7 to 6.0 %"
-    assert interval_text(time, (-0.06, -0.037)) == "99 % interval 3.7 to 6.0 %"
-    assert interval_text(time, (-0.004, 0.012)) == "99 % interval 0.40 % faster to 1.2 % slower"
+    assert interval_text(time, (0.037, 0.06)) == "99% interval 3.7% to 6.0%"
+    assert interval_text(time, (-0.06, -0.037)) == "99% interval 3.7% to 6.0%"
+    assert interval_text(time, (-0.004, 0.012)) == "99% interval 0.40% faster to 1.2% slower"
 
 
 def test_launches_that_vary_too_much_have_no_interval():
     """Nobody reads 99 % faster to 1e+04 % slower: the reason says how much they vary."""
     time = series([1.0, 2.7, 1.5], [1.3, 1.4, 1.5])
     rate = series([1.0, 1.5], [1.0, 2.0], metric="samples_per_s")
-    loud = "launches vary by a factor of {}: reduce other load"
+    loud = "launches vary by a factor of {}"
     assert variation_text(time, (-0.4, 1.2)) == loud.format("2.7")
     assert variation_text(time, (-0.99, 0.3)) == loud.format("2.7")
     assert variation_text(rate, (-1.2, 0.1)) == loud.format("2.0")

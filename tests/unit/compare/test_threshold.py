@@ -31,7 +31,7 @@ def test_less_throughput_is_worse():
     """The direction of the metric decides."""
     verdict = judged([100.0], [95.0], metric="samples_per_s")
     assert (verdict.kind, verdict.effect) == ("regressed", pytest.approx(0.05))
-    assert verdict.reason == "5.0 % lower, limit 2%; threshold, not statistical"
+    assert verdict.reason == "5.0% lower, limit 2%; threshold, not statistical"
 
 
 def test_of_several_values_the_medians_count():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpubench_plugin.environment import count, quantity
 from gpubench_plugin.reports import ASCII, text
 
 
@@ -38,4 +39,16 @@ def test_seconds_in_ascii() -> None:
 )
 def test_count(value: float, expected: str) -> None:
     """A rate gets the prefix of its thousands."""
-    assert text.count(value) == expected
+    assert count(value) == expected
+
+
+def test_quantities_have_the_unit_that_fits() -> None:
+    """Seconds, bytes, FLOP/s and rates get a prefix; any other unit follows the number."""
+    assert quantity(0.0003601, "s") == "360.1 µs"
+    assert quantity(2e-6, "s", micro="u") == "2.000 us"
+    assert quantity(3.571e8, "bytes") == "340.6 MiB"
+    assert quantity(2.5e9, "bytes/s") == "2.500 GB/s"
+    assert quantity(7.82e-5, "TFLOP/s") == "78.20 MFLOP/s"
+    assert quantity(12340.0, "samples/s") == "12.34k/s"
+    assert quantity(0.35, "fraction") == "35%"
+    assert quantity(3.1, "W") == "3.100 W"

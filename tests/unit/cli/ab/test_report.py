@@ -35,7 +35,7 @@ COMPARISON = Comparison(
             interval=(0.08, 0.12),
             launches=5,
             limit="2%",
-            reason="10 % slower",
+            reason="10% slower",
         ),
     ),
 )
@@ -46,7 +46,7 @@ def test_the_verdicts_are_written_for_machines_and_people(tmp_path: Path) -> Non
     write_files(tmp_path, COMPARISON)
     document = json.loads((tmp_path / "verdicts.json").read_text())
     assert document["benchmarks"][0]["verdict"] == "regressed"
-    assert "10 % slower" in (tmp_path / "report.md").read_text()
+    assert "10% slower" in (tmp_path / "report.md").read_text()
 
 
 def test_github_gets_a_page_and_annotations_where_it_runs(tmp_path: Path) -> None:

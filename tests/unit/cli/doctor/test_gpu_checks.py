@@ -124,7 +124,7 @@ UNSEEN = "processes that are not shown here use it"
 @pytest.mark.parametrize(
     ("answers", "outcome", "value"),
     [
-        ({"GetUtilizationRates": used(0)}, "ok", "0 % in use, 139 GiB of 140 GiB of memory free"),
+        ({"GetUtilizationRates": used(0)}, "ok", "0% in use, 139 GiB of 140 GiB of memory free"),
         ({}, "ok", "139 GiB of 140 GiB of memory free"),
         (
             {
@@ -136,7 +136,7 @@ UNSEEN = "processes that are not shown here use it"
         (
             {"GetUtilizationRates": used(40)},
             "warning",
-            "40 % in use, 139 GiB of 140 GiB of memory free; " + UNSEEN,
+            "40% in use, 139 GiB of 140 GiB of memory free; " + UNSEEN,
         ),
         (
             {
@@ -144,7 +144,7 @@ UNSEEN = "processes that are not shown here use it"
                 "GetMemoryInfo": SimpleNamespace(total=140 * 2**30, free=137 * 2**30),
             },
             "warning",
-            "0 % in use, 137 GiB of 140 GiB of memory free; " + UNSEEN,
+            "0% in use, 137 GiB of 140 GiB of memory free; " + UNSEEN,
         ),
     ],
 )

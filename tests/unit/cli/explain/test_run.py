@@ -30,7 +30,7 @@ REGRESSED = Verdict(
     interval=(1.1 / 1.02 - 1, 1.1 * 1.02 - 1),
     launches=3,
     limit="2%",
-    reason="10 % slower",
+    reason="10% slower",
 )
 
 
@@ -92,7 +92,7 @@ def test_the_recorded_verdict_is_shown_with_level_and_prediction(pinned: Path) -
     assert about.verdicts == (REGRESSED,)
     assert about.facts[2] == (
         "step_time_s: level 10.00 ms, this run 11.00 ms; another run of the same code would be "
-        "between 9.804 ms and 10.20 ms (99 %)"
+        "between 9.804 ms and 10.20 ms (99%)"
     )
     assert about.limits == {"step_time_s": "stated on the head; the base states none"}
     assert about.environment_differences[0].key == "git.branch"

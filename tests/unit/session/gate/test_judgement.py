@@ -422,8 +422,8 @@ def test_an_alarm_of_a_history_fails_only_if_the_median_of_three_launches_is_out
     assert found.gate_outcome(MLP).outcome == "failed"
     assert again.launched == [(MLP,), (MLP,)]
     reason = of_mlp(found).reason
-    assert reason.startswith("confirmed by 2 more launches (0.0111 and 0.011 s): ")
-    assert "10 % slower" in reason
+    assert reason.startswith("confirmed by 2 more launches (11.10 ms and 11.00 ms): ")
+    assert "10% slower" in reason
     assert len(session.kept) == 1
     assert session.shown == [
         "relaunching 1 benchmark: 1 of 2",
@@ -438,7 +438,7 @@ def test_an_alarm_that_two_launches_do_not_repeat_passes(tmp_path: Path) -> None
     assert found.gate_outcome(MLP).outcome == "passed"
     verdict = of_mlp(found)
     assert verdict.kind == "unchanged"
-    assert verdict.reason.startswith("not confirmed by 2 more launches (0.01 and 0.01 s): ")
+    assert verdict.reason.startswith("not confirmed by 2 more launches (10.00 ms and 10.00 ms): ")
     assert verdict.head == pytest.approx(0.010001)
     assert not found.fails
 

@@ -67,14 +67,14 @@ def test_what_is_incomparable_fails_where_nothing_else_could_be_compared() -> No
 def test_a_failing_item_has_a_line_per_metric_and_properties_of_all() -> None:
     """The message is of what fails; junit's properties are of every verdict."""
     worse = verdict(
-        "regressed", effect=0.25, interval=(0.125, 0.5), limit="2.5%", reason="25 % slower"
+        "regressed", effect=0.25, interval=(0.125, 0.5), limit="2.5%", reason="25% slower"
     )
     better = verdict("improved", metric="peak_memory_bytes", effect=-0.5)
 
     found = gate_outcome([worse, better], Policy())
 
     assert found.outcome == "failed"
-    assert found.text == "step_time_s regressed: 25 % slower"
+    assert found.text == "step_time_s regressed: 25% slower"
     assert dict(found.properties) == {
         "step_time_s.verdict": "regressed",
         "step_time_s.effect": "0.25",
