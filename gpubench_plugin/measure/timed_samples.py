@@ -1,0 +1,80 @@
+"""Samples of a timed step, with the flags that its rounds raise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.measure.outliers import has_outliers
+from gpubench_plugin.measure.trend import is_trending
+from gpubench_plugin.quality_flags import (
+    CONTENDED,
+    DEPENDENT,
+    DRIFTING,
+    NOT_CONVERGED,
+    OUTLIERS,
+    SKETCHED,
+    TIMER_OVERHEAD,
+    UNCALIBRATED,
+    UNSTEADY,
+)
+from gpubench_plugin.records import Samples
+
+if TYPE_CHECKING:
+    from gpubench_plugin.measure.clocks import Clock
+    from gpubench_plugin.measure.preparation import Preparation
+    from gpubench_plugin.measure.recording import Recording
+
+
+def timed_samples(
+    recording: Recording,
+    preparation: Preparation,
+    *,
+    clock: Clock,
+    tolerance: float,
+    converged: bool,
+) -> Samples:
+    """Samples of a `recording` that ended at its goal, `converged`, or at a limit.
+
+    A trend beyond `tolerance` between the warm-up and the last rounds is flagged.
+    """
+    warmup, plan = preparation.warmup, recording.plan
+    sketch = recording.sketch
+    durations = sketch.representative_values() if sketch and sketch.kll else recording.durations_s
+    flags = {
+        UNSTEADY: not preparation.steady,
+        DRIFTING: is_trending([*warmup.tail_s, *recording.rounds_s], tolerance),
+        NOT_CONVERGED: not converged,
+        DEPENDENT: recording.dependent,
+        CONTENDED: recording.contended,
+        OUTLIERS: has_outliers(durations or recording.rounds_s),
+        UNCALIBRATED: preparation.calibration_calls < clock.calibration_calls,
+        # At twice the length, so that groups that sped up a little are not flagged.
+        TIMER_OVERHEAD: plan.calls_per_duration
+        < min(clock.queued_calls, clock.group_size(2 * median(recording.rounds_s))),
+    }
+    samples = Samples(
+        timer=clock.timer,
+        durations_s=tuple(recording.durations_s),
+        calls_per_duration=plan.calls_per_duration,
+        durations_per_round=plan.durations_per_round,
+        block_s=tuple(recording.block_s),
+        block_calls=tuple(recording.block_calls),
+        first_step_s=preparation.first_call_s,
+        warmup_s=tuple(warmup.durations_s),
+        warmup_calls=warmup.calls + preparation.calibration_calls,
+    ).flagged(
+        *(flag for flag, is_raised in flags.items() if is_raised), *clock.flags(recording.evidence)
+    )
+    if sketch is None:
+        return samples
+    # Too many durations to store: the medians of their rounds stand for them.
+    return replace(
+        samples,
+        durations_s=tuple(recording.rounds_s),
+        calls_per_duration=plan.calls_per_round,
+        durations_per_round=1,
+        reduced_from=replace(samples.timing, durations=recording.durations),
+        sketch=sketch,
+    ).flagged(SKETCHED)
