@@ -88,7 +88,7 @@ def load(kind: str, name: str) -> Any:
     if name not in built_in:
         if point is None:
             noun, known = kind.removesuffix("s"), choices(kind)
-            hint = nearest(name, known)
+            hint = nearest(name, known, aliases(kind) if kind in _SEVERAL_PER_MODULE else {})
             raise UsageProblem(f"unknown {noun} {name!r}{hint}; allowed: {', '.join(known)}")
         return _from_entry_point(point, kind)
     if point is not None:
@@ -108,6 +108,20 @@ def load(kind: str, name: str) -> Any:
             f"{_form(_base_class(kind))}"
         )
     return components[0]
+
+
+def aliases(kind: str) -> dict[str, tuple[str, ...]]:
+    """Components that each other word stands for, for suggestions: their `aliases`.
+
+    Words that the kind's base class lists as `unlike_any` stand for none.
+    """
+    names: dict[str, tuple[str, ...]] = dict.fromkeys(
+        getattr(_base_class(kind), "unlike_any", ()), ()
+    )
+    for name in choices(kind):
+        for alias in getattr(load(kind, name), "aliases", ()):
+            names[alias] = (*names.get(alias, ()), name)
+    return names
 
 
 def _built_in(kind: str) -> dict[str, str]:

@@ -23,7 +23,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pytest
 
@@ -149,21 +149,51 @@ def inner_error(error: BaseException) -> BaseException | None:
     return inner if isinstance(inner, BaseException) else None
 
 
-def nearest(value: str, allowed: Iterable[str]) -> str:
-    """Suggestion `` (did you mean 'x'?)`` of the closest choice, or an empty string."""
+def nearest(value: str, allowed: Iterable[str], aliases: Mapping[str, Collection[str]] = {}) -> str:
+    """Suggestion `` (did you mean 'x'?)`` of what `value` means, or an empty string.
+
+    That is a choice in another case, one that `aliases` gives for the word (none if it gives none
+    of them: then no choice is near in meaning), or else the one that is spelt most alike.
+    """
+    choices = list(allowed)
+    suggestions = _meanings(value, choices, aliases)
+    if suggestions is None:
+        suggestions = _alike(value, choices)
+    names = " or ".join(map(repr, suggestions))
+    return f" (did you mean {names}?)" if names else ""
+
+
+def _meanings(
+    value: str, choices: Sequence[str], aliases: Mapping[str, Collection[str]]
+) -> list[str] | None:
+    """The choices that `value` is another word for; None if it is not known as one."""
+    word = value.casefold()
+    if same := [choice for choice in choices if choice.casefold() == word]:
+        return same
+    return None if word not in aliases else [name for name in aliases[word] if name in choices]
+
+
+def _alike(value: str, choices: Sequence[str]) -> list[str]:
     import difflib
 
     # Below the default cutoff of 0.6, since short names differ much by one letter. Not measured.
-    matches = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.5)
-    return f" (did you mean {matches[0]!r}?)" if matches else ""
+    return difflib.get_close_matches(value, choices, n=1, cutoff=0.5)
 
 
 def invalid_choice(
-    name: str, value: str, allowed: Iterable[str], *, noun: str = ""
+    name: str,
+    value: str,
+    allowed: Iterable[str],
+    *,
+    noun: str = "",
+    aliases: Mapping[str, Collection[str]] = {},
 ) -> UsageProblem:
-    """UsageProblem for a `value` of `name`, called a `noun`, that is not among `allowed`."""
+    """UsageProblem for a `value` of `name`, called a `noun`, that is not among `allowed`.
+
+    `aliases` are other words for choices, in lower case: see :func:`nearest`.
+    """
     choices = list(allowed)
-    suggestion = nearest(value, choices)
+    suggestion = nearest(value, choices, aliases)
     return UsageProblem(
         f"{name}: unknown {noun}{value!r}{suggestion}; allowed: {', '.join(choices)}"
     )

@@ -49,6 +49,7 @@ from gpubench_plugin.bench.workload_fixtures import (  # noqa: F401
     moe_layer,
     prefill,
 )
+from gpubench_plugin.config.misspelt_options import suggest_options
 from gpubench_plugin.config.options import MARKS, add_options, expand_short_names, is_requested
 from gpubench_plugin.config.parametrization import (
     fixture_names,
@@ -81,9 +82,10 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Iterator[None]:
-    """Expand short option names once all plugins have registered theirs."""
+    """Expand short option names, and suggest near ones, once all plugins have registered theirs."""
     yield
     expand_short_names(args, parser)
+    suggest_options(args, parser)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 
 import pytest
 
+from gpubench_plugin import catalog
 from gpubench_plugin.errors import UsageProblem, invalid_choice
 
 Ranks = int | tuple[int, ...] | str
@@ -147,7 +148,8 @@ def check_precisions(node: pytest.Item, allowed: Iterable[str]) -> None:
         label = f"{node.nodeid}: mark {mark.name}"
         for name in mark.args:
             if name not in allowed:
-                raise invalid_choice(label, str(name), allowed)
+                words = catalog.aliases("precision")
+                raise invalid_choice(label, str(name), allowed, aliases=words)
         if mark.kwargs or (mark.name == "precision" and not mark.args):
             raise UsageProblem(f"{label} accepts only precision names")
 

@@ -159,5 +159,8 @@ def _positive_seconds(key: str, text: str) -> float:
 
 
 def _precisions(key: str, text: str) -> tuple[str, ...]:
-    allowed = catalog.choices("precision")
-    return tuple(_choice(key, name, allowed) for name in _names(key, text))
+    names, allowed = _names(key, text), catalog.choices("precision")
+    for name in names:
+        if name not in allowed:
+            raise invalid_choice(key, name, allowed, aliases=catalog.aliases("precision"))
+    return names

@@ -21,6 +21,15 @@ CPU_FILE: Final = Path("/proc/cpuinfo")
 TYPES: Final = ("cuda", "mps", "xpu", "cpu")
 """Device types in the order of preference for ``auto``."""
 
+_ALIASES: Final = {
+    **dict.fromkeys(("gpu", "nvidia", "rocm", "hip", "amd"), ("cuda",)),
+    **dict.fromkeys(("metal", "apple", "mac"), ("mps",)),
+    **dict.fromkeys(("intel", "sycl"), ("xpu",)),
+    **dict.fromkeys(("host", "processor"), ("cpu",)),
+    **dict.fromkeys(("tpu", "npu"), ()),
+}
+"""Other words for device types. torch's ROCm builds call their devices cuda."""
+
 _GIB: Final = 2**30
 
 
@@ -48,9 +57,14 @@ def check_name(name: str) -> None:
     """Validate a device name without importing torch; raises UsageProblem."""
     kind, colon, index = name.partition(":")
     if kind not in TYPES and name != "auto":
-        raise invalid_choice("--device", name, ("auto", *TYPES))
+        raise invalid_choice("--device", name, ("auto", *TYPES), aliases=_aliases(colon + index))
     if colon and not index.isdecimal():
         raise UsageProblem(f"--device={name}: the index must be a number, e.g. {kind}:0")
+
+
+def _aliases(index: str) -> dict[str, tuple[str, ...]]:
+    """Words for devices, each with `index` where it is one such as ``:1``."""
+    return {f"{word}{index}": types for word, types in _ALIASES.items()}
 
 
 def find(name: str, *, local_rank: int = 0) -> Device:
@@ -76,7 +90,7 @@ def find(name: str, *, local_rank: int = 0) -> Device:
     if not devices:
         available = ", ".join(t for t in TYPES if _available(t))
         raise UsageProblem(
-            f"--device={name}: torch {torch.__version__} supports no such device; available: "
+            f"--device={name}: torch {torch.__version__} {_missing_support(kind)}; available: "
             f"{available}"
         )
     number = int(index) if index else local_rank if kind in {"cuda", "xpu"} else 0
@@ -86,6 +100,20 @@ def find(name: str, *, local_rank: int = 0) -> Device:
             f"--device={name}: this rank has no {kind}:{number}; the last one is {last_device}"
         )
     return devices[number]
+
+
+def _missing_support(kind: str) -> str:
+    """Why torch has no device of the type, and what brings one."""
+    import torch
+
+    if kind != "cuda":
+        return "supports no such device"
+    if torch.version.cuda is None and torch.version.hip is None:
+        return (
+            "is built without CUDA and ROCm: for a GPU choose a build at "
+            "https://pytorch.org/get-started/locally and install it over this one"
+        )
+    return "finds no such device (does nvidia-smi, or rocm-smi, show one?)"
 
 
 def _available(kind: str) -> Sequence[Device]:

@@ -26,6 +26,15 @@ class Precision:
     compute_dtype: ClassVar[str]
     """Dtype of matrix products, which selects the peak for MFU: fp32, tf32, fp16 or bf16."""
 
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Other words for it, in lower case, that messages answer with its `name`."""
+
+    unlike_any: ClassVar[tuple[str, ...]] = (
+        *("fp8", "float8", "fp4", "nvfp4", "mxfp4", "mxfp8", "int8", "int4"),
+        *("fp64", "float64", "double"),
+    )
+    """Words for precisions that none here is close to: a similar spelling is no suggestion."""
+
     casts_weights: ClassVar[bool] = False
     """Whether every forward pass casts all weights that it multiplies."""
 

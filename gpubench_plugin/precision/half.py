@@ -68,6 +68,7 @@ class BF16True(TrueHalf):
     name = "bf16-true"
     where = "devices with bf16: cpu, cuda from Ampere on, xpu"
     compute_dtype = "bf16"
+    aliases = ("bfloat16", "bf16-pure", "pure-bf16")
 
 
 class FP16True(TrueHalf):
@@ -76,6 +77,7 @@ class FP16True(TrueHalf):
     name = "fp16-true"
     where = "everywhere; slow on a cpu"
     compute_dtype = "fp16"
+    aliases = ("fp16", "float16", "half", "f16", "pure-fp16", "fp16-pure")
 
 
 class Autocast(Half):
@@ -108,6 +110,7 @@ class BF16(Autocast):
     name = "bf16"
     where = "devices with autocast and bf16: cpu, cuda from Ampere on, xpu"
     compute_dtype = "bf16"
+    aliases = ("bfloat16", "bf16-mixed", "bf16-amp", "amp-bf16", "mixed", "autocast")
 
 
 class AMP(Autocast):
@@ -116,6 +119,7 @@ class AMP(Autocast):
     name = "amp"
     where = "devices with autocast: cpu, cuda, mps, xpu"
     compute_dtype = "fp16"
+    aliases = ("fp16", "float16", "half", "f16", "fp16-mixed", "16-mixed", "mixed", "autocast")
 
     def scaler(
         self, device: torch.device, *, init_scale: float, growth_interval: int

@@ -19,6 +19,7 @@ class FP32(Precision):
 
     name = "fp32"
     compute_dtype = "fp32"
+    aliases = ("float32", "float", "single", "full", "f32")
 
     def switches(self) -> AbstractContextManager[None]:
         """Disable TF32 and bf16 in matrix products, convolutions and recurrent layers."""
@@ -34,6 +35,7 @@ class TF32(Precision):
     name = "tf32"
     where = "cuda from Ampere on"
     compute_dtype = "tf32"
+    aliases = ("tensorfloat32", "tensorfloat-32", "tensorfloat", "tf")
 
     def unsupported(self, device: torch.device) -> str | None:
         """Refuse devices without TF32: it needs CUDA from Ampere on (8.0) or certain AMD GPUs."""

@@ -35,5 +35,6 @@ def test_the_controller_never_starts_cuda(
     project.write("test_it.py", BENCHMARK)
     run = project.run("--device=cuda", "--isolate")
     assert run.outcomes == {"test_x[ws1]": "crashed"}
-    assert "supports no such device; available: cpu" in run.out
+    assert "--device=cuda: torch " in run.out
+    assert "; available: cpu" in run.out
     assert "CudaStartedError" not in run.out + run.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from importlib import import_module
@@ -54,10 +55,25 @@ def test_every_component_loads_and_is_of_its_kind(kind: str) -> None:
         assert isinstance(catalog.load(kind, name), type | catalog.Function)
 
 
-def test_unknown_name_is_refused_with_the_nearest() -> None:
-    """The message lists what there is."""
-    with pytest.raises(UsageProblem, match=r"unknown precision 'bf61' \(did you mean 'bf16'\?\)"):
-        catalog.load("precision", "bf61")
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("bf61", " (did you mean 'bf16'?)"),
+        ("AMP", " (did you mean 'amp'?)"),
+        ("fp16", " (did you mean 'amp' or 'fp16-true'?)"),
+        ("Float16", " (did you mean 'amp' or 'fp16-true'?)"),
+        ("half", " (did you mean 'amp' or 'fp16-true'?)"),
+        ("bfloat16", " (did you mean 'bf16' or 'bf16-true'?)"),
+        ("mixed", " (did you mean 'amp' or 'bf16'?)"),
+        ("fp8", ""),
+        ("double", ""),
+    ],
+)
+def test_unknown_name_is_refused_with_the_nearest(name: str, hint: str) -> None:
+    """In meaning before spelling: fp16 is not near fp32, and nothing is near fp8."""
+    message = f"unknown precision {name!r}{hint}; allowed: amp, bf16"
+    with pytest.raises(UsageProblem, match=re.escape(message)):
+        catalog.load("precision", name)
 
 
 def test_entry_point_adds_a_component(distribution: Path) -> None:

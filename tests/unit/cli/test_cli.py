@@ -51,6 +51,25 @@ def test_an_error_is_one_line_with_its_exit_code(
     assert capsys.readouterr() == ("", "gpubench: said\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["copmare"], "unknown 'copmare' (did you mean 'compare'?); allowed: ab, accept, "),
+        (["baseline", "lst"], "unknown 'lst' (did you mean 'list'?); allowed: set, list, "),
+        (["compare", "--fromat=json"], "--fromat=json; did you mean --format=json?"),
+        (["runs", "list", "--experment", "x"], "--experment x; did you mean --experiment?"),
+        (["ab", "--precision=amp"], "--precision=amp; pytest's arguments go after --"),
+    ],
+)
+def test_what_is_misspelt_is_answered_with_the_nearest(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Commands, actions, and the options of the command that is used."""
+    with pytest.raises(SystemExit, match="2"):
+        main.main(arguments)
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [[], ["copmare"], ["schema", "sumary"], ["doctor", "--fast"]])
 def test_bad_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """No command, an unknown one, an unknown argument: usage, exit code 2."""

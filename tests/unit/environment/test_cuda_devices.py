@@ -224,6 +224,41 @@ def test_a_torch_that_cannot_be_imported_is_one_message(monkeypatch: pytest.Monk
         devices.find("auto")
 
 
+@pytest.mark.parametrize(
+    ("builds", "advice"),
+    [
+        ({}, "is built without CUDA and ROCm: for a GPU choose a build at https://pytorch.org/"),
+        ({"hip": "6.4"}, "finds no such device (does nvidia-smi, or rocm-smi, show one?)"),
+    ],
+)
+def test_without_cuda_the_message_says_what_brings_it(
+    monkeypatch: pytest.MonkeyPatch, builds: dict[str, str], advice: str
+) -> None:
+    """Another build of torch, or a driver that sees the device."""
+    install(monkeypatch, FakeNvml())
+    monkeypatch.setattr(torch.version, "cuda", builds.get("cuda"))
+    monkeypatch.setattr(torch.version, "hip", builds.get("hip"))
+    with pytest.raises(UsageProblem) as error:
+        devices.find("cuda")
+    assert f"{advice}" in str(error.value)
+    assert str(error.value).endswith("; available: cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    [
+        *(("gpu", "cuda"), ("rocm", "cuda"), ("hip", "cuda"), ("CUDA", "cuda")),
+        *(("gpu:1", "cuda"), ("metal", "mps"), ("tpu", ""), ("cdua", "cuda")),
+    ],
+)
+def test_other_words_for_devices_are_answered_by_meaning(name: str, meaning: str) -> None:
+    """Not by spelling, in which gpu is near to cpu and xpu."""
+    with pytest.raises(UsageProblem) as error:
+        devices.check_name(name)
+    hint = meaning and f" (did you mean {meaning!r}?)"
+    assert f"unknown {name!r}{hint}; allowed: auto, cuda" in str(error.value)
+
+
 def test_a_message_names_what_is_there_without_starting_cuda(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
