@@ -95,20 +95,23 @@ def run(
 
 
 def load_run(
-    path: str | os.PathLike[str], *, results_dir: str | os.PathLike[str] = "results"
+    path: str | os.PathLike[str], *, results_dir: str | os.PathLike[str] | None = None
 ) -> RunRecord:
     """Load the record of a run, given its folder, a file in it, its id or an id prefix.
 
-    Ids are searched for in `results_dir`. A killed run has the benchmarks that it finished.
+    Ids are searched for in `results_dir`, by default that of the project which the current
+    directory is in. A killed run has the benchmarks that it finished.
 
     Raises:
         UsageProblem: there is no such run.
         ResultsError: a file of it is unreadable or malformed.
     """
+    from gpubench_plugin.config import project_results_dir
     from gpubench_plugin.results import StoredRun, find_run
 
     cwd = Path.cwd()
-    return StoredRun(find_run(cwd / results_dir, os.fspath(path), cwd=cwd)).record()
+    folder = project_results_dir(cwd) if results_dir is None else cwd / results_dir
+    return StoredRun(find_run(folder, os.fspath(path), cwd=cwd)).record()
 
 
 def _flags(flags: Mapping[str, Flag]) -> list[str]:

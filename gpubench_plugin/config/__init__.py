@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         is_adopted,
         is_benchmark,
     )
+    from gpubench_plugin.config.project import project_results_dir
     from gpubench_plugin.config.resolution import needs_memory_gib, resolve
     from gpubench_plugin.config.resolve_case import CaseFactory, check_marks
     from gpubench_plugin.config.resolved_file import to_yaml

@@ -21,7 +21,7 @@ _FEWEST_LETTERS: Final = 5
 """Letters of a word that may be misspelt: ``--set`` and ``--tag`` are near to too many others."""
 
 _LEAST_ALIKE: Final = 0.8
-"""Share of letters in common: ``devcie`` has 0.83 of ``device``; not measured."""
+"""Share of letters in common: two swapped of ``device`` leave 0.83; not measured."""
 
 
 def suggest_options(args: list[str], parser: pytest.Parser) -> None:

@@ -45,7 +45,7 @@ class Locations:
         cwd = Path.cwd()
         url = options.registry
         return cls(
-            results_dir=cwd / options.results_dir,
+            results_dir=results_dir_of(options),
             registry=os.environ.get("GPUBENCH_REGISTRY", "") if url is None else url,
             cwd=cwd,
         )
@@ -91,10 +91,24 @@ def add_results_dir(parser: argparse.ArgumentParser) -> None:
     """Add ``--results-dir``."""
     parser.add_argument(
         "--results-dir",
-        default="results",
         metavar="DIR",
-        help="results directory (default: results)",
+        help="results directory (default: the project's, where pytest writes: gpubench_results_dir "
+        "or results in its root)",
     )
+
+
+def results_dir_of(options: argparse.Namespace) -> Path:
+    """The directory given with ``--results-dir``, relative to the current one, or the project's.
+
+    Raises:
+        UsageProblem: it is empty, or pytest's configuration cannot be read.
+    """
+    from gpubench_plugin.config import project_results_dir
+
+    if options.results_dir == "":
+        raise UsageProblem("--results-dir=: empty; allowed: a folder")
+    cwd = Path.cwd()
+    return project_results_dir(cwd) if options.results_dir is None else cwd / options.results_dir
 
 
 def add_format(

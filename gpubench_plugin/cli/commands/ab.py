@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands._places import ALLOW_INCOMPARABLE, add_format
+from gpubench_plugin.cli.commands._places import (
+    ALLOW_INCOMPARABLE,
+    add_format,
+    add_results_dir,
+    results_dir_of,
+)
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.commands.compare import LimitOptions
 from gpubench_plugin.environment import json_files
@@ -70,11 +75,7 @@ class Ab(Command):
         add("--allow-incomparable", **ALLOW_INCOMPARABLE)
         add("--launch-timeout", metavar="SECONDS", type=float, help="timeout of a launch")
         add("--resume", metavar="DIR", help="resume an interrupted comparison")
-        add(
-            "--results-dir",
-            metavar="DIR",
-            help="results directory; the comparison goes into its ab folder (default: results)",
-        )
+        add_results_dir(parser)
         add_format(parser, catalog.choices("formats"))
         add("--output", metavar="FILE", help="write the report to this file instead of stdout")
         add("arguments", nargs="*", metavar="-- ARGUMENT", help="arguments for pytest")
@@ -110,7 +111,7 @@ def _begin(options: argparse.Namespace) -> tuple[State, Request]:
         if options.base is None:
             raise UsageProblem("--base is required: a git ref or folder to compare against")
         request = Request(here=Path.cwd(), **_given_fields(options, Path.cwd()))
-        return comparison.new_state(_results_dir(options), request), request
+        return comparison.new_state(results_dir_of(options), request), request
     if options.results_dir is not None:
         raise UsageProblem(
             f"--results-dir={options.results_dir}: cannot be combined with --resume: the "
@@ -182,12 +183,6 @@ def _timeout(options: argparse.Namespace) -> float | None:
     if seconds is not None and not 0 < seconds < float("inf"):
         raise UsageProblem(f"--launch-timeout={seconds}: not a positive number of seconds")
     return seconds
-
-
-def _results_dir(options: argparse.Namespace) -> Path:
-    if options.results_dir == "":
-        raise UsageProblem("--results-dir=: empty; allowed: a folder")
-    return Path.cwd() / (options.results_dir or "results")
 
 
 def _output(text: str | None) -> Path | None:

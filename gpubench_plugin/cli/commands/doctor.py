@@ -7,11 +7,16 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands._places import add_format, add_results_dir, echo, echo_json
+from gpubench_plugin.cli.commands._places import (
+    add_format,
+    add_results_dir,
+    echo,
+    echo_json,
+    results_dir_of,
+)
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.environment import ChildError, usable_cores
 from gpubench_plugin.environment.system_facts import package_versions
@@ -49,7 +54,7 @@ class Doctor(Command):
         from gpubench_plugin.cli.doctor.checks import examine
         from gpubench_plugin.cli.doctor.machine import this_machine
 
-        with this_machine(Path(options.results_dir)) as machine:
+        with this_machine(results_dir_of(options)) as machine:
             findings = [*examine(machine)]
             support = _support(machine)
         if options.format == "json":

@@ -52,25 +52,27 @@ class GpuCheck(Command):
         parser.add_argument(
             "--out",
             metavar="DIR",
-            default="results/gpu-check",
             type=Path,
-            help="folder of the record (default: results/gpu-check)",
+            help="folder of the record (default: gpu-check in the project's results directory)",
         )
 
     def run(self, options: argparse.Namespace) -> int:
         """Run the stages, print what comes of each, and where the record is."""
         from gpubench_plugin.cli.gpu_check.driver import Driver, has_gpu, is_proven
         from gpubench_plugin.cli.gpu_check.stages import STAGES
+        from gpubench_plugin.config import project_results_dir
 
+        cwd = Path.cwd()
+        out = cwd / options.out if options.out else project_results_dir(cwd) / "gpu-check"
         record = Driver(
             stages=STAGES,
-            out=Path.cwd() / options.out,
+            out=out,
             part=options.part,
             budget_s=options.budget,
             progress=_print_progress,
         ).run()
         with suppress(BrokenPipeError):
-            echo(_closing_lines(record, options.out))
+            echo(_closing_lines(record, options.out or out))
         if not has_gpu(record):
             return ExitCode.NO_GPU
         return ExitCode.OK if is_proven(record) else ExitCode.REGRESSION

@@ -12,7 +12,7 @@ from gpubench_plugin.config.misspelt_options import likely_option
     [
         ("--precison=amp", "--precision=amp"),
         ("--Device", "--device"),
-        ("--devcie=cpu", "--device=cpu"),
+        ("--devize=cpu", "--device=cpu"),
         ("--worldsize=2", "--world-size=2"),
         ("--world_size=2", "--world-size=2"),
         ("--trainin.batch_size=1", "--training.batch_size=1"),

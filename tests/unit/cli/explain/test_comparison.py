@@ -194,7 +194,7 @@ def test_bad_input_is_one_message(stage: Stage) -> None:
         explain_comparison(stage.folder, "slow")
     state = begun(stage)
     stage.trial(stage.fake(clear), state).run()
-    with pytest.raises(UsageProblem, match=r"contains 'slwo' .did you mean 't::slow'"):
+    with pytest.raises(UsageProblem, match=r"matches 'slwo' .did you mean 't::slow'"):
         explain_comparison(stage.folder, "slwo")
     launch: LaunchRecord = state.launches[-1]
     run = stage.folder / launch.folder / launch.run

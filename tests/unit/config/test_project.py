@@ -1,0 +1,66 @@
+"""The project that a folder belongs to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from _pytest.config.findpaths import locate_config
+
+from gpubench_plugin.config import project_results_dir
+from gpubench_plugin.errors import BrokenFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+INI = "[tool.pytest.ini_options]\ngpubench_results_dir = 'kept'\n"
+
+
+def write(folder: Path, files: Mapping[str, str]) -> Path:
+    """Write the `files`, and return a folder below two others."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    below = folder / "a" / "b"
+    below.mkdir(parents=True, exist_ok=True)
+    return below
+
+
+@pytest.mark.parametrize(
+    ("files", "results"),
+    [
+        ({}, "a/b/results"),
+        ({"pyproject.toml": INI}, "kept"),
+        ({"pyproject.toml": "[tool.pytest]\ngpubench_results_dir = 'kept'\n"}, "kept"),
+        ({"pyproject.toml": INI, "a/pyproject.toml": "[project]\nname = 'a'\n"}, "kept"),
+        ({"pyproject.toml": INI, "pytest.ini": ""}, "results"),
+        ({"pytest.ini": "[pytest]\ngpubench_results_dir = kept\n"}, "kept"),
+        ({"pytest.toml": "[pytest]\ngpubench_results_dir = 'kept'\n", "pytest.ini": ""}, "kept"),
+        ({"a/.pytest.toml": "", "pyproject.toml": INI}, "a/results"),
+        ({"tox.ini": "[tox]\n", "setup.cfg": "[tool:pytest]\nx = 50%\n"}, "results"),
+        ({"a/tox.ini": "[pytest]\ngpubench_results_dir = kept\n", "pyproject.toml": INI}, "a/kept"),
+        ({"a/pyproject.toml": "[project]\nname = 'a'\n"}, "a/results"),
+    ],
+)
+def test_results_are_where_pytest_writes_them(
+    tmp_path: Path, files: Mapping[str, str], results: str
+) -> None:
+    """Below pytest's root, from any folder of it, as its configuration says."""
+    below = write(tmp_path, files)
+    root = locate_config(below, [below])[0] or below
+    assert project_results_dir(below) == tmp_path / results
+    assert (tmp_path / results).is_relative_to(root)
+
+
+def test_a_setup_script_marks_the_root(tmp_path: Path) -> None:
+    """Where no configuration of pytest does, nor a pyproject.toml."""
+    assert project_results_dir(write(tmp_path, {"setup.py": ""})) == tmp_path / "results"
+
+
+@pytest.mark.parametrize(("name", "text"), [("pyproject.toml", "[x"), ("pytest.ini", "x")])
+def test_a_broken_configuration_is_named(tmp_path: Path, name: str, text: str) -> None:
+    """As pytest would refuse it: its results could be anywhere."""
+    with pytest.raises(BrokenFile, match=f"{name}: unreadable for pytest: "):
+        project_results_dir(write(tmp_path, {name: text}))
