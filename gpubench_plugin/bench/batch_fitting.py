@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.bench.fixtures import case_of, parts_of
-from gpubench_plugin.bench.training import module_of, setting_of, source_of, trainer_of
+from gpubench_plugin.bench.running_benchmark import case_of, parts_of
+from gpubench_plugin.bench.setting import module_of, setting_of, source_of, trainer_of
+from gpubench_plugin.bench.shadowed_fixtures import is_shadowed
 from gpubench_plugin.bench.training_checks import reference_of
 from gpubench_plugin.environment import failed_allocation, is_out_of_memory
 from gpubench_plugin.errors import Unsupported, error_text
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.bench.fixtures import Setting
+    from gpubench_plugin.bench.setting import Setting
     from gpubench_plugin.config import Configuration
 
     SettingOf = Callable[[int], Setting]
@@ -63,13 +64,9 @@ def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
 
 
 def _refuse_own_fixtures(request: pytest.FixtureRequest) -> None:
-    """Refuse a model, data or trainer of the project: the trials build those of the configuration.
-
-    pytest tells in no public way which fixture of a name it chooses: it is the last.
-    """
-    fixtures = request.node._fixtureinfo.name2fixturedefs
+    """Refuse a model, data or trainer of the project: the trials build the configuration's."""
     for name in ("trainer", "model", "data"):
-        if name in fixtures and fixtures[name][-1].func.__module__ != module_of.__module__:
+        if is_shadowed(request, name):
             raise Unsupported(
                 "training.batch_size=auto: fitted to what the configuration builds, but the "
                 f"fixture {name!r} is this project's own; state a number, training.batch_size=N"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.fixtures import case_of, parts_of, reconfigured
+from gpubench_plugin.bench.running_benchmark import case_of, parts_of, reconfigured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,91 +1,25 @@
-"""The ``gpubench`` and ``collective`` fixtures, and the running benchmark's state."""
+"""The ``gpubench`` and ``collective`` fixtures, and the parts of the running benchmark."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpubench_plugin.bench.running_benchmark import parts_of, running_state
+from gpubench_plugin.bench.shadowed_fixtures import require_kinds, require_value
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     import torch
 
     from gpubench_plugin.bench.bench import Bench
     from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
-    from gpubench_plugin.config import Case, Configuration
+    from gpubench_plugin.config import Configuration
     from gpubench_plugin.distributed import ProcessGroup, TimedCollective
-    from gpubench_plugin.distributed.parallelism import Parallelism
-    from gpubench_plugin.launchers import BenchmarkState
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.results import BenchmarkFixture
-    from gpubench_plugin.workloads import Workload
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """Configuration of a benchmark with its components, resolved once for all fixtures."""
-
-    configuration: Configuration[Any]
-    workload: Workload[Any]
-    device: torch.device
-    precision: Precision
-    group: ProcessGroup
-    parallelism: Parallelism
-
-    @property
-    def ranks_per_batch(self) -> int:
-        """Number of ranks that share a batch."""
-        return self.group.world.size if self.parallelism.shares_batch else 1
-
-    @property
-    def global_norm(self) -> Callable[[Iterable[torch.nn.Parameter]], float] | None:
-        """Norm of gradients that are spread over the ranks; None for a single rank."""
-        return self.parallelism.gradient_norm if self.group.world.size > 1 else None
-
-
-def case_of(request: pytest.FixtureRequest) -> Case:
-    """Case of the benchmark.
-
-    Raises:
-        UsageProblem: the test is not a benchmark.
-    """
-    return _state_of(request).case
-
-
-@contextmanager
-def reconfigured(
-    request: pytest.FixtureRequest, configuration: Configuration[Any]
-) -> Iterator[Configuration[Any]]:
-    """Measure and record the benchmark with `configuration`; one that runs again starts anew."""
-    state = _state_of(request)
-    original = state.case
-    state.case = replace(original, configuration=configuration)
-    try:
-        yield configuration
-    finally:
-        state.case = original
-
-
-def _state_of(request: pytest.FixtureRequest) -> BenchmarkState:
-    from gpubench_plugin.errors import UsageProblem
-    from gpubench_plugin.launchers import state_of
-
-    state = state_of(request.node)
-    if state is None:
-        raise UsageProblem(
-            f"{request.node.nodeid}: gpubench's fixtures work only in benchmarks; request the "
-            "fixture `gpubench` or add @pytest.mark.gpubench()"
-        )
-    return state
-
-
-def parts_of(request: pytest.FixtureRequest) -> BenchmarkParts:
-    """Parts of the benchmark, which are checked before anything is timed."""
-    parts: BenchmarkParts = request.getfixturevalue("_gpubench_parts")
-    return parts
 
 
 @pytest.fixture
@@ -132,7 +66,7 @@ def _gpubench_carrier(
     request: pytest.FixtureRequest, benchmark: BenchmarkFixture
 ) -> BenchmarkFixture:
     """pytest-benchmark's fixture, created early so that it exists if a later fixture skips."""
-    _state_of(request).carrier = benchmark
+    running_state(request).carrier = benchmark
     return benchmark
 
 
@@ -147,17 +81,16 @@ def gpubench(
     """Measure a step: ``gpubench(step, samples=…)``; see :meth:`Bench.__call__`."""
     from gpubench_plugin.bench.bench import Bench
     from gpubench_plugin.config import PRECISION
-    from gpubench_plugin.distributed import ProcessGroup
-    from gpubench_plugin.precision import Precision
-
-    _refuse_shadowed_fixture(request, "process_group", process_group, ProcessGroup)
-    precision = None
-    if PRECISION in request.fixturenames:  # requested here, every benchmark would use it
-        precision = request.getfixturevalue(PRECISION)
-        _refuse_shadowed_fixture(request, PRECISION, precision, Precision)
     from gpubench_plugin.launchers import Notes, context_of
 
-    state = _state_of(request)
+    state = running_state(request)
+    require_kinds(request, torch_device=torch_device, process_group=process_group)
+    require_value(request, "world_size", world_size, state.case.world_size)
+    precision: Precision | None = None
+    if PRECISION in request.fixturenames:  # requested here, every benchmark would use it
+        precision = request.getfixturevalue(PRECISION)
+        require_kinds(request, precision=precision)
+        require_value(request, PRECISION, precision.name, state.case.precision)
     state.notes = Notes()  # anew in a rerun
     bench = Bench(
         request.node,
@@ -170,16 +103,3 @@ def gpubench(
     )
     yield bench
     bench.release()
-
-
-def _refuse_shadowed_fixture(
-    request: pytest.FixtureRequest, name: str, value: object, kind: type
-) -> None:
-    """Refuse a benchmark in which a project fixture or parameter shadows one of gpubench's."""
-    from gpubench_plugin.errors import UsageProblem
-
-    if not isinstance(value, kind):
-        raise UsageProblem(
-            f"{request.node.nodeid}: {name!r} is a gpubench fixture, but a fixture or parameter "
-            f"of this project shadows it with {value!r}; rename that one"
-        )

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.fixtures import Setting, case_of, parts_of
+from gpubench_plugin.bench.running_benchmark import case_of, parts_of
+from gpubench_plugin.bench.setting import (
+    evaluator_of,
+    module_of,
+    setting_of,
+    source_of,
+    trainer_of,
+)
+from gpubench_plugin.bench.shadowed_fixtures import is_shadowed, require_kinds
 from gpubench_plugin.bench.training_checks import (
     checkpointing_of,
     reference_of,
@@ -21,12 +29,12 @@ if TYPE_CHECKING:
 
     import torch
 
+    from gpubench_plugin.bench.setting import Setting
     from gpubench_plugin.config import Configuration
     from gpubench_plugin.distributed import ProcessGroup
-    from gpubench_plugin.distributed.parallelism import Parallelism
     from gpubench_plugin.measure import Checkable
     from gpubench_plugin.precision import Precision
-    from gpubench_plugin.training import Evaluator, Inference, Trainer
+    from gpubench_plugin.training import Inference, Trainer
     from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.workloads import Workload
 
@@ -52,6 +60,7 @@ def workload(request: pytest.FixtureRequest) -> Workload[Any]:
 
 @pytest.fixture
 def _gpubench_setting(
+    request: pytest.FixtureRequest,
     gpubench_config: Configuration[Any],
     workload: Workload[Any],
     torch_device: torch.device,
@@ -59,46 +68,13 @@ def _gpubench_setting(
     process_group: ProcessGroup,
 ) -> Setting:
     """Setting, with the parallelism of ``distributed.parallelism``."""
+    require_kinds(request, workload=workload, precision=precision)
     return setting_of(
         gpubench_config,
         workload=workload,
         device=torch_device,
         precision=precision,
         group=process_group,
-    )
-
-
-def setting_of(
-    configuration: Configuration[Any],
-    *,
-    workload: Workload[Any],
-    device: torch.device,
-    precision: Precision,
-    group: ProcessGroup,
-) -> Setting:
-    """Setting of `configuration`, with its parallelism.
-
-    Raises:
-        Unsupported: the parallelism cannot do the precision or the training.
-    """
-    from gpubench_plugin import catalog
-    from gpubench_plugin.errors import Unsupported
-
-    section = configuration.distributed
-    name = section.parallelism
-    if name == "auto":
-        name = "ddp" if group.world.size > 1 else "none"
-    parallelism: Parallelism = catalog.load("parallelism", name)(group, section)
-    if reason := parallelism.unsupported(precision.compute_dtype):
-        raise Unsupported(f"{name}: {reason}")
-    parallelism.configure(workload, configuration.training)
-    return Setting(
-        configuration=configuration,
-        workload=workload,
-        device=device,
-        precision=precision,
-        group=group,
-        parallelism=parallelism,
     )
 
 
@@ -112,22 +88,6 @@ def model(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> torch.n
     return module
 
 
-def module_of(setting: Setting) -> torch.nn.Module:
-    """Build the model of `setting`."""
-    from gpubench_plugin.training import build_model
-
-    return build_model(
-        setting.workload,
-        section=setting.workload.section,
-        seed=setting.configuration.experiment.seed,
-        device=setting.device,
-        precision=setting.precision,
-        default_scope=setting.parallelism.default_scope,
-        compiled=setting.parallelism.compiled,
-        wrap=setting.parallelism.wrap,
-    )
-
-
 @pytest.fixture
 def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator[DataSource]:
     """Batches of this rank on the device: synthetic, a bundled data set, or files at a path.
@@ -138,7 +98,7 @@ def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator
     from gpubench_plugin.training import RecordFacts
 
     configuration = _gpubench_setting.configuration
-    if "inference" in request.fixturenames:
+    if "inference" in request.fixturenames and not is_shadowed(request, "inference"):
         training_size = configuration.training.batch_size
         batch_size = configuration.inference.samples(configuration.training)
         if batch_size != training_size and "trainer" in request.fixturenames:
@@ -158,25 +118,6 @@ def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator
         source.close()
 
 
-def source_of(setting: Setting) -> DataSource:
-    """Open this rank's data source; the caller closes it."""
-    from gpubench_plugin import catalog
-
-    configuration, world = setting.configuration, setting.group.world
-    sharing = setting.ranks_per_batch
-    source: type[DataSource] = catalog.load("data", configuration.data.source)
-    return source.from_section(
-        configuration.data,
-        setting.workload,
-        batch_size=configuration.training.samples * sharing,
-        device=setting.device,
-        world_size=world.size // sharing,
-        rank=world.rank // sharing,
-        seed=configuration.experiment.seed,
-        convert=setting.precision.convert_batch,
-    )
-
-
 @pytest.fixture
 def trainer(
     request: pytest.FixtureRequest,
@@ -189,15 +130,23 @@ def trainer(
     Some untimed steps check first that the loss is a finite scalar and falls, and that gradients
     are complete and finite.
     """
-    setting, parallelism = _gpubench_setting, _gpubench_setting.parallelism
+    require_kinds(request, model=model, data=data)
+    return checked_trainer(request, _gpubench_setting, model, data)
+
+
+def checked_trainer(
+    request: pytest.FixtureRequest, setting: Setting, module: torch.nn.Module, source: DataSource
+) -> Trainer:
+    """Trainer of `module` on `source`, registered with all untimed checks of the benchmark."""
+    parallelism = setting.parallelism
     is_evaluated = setting.configuration.training.evaluate
-    evaluator = evaluator_of(setting, model, data) if is_evaluated else None
+    evaluator = evaluator_of(setting, module, source) if is_evaluated else None
     trainer = trainer_of(
         setting,
-        model,
-        data,
-        differs_from_one_process=parallelism.differs_from_one_process(model.train()),
-        passes=parallelism.passes(model, setting.precision),
+        module,
+        source,
+        differs_from_one_process=parallelism.differs_from_one_process(module.train()),
+        passes=parallelism.passes(module, setting.precision),
         reference=reference_of(setting, shared=case_of(request).shares_device),
         evaluate=None if evaluator is None else evaluator.evaluate,
     )
@@ -214,48 +163,6 @@ def trainer(
     return trainer
 
 
-def trainer_of(
-    setting: Setting, module: torch.nn.Module, source: DataSource, **more: Any
-) -> Trainer:
-    """Trainer of `module` on the batches of `source`, with `more` arguments of its class."""
-    from gpubench_plugin.training import Trainer
-
-    return Trainer(
-        module=module,
-        workload=setting.workload,
-        data=source,
-        precision=setting.precision,
-        training=setting.configuration.training,
-        precision_section=setting.configuration.precision,
-        device=setting.device,
-        no_sync=partial(setting.parallelism.no_sync, module),
-        agreement=setting.group.agreement,
-        global_norm=setting.global_norm,
-        ranks_per_batch=setting.ranks_per_batch,
-        **more,
-    )
-
-
-def evaluator_of(setting: Setting, module: torch.nn.Module, source: DataSource) -> Evaluator:
-    """Evaluator of `module` on held-out samples of `source`."""
-    from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.training import Evaluator
-
-    if setting.parallelism.passes(module, setting.precision) is not None:
-        raise Unsupported(
-            f"{setting.parallelism.name}: no rank holds the whole model, which evaluation "
-            "needs; use another distributed.parallelism"
-        )
-    return Evaluator(
-        module=module,
-        workload=setting.workload,
-        data=source,
-        precision=setting.precision,
-        device=setting.device,
-        agreement=setting.group.agreement,
-    )
-
-
 @pytest.fixture
 def inference(
     request: pytest.FixtureRequest,
@@ -264,15 +171,23 @@ def inference(
     _gpubench_setting: Setting,
 ) -> Inference:
     """Forward pass alone: ``gpubench(inference)``."""
+    require_kinds(request, model=model, data=data)
+    return checked_inference(request, _gpubench_setting, model, data)
+
+
+def checked_inference(
+    request: pytest.FixtureRequest, setting: Setting, module: torch.nn.Module, source: DataSource
+) -> Inference:
+    """Inference of `module` on `source`, registered with the benchmark."""
     from gpubench_plugin.training import Inference
 
     inference = Inference(
-        module=model,
-        workload=_gpubench_setting.workload,
-        data=data,
-        precision=_gpubench_setting.precision,
-        device=_gpubench_setting.device,
-        ranks_per_batch=_gpubench_setting.ranks_per_batch,
+        module=module,
+        workload=setting.workload,
+        data=source,
+        precision=setting.precision,
+        device=setting.device,
+        ranks_per_batch=setting.ranks_per_batch,
     )
     parts_of(request).add(inference)
     return inference

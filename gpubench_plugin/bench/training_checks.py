@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.bench.fixtures import case_of
+from gpubench_plugin.bench.running_benchmark import case_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pytest
 
-    from gpubench_plugin.bench.fixtures import Setting
+    from gpubench_plugin.bench.setting import Setting
     from gpubench_plugin.measure import Checkable
     from gpubench_plugin.training import (
         Checkpoints,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.fixtures import parts_of
-from gpubench_plugin.bench.training import evaluator_of, source_of, trainer_of
+from gpubench_plugin.bench.running_benchmark import parts_of
+from gpubench_plugin.bench.setting import evaluator_of, source_of, trainer_of
+from gpubench_plugin.bench.shadowed_fixtures import require_kinds
 from gpubench_plugin.bench.training_checks import observe_with_checkpoints, seeds_of
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.bench.fixtures import Setting
+    from gpubench_plugin.bench.setting import Setting
     from gpubench_plugin.config import TrainingSection
     from gpubench_plugin.distributed.parallelism import Parallelism
     from gpubench_plugin.training import (
@@ -56,6 +57,7 @@ def convergence(
     """
     from gpubench_plugin.training import TimeToTarget
 
+    require_kinds(request, model=model, data=data)
     setting, configuration = _gpubench_setting, _gpubench_setting.configuration
     reduces_in_16_bit = configuration.distributed.fsdp_reduce_dtype not in {None, "fp32"}
     is_fp32 = setting.precision.name == "fp32" and not reduces_in_16_bit
@@ -117,6 +119,7 @@ def exposed_communication(
     from gpubench_plugin.errors import Unsupported
     from gpubench_plugin.training import ExposedCommunication
 
+    require_kinds(request, trainer=trainer)
     name = _gpubench_setting.parallelism.name
     if name != "ddp":
         raise Unsupported(

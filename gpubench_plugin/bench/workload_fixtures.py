@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.fixtures import case_of, parts_of
+from gpubench_plugin.bench.running_benchmark import case_of, parts_of
+from gpubench_plugin.bench.shadowed_fixtures import require_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,7 @@ def moe_layer(
     """
     from gpubench_plugin.workloads.moe import Construction, MoESubject, ParallelGroups
 
+    require_kinds(request, precision=precision)
     section, world = gpubench_config.moe, process_group.world
     groups = ParallelGroups.of(section, rank=world.rank, world_size=world.size)
 
@@ -75,6 +77,7 @@ def diffusion(
     from gpubench_plugin.training import build_model
     from gpubench_plugin.workloads.diffusion import build_pipeline
 
+    require_kinds(request, workload=workload, precision=precision)
     parallelism = gpubench_config.distributed.parallelism
     if parallelism not in {"auto", "none"}:
         raise Unsupported(
@@ -154,6 +157,7 @@ def _gpubench_generation(
     from gpubench_plugin.training import EAGER, build_model, call_compiler
     from gpubench_plugin.workloads import CausalLanguageModel
 
+    require_kinds(request, workload=workload, precision=precision)
     section, inference = gpubench_config.model, gpubench_config.inference
     if not isinstance(workload, CausalLanguageModel):
         raise Unsupported(

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         former_ids,
         is_adopted,
         is_benchmark,
+        overriding_fixture,
     )
     from gpubench_plugin.config.project import project_results_dir
     from gpubench_plugin.config.resolution import needs_memory_gib, resolve

@@ -123,7 +123,7 @@ class Case:
         if not self.is_offered:
             return (
                 "does not use precision: neither it nor its fixtures request `precision`; "
-                "omit --precision, or include fp32"
+                "add the fixture `precision` to the test, or omit --precision, or include fp32"
             )
         timing, device, cache = self.timing, self.device.type, self.configuration.measure.cache
         if timing == "kernel" and device != "cuda":

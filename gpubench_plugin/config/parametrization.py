@@ -6,7 +6,7 @@ that use a precision have it as a parameter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin import catalog
@@ -40,6 +40,18 @@ def uses_precision(item: pytest.Item) -> bool:
 def fixture_names(item: pytest.Item) -> tuple[str, ...]:
     """Names of all fixtures of `item`, direct and indirect; empty for non-functions."""
     return tuple(getattr(item, "fixturenames", ()))
+
+
+def overriding_fixture(item: pytest.Item, name: str) -> Callable[..., object] | None:
+    """Function of the project's fixture `name` that stands for gpubench's in `item`; None if none.
+
+    pytest tells in no public way which fixture of a name it chooses: it is the last.
+    """
+    information = getattr(item, "_fixtureinfo", None)  # of functions
+    definitions = information.name2fixturedefs.get(name) if information else None
+    function: Callable[..., object] | None = definitions[-1].func if definitions else None
+    is_ours = function is None or function.__module__.startswith("gpubench_plugin.")
+    return None if is_ours else function
 
 
 def is_adopted(item: pytest.Item, fixturenames: Iterable[str]) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config.case import Case
@@ -18,6 +19,7 @@ from gpubench_plugin.config.parametrization import (
     FIXTURE,
     fixture_names,
     is_adopted,
+    overriding_fixture,
     supports,
     uses_precision,
 )
@@ -25,7 +27,7 @@ from gpubench_plugin.environment import devices
 from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import pytest
 
@@ -201,7 +203,7 @@ class CaseFactory:
                     "distributed.world_size": world_size,
                 },
                 rootdir=self._rootdir,
-                model_section=_model_section,
+                model_section=partial(_model_section, item),
                 sustained=_is_sustained(preset, device, mark),
             )
         except UsageProblem as error:
@@ -262,9 +264,29 @@ def _param_text(value: object) -> str:
     return str(value)[:_LONGEST_PARAM] if is_plain else f"<{type(value).__name__}>"
 
 
-def _model_section(workload: str) -> type[ModelSection]:
+def _model_section(item: pytest.Item, workload: str) -> type[ModelSection]:
+    """Class of section ``model`` of the `workload`, which may be the project's own fixture.
+
+    Such a fixture tells the class by its annotation: that of the workload it returns.
+    """
+    from gpubench_plugin.config.sections import ModelSection
+
+    fixture = overriding_fixture(item, "workload")
+    own_section = getattr(_returned_class(fixture), "Section", None)
+    if isinstance(own_section, type) and issubclass(own_section, ModelSection):
+        return own_section
+    if fixture is not None and workload not in catalog.choices("workloads"):
+        return ModelSection
     section: type[ModelSection] = catalog.load("workloads", workload).Section
     return section
+
+
+def _returned_class(function: Callable[..., object] | None) -> object:
+    """Annotation of what `function` returns; None if there is none that can be read."""
+    try:
+        return None if function is None else get_type_hints(function).get("return")
+    except (NameError, TypeError, AttributeError):  # names imported for type checkers only
+        return None
 
 
 def _refuse_contradiction(

@@ -1,0 +1,63 @@
+"""The running benchmark: its case and its parts, as fixtures find them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+    from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
+    from gpubench_plugin.config import Case, Configuration
+    from gpubench_plugin.launchers import BenchmarkState
+
+
+def case_of(request: pytest.FixtureRequest) -> Case:
+    """Case of the benchmark.
+
+    Raises:
+        UsageProblem: the test is not a benchmark.
+    """
+    return running_state(request).case
+
+
+@contextmanager
+def reconfigured(
+    request: pytest.FixtureRequest, configuration: Configuration[Any]
+) -> Iterator[Configuration[Any]]:
+    """Measure and record the benchmark with `configuration`; one that runs again starts anew."""
+    state = running_state(request)
+    original = state.case
+    state.case = replace(original, configuration=configuration)
+    try:
+        yield configuration
+    finally:
+        state.case = original
+
+
+def running_state(request: pytest.FixtureRequest) -> BenchmarkState:
+    """State of the benchmark.
+
+    Raises:
+        UsageProblem: the test is not a benchmark.
+    """
+    from gpubench_plugin.errors import UsageProblem
+    from gpubench_plugin.launchers import state_of
+
+    state = state_of(request.node)
+    if state is None:
+        raise UsageProblem(
+            f"{request.node.nodeid}: gpubench's fixtures work only in benchmarks; request the "
+            "fixture `gpubench` or add @pytest.mark.gpubench()"
+        )
+    return state
+
+
+def parts_of(request: pytest.FixtureRequest) -> BenchmarkParts:
+    """Parts of the benchmark, which are checked before anything is timed."""
+    parts: BenchmarkParts = request.getfixturevalue("_gpubench_parts")
+    return parts

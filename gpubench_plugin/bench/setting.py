@@ -1,0 +1,153 @@
+"""Setting of a training or inference: what its model, data and trainer are built from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import torch
+
+    from gpubench_plugin.config import Configuration
+    from gpubench_plugin.distributed import ProcessGroup
+    from gpubench_plugin.distributed.parallelism import Parallelism
+    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.training import Evaluator, Trainer
+    from gpubench_plugin.training.data import DataSource
+    from gpubench_plugin.workloads import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Configuration of a benchmark with its components, resolved once for all fixtures."""
+
+    configuration: Configuration[Any]
+    workload: Workload[Any]
+    device: torch.device
+    precision: Precision
+    group: ProcessGroup
+    parallelism: Parallelism
+
+    @property
+    def ranks_per_batch(self) -> int:
+        """Number of ranks that share a batch."""
+        return self.group.world.size if self.parallelism.shares_batch else 1
+
+    @property
+    def global_norm(self) -> Callable[[Iterable[torch.nn.Parameter]], float] | None:
+        """Norm of gradients that are spread over the ranks; None for a single rank."""
+        return self.parallelism.gradient_norm if self.group.world.size > 1 else None
+
+
+def setting_of(
+    configuration: Configuration[Any],
+    *,
+    workload: Workload[Any],
+    device: torch.device,
+    precision: Precision,
+    group: ProcessGroup,
+) -> Setting:
+    """Setting of `configuration`, with its parallelism.
+
+    Raises:
+        Unsupported: the parallelism cannot do the precision or the training.
+    """
+    from gpubench_plugin import catalog
+    from gpubench_plugin.errors import Unsupported
+
+    section = configuration.distributed
+    name = section.parallelism
+    if name == "auto":
+        name = "ddp" if group.world.size > 1 else "none"
+    parallelism: Parallelism = catalog.load("parallelism", name)(group, section)
+    if reason := parallelism.unsupported(precision.compute_dtype):
+        raise Unsupported(f"{name}: {reason}")
+    parallelism.configure(workload, configuration.training)
+    return Setting(
+        configuration=configuration,
+        workload=workload,
+        device=device,
+        precision=precision,
+        group=group,
+        parallelism=parallelism,
+    )
+
+
+def module_of(setting: Setting) -> torch.nn.Module:
+    """Build the model of `setting`."""
+    from gpubench_plugin.training import build_model
+
+    return build_model(
+        setting.workload,
+        section=setting.workload.section,
+        seed=setting.configuration.experiment.seed,
+        device=setting.device,
+        precision=setting.precision,
+        default_scope=setting.parallelism.default_scope,
+        compiled=setting.parallelism.compiled,
+        wrap=setting.parallelism.wrap,
+    )
+
+
+def source_of(setting: Setting) -> DataSource:
+    """Open this rank's data source; the caller closes it."""
+    from gpubench_plugin import catalog
+
+    configuration, world = setting.configuration, setting.group.world
+    sharing = setting.ranks_per_batch
+    source: type[DataSource] = catalog.load("data", configuration.data.source)
+    return source.from_section(
+        configuration.data,
+        setting.workload,
+        batch_size=configuration.training.samples * sharing,
+        device=setting.device,
+        world_size=world.size // sharing,
+        rank=world.rank // sharing,
+        seed=configuration.experiment.seed,
+        convert=setting.precision.convert_batch,
+    )
+
+
+def trainer_of(
+    setting: Setting, module: torch.nn.Module, source: DataSource, **more: Any
+) -> Trainer:
+    """Trainer of `module` on the batches of `source`, with `more` arguments of its class."""
+    from gpubench_plugin.training import Trainer
+
+    return Trainer(
+        module=module,
+        workload=setting.workload,
+        data=source,
+        precision=setting.precision,
+        training=setting.configuration.training,
+        precision_section=setting.configuration.precision,
+        device=setting.device,
+        no_sync=partial(setting.parallelism.no_sync, module),
+        agreement=setting.group.agreement,
+        global_norm=setting.global_norm,
+        ranks_per_batch=setting.ranks_per_batch,
+        **more,
+    )
+
+
+def evaluator_of(setting: Setting, module: torch.nn.Module, source: DataSource) -> Evaluator:
+    """Evaluator of `module` on held-out samples of `source`."""
+    from gpubench_plugin.errors import Unsupported
+    from gpubench_plugin.training import Evaluator
+
+    if setting.parallelism.passes(module, setting.precision) is not None:
+        raise Unsupported(
+            f"{setting.parallelism.name}: no rank holds the whole model, which evaluation "
+            "needs; use another distributed.parallelism"
+        )
+    return Evaluator(
+        module=module,
+        workload=setting.workload,
+        data=source,
+        precision=setting.precision,
+        device=setting.device,
+        agreement=setting.group.agreement,
+    )
