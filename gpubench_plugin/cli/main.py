@@ -178,3 +178,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=command)
         command.add_arguments(sub)
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -158,11 +158,34 @@ INI: Final = {
 }
 
 
+_GROUPS: Final = {
+    "recording; see docs/guide/runs.md": (
+        *("results-dir", "experiment", "tag", "registry", "resume", "adopt", "profile"),
+    ),
+    "comparing with earlier runs; see docs/guide/gating-in-pytest.md": (
+        *("baseline", "gate", "gate-missing", "gate-inconclusive", "allow-incomparable"),
+    ),
+}
+"""Headings in ``pytest --help``, and the flags below each; all others say how to measure."""
+
+
 def add_options(parser: pytest.Parser) -> None:
     """Register options and ini keys."""
-    group = parser.getgroup("gpubench", "GPU benchmarks (gpubench)")
+    title = "GPU benchmarks (gpubench)"
+    measuring = parser.getgroup(
+        "gpubench", f"{title}: measuring; see docs/reference/configuration.md"
+    )
+    group_of = {
+        flag: parser.getgroup(heading, f"{title}: {heading}")
+        for heading, flags in _GROUPS.items()
+        for flag in flags
+    }
     for name, attributes in FLAGS.items():
-        group.addoption(f"--gpubench-{name}", dest=option_dest(name), **attributes)
+        group_of.get(name, measuring).addoption(
+            f"--gpubench-{name}",
+            dest=option_dest(name),
+            **{**attributes, "help": f"Short: --{name}. {attributes['help']}"},
+        )
     for name, (default, text) in INI.items():
         parser.addini(option_dest(name), text, default=default)
 

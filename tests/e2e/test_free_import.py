@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
+
+from gpubench_plugin.config import FLAGS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +24,7 @@ def poisoned(tmp_path: Path) -> dict[str, str]:
     folder.mkdir()
     for name in HEAVY:
         (folder / f"{name}.py").write_text(f"raise SystemExit('{name} was imported')\n")
-    return {"PYTHONPATH": str(folder)}
+    return {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
 
 
 def test_poison_works(project: Project, poisoned: dict[str, str]) -> None:
@@ -55,6 +58,13 @@ def test_asking_pytest_for_something_imports_nothing_heavy(
 
     assert run.code == 0, run.out + run.err
     assert "was imported" not in run.out + run.err
+    if args == ("--help",):  # the short form of each option stands beside the long one
+        help_text = _on_one_line(run.out)
+        assert [name for name in FLAGS if f" Short: --{name}. " not in help_text] == []
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def test_ordinary_tests_import_nothing_heavy(project: Project, poisoned: dict[str, str]) -> None:

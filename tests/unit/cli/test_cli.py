@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import gpubench_plugin
 from gpubench_plugin import catalog
 from gpubench_plugin.cli import main
 from gpubench_plugin.cli.commands import ExitCode
@@ -88,6 +90,17 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
         main.main([name, "--help"])
     assert end.value.code == 0
     assert f"gpubench {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("module", ["__main__.py", "cli/__main__.py", "cli/main.py"])
+def test_the_package_runs_as_the_command(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``python -m`` with the package, its command line or its module does the same as gpubench."""
+    monkeypatch.setattr(sys, "argv", ["x", "--version"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(str(Path(gpubench_plugin.__path__[0], module)), run_name="__main__")
+    assert capsys.readouterr().out.startswith("gpubench 0.")
 
 
 @pytest.mark.slow
