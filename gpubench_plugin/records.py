@@ -404,7 +404,8 @@ class RunRecord:
     """Record of a run: command, environment, and every selected benchmark.
 
     `started`, `resumed` (one per resumption) and `finished` are UTC in ISO 8601; `command` has the
-    arguments of pytest.
+    arguments of pytest. `events` are the journal's lines of single benchmarks: training steps,
+    epochs, evaluations, what ``gpubench.log`` was given; empty unless loaded from a journal.
     """
 
     run_id: str
@@ -416,6 +417,7 @@ class RunRecord:
     command: tuple[str, ...]
     environment: Mapping[str, Any]
     benchmarks: tuple[Measurement, ...]
+    events: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import pytest
 
 from gpubench_plugin.bench.amounts import refuse_contradicting_amounts, stated_work
 from gpubench_plugin.bench.extra_calls import inspect_call, profile_steps, run_traced
+from gpubench_plugin.bench.metric_log import MetricLog
 from gpubench_plugin.bench.step import (
     FirstCallValidator,
     TimedStep,
@@ -69,6 +70,7 @@ class Bench:
         self._result: object = None
         self._has_result = False
         self._custom_metrics: dict[str, CustomMetric] = {}
+        self._metric_log = MetricLog(state.case.id, state.notes.log)
 
     @property
     def _case(self) -> Case:
@@ -157,6 +159,18 @@ class Bench:
         if name in self._custom_metrics:
             raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) was called twice")
         self._custom_metrics[name] = CustomMetric(name=name, value=value, unit=unit, better=better)
+
+    def log(self, /, *, step: int, **metrics: object) -> None:
+        """Log numbers of a step of one's own, points of curves in the run's journal.
+
+        It may be called any number of times, before and after the measurement, but not in the
+        measured step. Tensors without a dimension are read, which waits for their device. Of
+        several ranks rank zero's values count.
+
+        Raises:
+            UsageProblem: called in the measured step, or the step, a name or a value is none.
+        """
+        self._metric_log.log(step, metrics)
 
     def _run_measurement(self, timed: TimedStep, stated: Work) -> Measurement:
         from gpubench_plugin.measure import Tracers
@@ -295,14 +309,15 @@ class Bench:
                 section=section,
                 agreement=self._group.agreement,
                 fixed_rounds=self._case.fixed_rounds,
-                setup=timed.setup,
-                teardown=timed.teardown,
+                setup=self._metric_log.around_calls(timed.setup),
+                teardown=self._metric_log.around_calls(timed.teardown),
                 contention=Contention(),
                 on_first=on_first_call,
                 on_timed=on_timed,
                 on_progress=on_block,
             )
-            samples = tracers.paused(measured)
+            with self._metric_log.refused():
+                samples = tracers.paused(measured)
         first_call.end(samples.calls, clock.result)
         self._result, self._has_result = clock.result, True
         facts = {**memory.facts, **device_state.facts, **self._facts(timed)}

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
+    from gpubench_plugin.reports.curves import curve_lines, curves_as_json
     from gpubench_plugin.reports.dot_plot import Dot, dot_lines
     from gpubench_plugin.reports.explanation import (
         Explanation,

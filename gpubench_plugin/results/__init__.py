@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
+    from gpubench_plugin.results.curves import Curve, benchmark_events, curves_of
     from gpubench_plugin.results.journal import Journal, utc_now
     from gpubench_plugin.results.logical_time import time_after
     from gpubench_plugin.results.outcomes import clear_last_exception, release_frames

@@ -174,10 +174,144 @@ class TrafficEvent(_BenchmarkEvent):
     event: Literal["traffic"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class LogEvent(_BenchmarkEvent):
+    """A point of the user's own curves: what ``gpubench.log`` was given."""
+
+    event: Literal["log"]
+    step: int = field(metadata=doc("The user's", ge=0))
+    metrics: Mapping[str, float | None] = field(metadata={"min_length": 1})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationEvent(_BenchmarkEvent):
+    """An evaluation on held-out samples, of all ranks."""
+
+    event: Literal["evaluation"]
+    step: int | None = field(
+        default=None, metadata=doc("On the way to a target; null after an untimed training", ge=1)
+    )
+    is_best: bool | None = field(default=None, metadata=doc("The best so far, for the target"))
+    test_loss: float | None
+    test_accuracy: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvergenceEvent(_BenchmarkEvent):
+    """A target that was reached, and how near its training is to that in fp32."""
+
+    event: Literal["convergence"]
+    target: str = field(metadata=doc("The key and its value"))
+    step: int = field(metadata={"ge": 1})
+    parity_error: float | None = field(
+        default=None, metadata=doc("Relative error of the loss; null in fp32 itself")
+    )
+    test_loss_fp32: float | None = None
+    test_accuracy_fp32: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointEvent(_BenchmarkEvent):
+    """A checkpoint that was written, with its metrics."""
+
+    event: Literal["checkpoint"]
+    step: int = field(metadata=doc("Steps in total, with those before a checkpoint", ge=0))
+    manifest: str = field(metadata=doc("File name"))
+    loss: float | None = None
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumedEvent(_BenchmarkEvent):
+    """A checkpoint from which the training goes on."""
+
+    event: Literal["resumed"]
+    step: int = field(metadata={"ge": 0})
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchTrialEvent(_BenchmarkEvent):
+    """A batch size that was tried for ``training.batch_size=auto``."""
+
+    event: Literal["batch_trial"]
+    samples: int = field(metadata={"ge": 1})
+    fits: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineEvent(_BenchmarkEvent):
+    """Rank zero's durations in one logged call of the diffusion pipeline."""
+
+    event: Literal["pipeline"]
+    rank: int = field(metadata={"ge": 0})
+    steps: tuple[int, int] = field(metadata=doc("First step, and the one after the last"))
+    samples: int = field(metadata={"ge": 1})
+    receive_s: float
+    step_s: float
+    send_s: float
+    sent_s: float = field(metadata=doc("Waiting until all was sent"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceStateEvent(_BenchmarkEvent):
+    """What slowed a GPU during the timed calls, and what NVML does not tell of it."""
+
+    event: Literal["device_state"]
+    slowed_by: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThrottleWaitEvent(_BenchmarkEvent):
+    """A wait for a throttled GPU, ``measure.throttle=wait``."""
+
+    event: Literal["throttle_wait"]
+    waited_s: float = field(metadata={"ge": 0})
+    reasons: tuple[str, ...]
+    still_throttled: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThrottledEvent(_BenchmarkEvent):
+    """Numbers that ``measure.throttle=fail`` refused."""
+
+    event: Literal["throttled"]
+    flags: tuple[str, ...]
+    metrics: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEndedEvent(_BenchmarkEvent):
+    """How one rank ended of a benchmark that failed on several."""
+
+    event: Literal["rank_ended"]
+    rank: int = field(metadata={"ge": 0})
+    state: str
+    outcome: str | None = None
+    reason: str = ""
+    stack: str = ""
+    output: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GangNotStartedEvent(_BenchmarkEvent):
+    """Ranks that could not be started."""
+
+    event: Literal["gang_not_started"]
+    stacks: Mapping[str, str] = field(metadata=doc("By rank"))
+    output: str
+
+
 KNOWN: Final = frozenset(
     {
         *("run_started", "run_resumed", "run_finished", "benchmark", "verdicts"),
         *("training_step", "epoch", "code", "flops", "traffic"),
+        *("log", "evaluation", "convergence", "checkpoint", "resumed", "batch_trial", "pipeline"),
+        *("device_state", "throttle_wait", "throttled", "rank_ended", "gang_not_started"),
     }
 )
 """Events with a record of their own."""
@@ -211,6 +345,18 @@ Line = Annotated[
     | CodeEvent
     | FlopsEvent
     | TrafficEvent
+    | LogEvent
+    | EvaluationEvent
+    | ConvergenceEvent
+    | CheckpointEvent
+    | ResumedEvent
+    | BatchTrialEvent
+    | PipelineEvent
+    | DeviceStateEvent
+    | ThrottleWaitEvent
+    | ThrottledEvent
+    | RankEndedEvent
+    | GangNotStartedEvent
     | OtherEvent,
     Field(title="gpubench journal line"),
 ]

@@ -41,6 +41,7 @@ from gpubench_plugin.records import (
     is_regression,
 )
 from gpubench_plugin.results import journal
+from gpubench_plugin.results.curves import benchmark_events
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.plausibility import implausible
 from gpubench_plugin.results.tags import tags_of
@@ -261,6 +262,7 @@ class StoredRun:
                 command=self.command,
                 environment=self.environment,
                 benchmarks=tuple(self.measurements.values()),
+                events=tuple(benchmark_events(self.events)),
             )
 
     def run(self, label: str = "") -> Run:

@@ -109,7 +109,7 @@ def write_summary(path: Path, run: RunRecord) -> Summary:
     """
     fields = {
         "schema_version": FORMAT.newest,
-        **vars(run),
+        **{name: value for name, value in vars(run).items() if name != "events"},
         "command": redacted_command(run.command),
         "benchmarks": [fields_of(measurement) for measurement in run.benchmarks],
     }

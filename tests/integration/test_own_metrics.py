@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import gpubench_plugin
+from gpubench_plugin.cli.main import main
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
@@ -57,6 +60,19 @@ def test_not_finite(gpubench):
     gpubench(work)
 
 
+def test_curves(gpubench):
+    import torch
+
+    for step in range(3):
+        gpubench.log(step=step, loss=torch.tensor(1 / (step + 1)))
+    gpubench(work, setup=lambda: gpubench.log(step=7, set_up=1))
+    gpubench.log(step=9, **{"val/accuracy": float("nan")})
+
+
+def test_log_in_the_step(gpubench):
+    gpubench(lambda: gpubench.log(step=0, loss=1.0))
+
+
 @pytest.mark.gpubench_full
 def test_slow(gpubench):
     gpubench(work)
@@ -83,6 +99,41 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     project = InlineProject(path)
     project.write("test_it.py", BENCHMARKS)
     return project.run()
+
+
+def test_curves_are_in_the_journal_and_the_record(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before and after the measurement and in its setup; ``runs show`` draws them."""
+    record = gpubench_plugin.load_run(run.directory)
+    points = [
+        (event["step"], name, value)
+        for event in record.events
+        if event["event"] == "log"
+        for name, value in event["metrics"].items()
+    ]
+    assert points[:3] == [(0, "loss", 1.0), (1, "loss", 0.5), (2, "loss", pytest.approx(1 / 3))]
+    assert {point[:2] for point in points[3:-1]} == {(7, "set_up")}
+    assert points[-1][:2] == (9, "val/accuracy")
+    assert math.isnan(points[-1][2])
+    where = ("--results-dir", str(run.results), "--registry=none")
+    assert main(["runs", "show", record.run_id, *where]) == 0
+    table = capsys.readouterr().out.partition("curves of test_it.py::test_curves")[2]
+    assert [line.split()[:5] for line in table.splitlines()[2:4]] == [
+        ["log", "loss", "3", "1", "0.3333"],
+        ["log", "set_up", str(len(points) - 4), "1", "1"],
+    ]
+    assert main(["runs", "show", record.run_id, *where, "--format=json"]) == 0
+    loss, *_, last = json.loads(capsys.readouterr().out)["curves"]
+    assert (loss["name"], loss["steps"], loss["values"][:2]) == ("loss", [0, 1, 2], [1.0, 0.5])
+    assert (last["name"], last["values"]) == ("val/accuracy", [None])
+
+
+def test_logging_within_the_measured_step_is_refused(run: Run) -> None:
+    """It would be timed with the step: nothing is measured, and the message says where to log."""
+    refused = _benchmark(run, "test_log_in_the_step[ws1]")
+    assert refused["metrics"] == {}
+    assert "gpubench.log: called within the step that is measured" in refused["reason"]
 
 
 def _benchmark(run: Run, name: str) -> dict[str, Any]:

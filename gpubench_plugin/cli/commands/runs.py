@@ -24,14 +24,23 @@ from gpubench_plugin.cli.commands._places import (
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.environment import informative_facts, json_files, machine_facts
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, invalid_choice
-from gpubench_plugin.reports import column, lines, printable, run_as_json, run_in_full, run_table
+from gpubench_plugin.reports import (
+    column,
+    curve_lines,
+    curves_as_json,
+    lines,
+    printable,
+    run_as_json,
+    run_in_full,
+    run_table,
+)
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
     from gpubench_plugin.compare.baselines import Resolver
-    from gpubench_plugin.results import RunDirectory, RunOverview
+    from gpubench_plugin.results import Curve, RunDirectory, RunOverview
     from gpubench_plugin.results.registry import Connection
 
 _STATES: Final = ("complete", "failed", "interrupted", "running", "broken")
@@ -115,11 +124,13 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
         names = baselines.pinned().get(run.run_id, ())
         environment = _environment(source, resolver)
     verdicts = _verdicts(source) if isinstance(source, RunDirectory) else ""
+    curves = _curves(source) if isinstance(source, RunDirectory) else ()
     if options.format == "json":
         details = {"verdicts": verdicts, "baselines": list(names), "environment": environment}
-        echo_json({**run_as_json(run), **details})
+        echo_json({**run_as_json(run), **details, "curves": curves_as_json(curves)})
     else:
         echo(run_in_full(run, names, verdicts, environment, output_width()))
+        echo(curve_lines(curves, output_width(), glyphs()))
     return ExitCode.OK
 
 
@@ -199,6 +210,16 @@ def _environment(source: RunDirectory | RunOverview, resolver: Resolver) -> Mapp
     except (GpubenchError, *json_files.MALFORMED):
         return {}
     return {**run.machine, **run.environment}
+
+
+def _curves(directory: RunDirectory) -> tuple[Curve, ...]:
+    """Curves of the run; none if its journal is unreadable."""
+    from gpubench_plugin.results import StoredRun, benchmark_events, curves_of
+
+    try:
+        return curves_of(benchmark_events(StoredRun(directory).events))
+    except GpubenchError:
+        return ()
 
 
 def _verdicts(directory: RunDirectory) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,8 @@ def test_what_the_journal_writes_is_valid(
         {"event": "flops", "benchmark": "a", "per_call": 100, "uncounted_ops": ("aten.x",)},
         {"event": "code", "benchmark": "a", "files": {"lib/x.py": "0123456789abcdef"}},
         {"event": "traffic", "benchmark": "a", "messages": 3},
-        {"event": "rank_ended", "benchmark": "a", "rank": 1, "stack": "…"},
+        {"event": "rank_ended", "benchmark": "a", "rank": 1, "state": "ended", "stack": "…"},
+        {"event": "log", "benchmark": "a", "step": 0, "metrics": {"val/loss": float("inf")}},
     ]
     with Journal(tmp_path / "metrics.jsonl") as journal:
         for event in events:
@@ -70,6 +72,8 @@ def test_what_the_journal_writes_is_valid(
         line("benchmark", id="a"),
         line("training_step", step=1, loss=1.0),
         line("epoch", benchmark="a", epoch=0, step=1, loss=1.0),
+        line("log", benchmark="a", step=1, metrics={}),
+        line("evaluation", benchmark="a", test_accuracy=0.5),
         line("run_finished", status="fine"),
         {**line("anything"), "schema_version": 2},
         {**line("anything"), "time": "yesterday"},
@@ -83,6 +87,13 @@ def test_a_line_without_what_its_event_needs_is_invalid(wrong: dict[str, Any]) -
     adapter: TypeAdapter[Any] = TypeAdapter(journal_schema.Line)
     with pytest.raises(Refused):
         adapter.validate_python(wrong)
+
+
+def test_every_event_in_the_code_has_its_record() -> None:
+    """What the package writes is one of the known events, so that none passes as another."""
+    texts = (path.read_text("utf-8") for path in Path(records.__file__).parent.rglob("*.py"))
+    written = {name for text in texts for name in re.findall(r'"event": "(\w+)"', text)}
+    assert {"epoch", "log", "pipeline"} <= written <= journal_schema.KNOWN
 
 
 def test_another_event_is_valid() -> None:

@@ -1,0 +1,73 @@
+"""Curves of a run: numbers by step that its benchmarks logged in the journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.results import journal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from gpubench_plugin.records import Json
+
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "training_step": ("loss", "learning_rate", "gradient_norm", "loss_scale"),
+    "epoch": ("loss", "accuracy", "test_loss", "test_accuracy"),
+    "evaluation": ("test_loss", "test_accuracy"),
+}
+"""Numbers of the events that are curves; those of ``log`` have names of the user's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One number of one benchmark by step, in the order in which it was logged."""
+
+    benchmark: str
+    event: str
+    name: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+def benchmark_events(lines: Iterable[Json]) -> Iterator[Json]:
+    """The journal's events of single benchmarks, without their records.
+
+    Raises:
+        BrokenFile: a line names a non-finite number that it does not have.
+    """
+    for line in lines:
+        if "benchmark" in line and line.get("event") != "benchmark":
+            yield journal.restore_non_finite(line)
+
+
+def curves_of(events: Iterable[Mapping[str, Any]]) -> tuple[Curve, ...]:
+    """The curves in `events`, those of a benchmark together, in the order of their first points."""
+    points: dict[str, dict[tuple[str, str], list[tuple[int, float]]]] = {}
+    for event in events:
+        step, kind = event.get("step"), str(event.get("event"))
+        if not isinstance(step, int):
+            continue
+        own = points.setdefault(str(event.get("benchmark")), {})
+        for name, value in _numbers(kind, event).items():
+            if isinstance(value, int | float):
+                own.setdefault((kind, str(name)), []).append((step, float(value)))
+    return tuple(
+        Curve(
+            benchmark=benchmark,
+            event=kind,
+            name=name,
+            steps=tuple(step for step, _ in series),
+            values=tuple(value for _, value in series),
+        )
+        for benchmark, own in points.items()
+        for (kind, name), series in own.items()
+    )
+
+
+def _numbers(kind: str, event: Mapping[str, Any]) -> Mapping[str, Any]:
+    if kind == "log":
+        metrics = event.get("metrics")
+        return metrics if isinstance(metrics, dict) else {}
+    return {name: event[name] for name in _FIELDS.get(kind, ()) if name in event}
