@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
+from html import escape
 from io import StringIO
 from pathlib import Path
 from typing import IO, Final, TextIO
@@ -35,8 +38,30 @@ _GRACE_S: Final = 20.0
 _DRAIN_S: Final = 1.0
 """Time to drain the output of an ended pytest: its children may hold the pipe. Not measured."""
 
+_NOTEBOOK_WIDTH: Final = 120
+"""Columns of a cell's output on a common screen; not measured."""
+
 _MAX_LINES: Final = 200
 """Last lines of output, for the message of an error."""
+
+
+class RunView(RunRecord):
+    """Record of a run with the table of its benchmarks: for scripts, and for notebooks as HTML."""
+
+    def table(self, width: int | None = None) -> str:
+        """Table of the benchmarks as pytest ends with: numbers, doubts, reasons, and counts.
+
+        `width` is in columns; by default the terminal's, or that of a notebook's cell.
+        """
+        from gpubench_plugin.reports import plain, summary_lines
+
+        if width is None:
+            width = shutil.get_terminal_size((_NOTEBOOK_WIDTH, 24)).columns
+        return "\n".join(map(plain, summary_lines(self.benchmarks, width)))
+
+    def _repr_html_(self) -> str:
+        heading = f"{self.run_id} ({self.experiment}): {self.status}"
+        return f"<pre>{escape(heading)}\n\n{escape(self.table(_NOTEBOOK_WIDTH))}</pre>"
 
 
 def run(
@@ -47,7 +72,7 @@ def run(
     cwd: str | os.PathLike[str] | None = None,
     quiet: bool = False,
     **flags: Flag,
-) -> RunRecord:
+) -> RunView:
     """Run a `selection` of benchmarks with pytest in a subprocess and return the run's record.
 
     A failed benchmark does not raise: see the record's `status` and each benchmark's outcome.
@@ -96,7 +121,7 @@ def run(
 
 def load_run(
     path: str | os.PathLike[str], *, results_dir: str | os.PathLike[str] | None = None
-) -> RunRecord:
+) -> RunView:
     """Load the record of a run, given its folder, a file in it, its id or an id prefix.
 
     Ids are searched for in `results_dir`, by default that of the project which the current
@@ -111,7 +136,8 @@ def load_run(
 
     cwd = Path.cwd()
     folder = project_results_dir(cwd) if results_dir is None else cwd / results_dir
-    return StoredRun(find_run(folder, os.fspath(path), cwd=cwd)).record()
+    record = StoredRun(find_run(folder, os.fspath(path), cwd=cwd)).record()
+    return RunView(**{field.name: getattr(record, field.name) for field in fields(record)})
 
 
 def _flags(flags: Mapping[str, Flag]) -> list[str]:

@@ -399,7 +399,7 @@ def _finite(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
 RunStatus = Literal["complete", "failed", "interrupted"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RunRecord:
     """Record of a run: command, environment, and every selected benchmark.
 
@@ -418,6 +418,13 @@ class RunRecord:
     environment: Mapping[str, Any]
     benchmarks: tuple[Measurement, ...]
     events: tuple[Json, ...] = ()
+
+    def __repr__(self) -> str:
+        measured = sum(benchmark.outcome == "measured" for benchmark in self.benchmarks)
+        return (
+            f"<{type(self).__name__} {self.run_id}: {self.status}, "
+            f"{measured} of {len(self.benchmarks)} benchmarks measured>"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,14 +23,13 @@ def main() -> int:
             precision=["fp32", "bf16"],
             keys={"measure.profile": "quick"},
             tag="nightly",
+            quiet=True,
         )
     except gpubench_plugin.UsageProblem as problem:
         print(problem, file=sys.stderr)
         return 2
-    for benchmark in run.benchmarks:
-        step = benchmark.metrics.get("step_time_s")
-        said = f"{step.value * 1e6:.1f} µs" if step else benchmark.reason
-        print(f"{benchmark.outcome:12} {benchmark.name:40} {said}")
+    print(f"{run.run_id}: {run.status}")
+    print(run.table())  # as pytest's: a number in doubt has a mark, and the doubt beside it
     return 0 if run.status == "complete" else 1
 
 
