@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Final
 
-from gpubench_plugin.compare.launch_values import LaunchValues, effect_text, join_names
+from gpubench_plugin.compare.launch_values import LaunchValues, effect_text
 from gpubench_plugin.records import Verdict, VerdictKind, VerdictPart
 
 _WORST_FIRST: Final[tuple[VerdictKind, ...]] = (
@@ -51,14 +51,10 @@ def _merge_verdicts(parts: Sequence[tuple[LaunchValues, Verdict]]) -> Verdict:
     part_remarks = [item.remark for item, _ in parts if item.remark]
     if len(parts) == 1:
         return replace(decisive, reason="; ".join([decisive.reason, *part_remarks]))
-    changed_metrics = [verdict.metric for _, verdict in parts if verdict.kind == decisive.kind]
-    reason = decisive.reason
-    if len(changed_metrics) > 1 and decisive.kind in {"regressed", "improved"}:
-        reason = f"{join_names(changed_metrics)}: {reason}"  # reports name a single one themselves
     other_parts = [_summary(*part) for part in parts if part[1] is not decisive]
     return replace(
         decisive,
-        reason="; ".join([reason, *other_parts, *part_remarks]),
+        reason="; ".join([decisive.reason, *other_parts, *part_remarks]),
         parts=tuple(_part(verdict) for _, verdict in parts),
     )
 

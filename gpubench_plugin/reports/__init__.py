@@ -46,12 +46,13 @@ if TYPE_CHECKING:
         sparkline,
         width,
     )
-    from gpubench_plugin.reports.verdict_table import (
+    from gpubench_plugin.reports.verdict_table import verdict_lines
+    from gpubench_plugin.reports.verdicts import (
         ORDER,
+        change_text,
         headline,
         number,
         signed,
-        verdict_lines,
         worst_first,
     )
 

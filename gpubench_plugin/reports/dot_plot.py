@@ -23,7 +23,7 @@ from gpubench_plugin.reports.markup import (
 )
 from gpubench_plugin.reports.table import wrapped
 from gpubench_plugin.reports.text import LEAST_EXTENT, Glyphs, cut, fill, printable, width
-from gpubench_plugin.reports.verdict_table import number
+from gpubench_plugin.reports.verdicts import number
 
 Sign = Literal["hollow", "filled", "diamond"]
 

@@ -19,7 +19,13 @@ from gpubench_plugin.reports.dot_plot import Dot, Sign, dot_lines
 from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN, Line, marked
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable, width
-from gpubench_plugin.reports.verdict_table import colour, difference_text, signed, verdict_text
+from gpubench_plugin.reports.verdicts import (
+    change_text,
+    colour,
+    difference_text,
+    interval_text,
+    kind_text,
+)
 
 Role = Literal["base", "head", "pinned run", "earlier run", "this run", "round", "launch"]
 
@@ -167,7 +173,7 @@ def _text(texts: Iterable[str], total: int) -> Iterator[Line]:
 
 def _verdicts(explanation: Explanation, total: int) -> Iterator[Line]:
     for verdict in explanation.verdicts:
-        text = ": ".join(filter(None, (verdict.metric, verdict_text(verdict), verdict.reason)))
+        text = ": ".join(filter(None, (verdict.metric, kind_text(verdict.kind), verdict.reason)))
         markup = GOOD if verdict.kind == "unchanged" else colour(verdict)
         yield from marked(wrapped(text, total), markup)
         for part in split_verdict(verdict):
@@ -216,11 +222,11 @@ def _looks(looks: Sequence[LookVerdicts], total: int, glyphs: Glyphs) -> Iterato
     table = [
         column("pairs", [pairs for pairs, _ in rows], numeric=True),
         column("metric", [verdict.metric for _, verdict in rows]),
-        column("verdict", [verdict_text(verdict) for _, verdict in rows]),
-        column("effect", [signed(verdict.effect) for _, verdict in rows], numeric=True),
+        column("verdict", [kind_text(verdict.kind) for _, verdict in rows]),
+        column("change", [change_text(verdict) for _, verdict in rows], numeric=True),
         column(
             "99% interval",
-            [" to ".join(map(signed, part.interval or ())) for _, part in rows],
+            [interval_text(part).strip("[]").replace(", ", " to ") for _, part in rows],
             numeric=True,
         ),
     ]

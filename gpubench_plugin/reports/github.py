@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.environment import counted
-from gpubench_plugin.records import Comparison, Verdict, VerdictKind
+from gpubench_plugin.records import Comparison, Verdict, VerdictKind, VerdictPart
 from gpubench_plugin.reports.text import printable
-from gpubench_plugin.reports.verdict_table import (
-    cells_of,
+from gpubench_plugin.reports.verdict_rows import Row, rows_of
+from gpubench_plugin.reports.verdict_table import head_labels
+from gpubench_plugin.reports.verdicts import (
+    change_text,
     changed,
     difference_text,
     headline,
-    signed,
-    verdict_text,
+    interval_text,
+    kind_text,
+    number,
     worst_first,
 )
 
@@ -52,20 +55,67 @@ def code(value: str) -> str:
 def table(verdicts: Sequence[Verdict]) -> list[str]:
     """The lines of a table with one row per verdict."""
     lines = [
-        "| benchmark | metric | base | head | effect | interval | verdict | why |",
+        "| benchmark | metric | base | head | change | interval | verdict | why |",
         "|---|---|--:|--:|--:|--:|---|---|",
     ]
     for verdict in verdicts:
-        cells = cells_of(verdict)
         row_cells = (
             code(verdict.id),
-            code(verdict.metric) + escaped(cells["metric"][len(verdict.metric) :]),
-            *(escaped(cells[name]) for name in ("base", "head", "effect", "interval")),
-            f"{_MARKS.get(verdict.kind, _DOUBTFUL)} {escaped(cells['verdict'])}",
+            code(verdict.metric),
+            *(escaped(number(value, verdict.unit)) for value in (verdict.base, verdict.head)),
+            escaped(change_text(verdict)),
+            escaped(interval_text(verdict)),
+            f"{_mark(verdict)} {kind_text(verdict.kind)}",
             escaped(verdict.reason),
         )
         lines.append(f"| {' | '.join(row_cells)} |")
     return lines
+
+
+def _mark(verdict: VerdictPart) -> str:
+    return _MARKS.get(verdict.kind, _DOUBTFUL)
+
+
+def several_heads(comparisons: Sequence[Comparison], *, only_changed: bool) -> Iterator[str]:
+    """Lines of comparisons with one base: counts, notes and a table with a column per head."""
+    labels = head_labels(len(comparisons))
+    yield f"base: {code(comparisons[0].base)}"
+    yield ""
+    for label, comparison in zip(labels, comparisons, strict=True):
+        yield f"- **{label}** {code(comparison.head)}: {escaped(headline(comparison.verdicts))}"
+    yield ""
+    for note in dict.fromkeys(note for comparison in comparisons for note in comparison.notes):
+        yield from (f"> {escaped(note)}", "")
+    rows = [row for row in rows_of(comparisons) if not (only_changed and row.is_unchanged)]
+    if rows:
+        yield from [*_table_of_rows(rows, labels), ""]
+    for label, comparison in zip(labels, comparisons, strict=True):
+        reasons = [
+            f"- {code(verdict.id)} {code(verdict.metric)}: {kind_text(verdict.kind)}: "
+            f"{escaped(verdict.reason)}"
+            for verdict in changed(worst_first(comparison.verdicts))
+            if verdict.reason
+        ]
+        yield from _details(f"reasons, {label}", reasons) if reasons else []
+        yield from _differences(comparison, f", {label}")
+
+
+def _table_of_rows(rows: Sequence[Row], labels: Sequence[str]) -> Iterator[str]:
+    titles = [title for label in labels for title in (label, "change")]
+    yield f"| benchmark | metric | base | {' | '.join(titles)} |"
+    yield f"|---|---|{'--:|' * (1 + len(titles))}"
+    for row in rows:
+        base = "" if row.base is None else number(row.base.base, row.base.unit)
+        cells = [text for cell in row.cells for text in _cells_of_head(cell)]
+        yield f"| {' | '.join([code(row.id), code(row.metric), escaped(base), *cells])} |"
+
+
+def _cells_of_head(cell: VerdictPart | None) -> tuple[str, str]:
+    """Value or kind, and change with its mark."""
+    if cell is None:
+        return "", ""
+    value = kind_text(cell.kind) if cell.head is None else number(cell.head, cell.unit)
+    return escaped(value), f"{escaped(change_text(cell))} {_mark(cell)}".strip()
 
 
 def section(
@@ -77,9 +127,14 @@ def section(
         yield from (f"> {escaped(note)}", "")
     yield from [*table(verdicts), ""] if verdicts else []
     yield from collapsed
+    yield from _differences(comparison)
+
+
+def _differences(comparison: Comparison, suffix: str = "") -> Iterator[str]:
     if differences := comparison.environment_differences:
         entries = [f"- {code(difference_text(difference))}" for difference in differences]
-        yield from _details(counted(len(differences), "environment difference"), entries)
+        summary = counted(len(differences), "environment difference")
+        yield from _details(f"{summary}{suffix}", entries)
 
 
 def _details(summary: str, lines: Iterable[str]) -> list[str]:
@@ -179,7 +234,7 @@ def _block(command: str) -> list[str]:
 
 
 def _properties(verdict: Verdict, locations: Mapping[str, tuple[str, int]]) -> str:
-    properties = {"title": f"{verdict.id.rpartition('::')[2]}: {verdict_text(verdict)}"}
+    properties = {"title": f"{verdict.id.rpartition('::')[2]}: {kind_text(verdict.kind)}"}
     if verdict.id in locations:
         file, line = locations[verdict.id]
         properties = {"file": file, "line": str(line), **properties}
@@ -187,8 +242,7 @@ def _properties(verdict: Verdict, locations: Mapping[str, tuple[str, int]]) -> s
 
 
 def _message(verdict: Verdict) -> str:
-    effect = f" {signed(verdict.effect)}" if verdict.effect is not None else ""
-    subject = f"{verdict.metric}{effect}".strip()
+    subject = f"{verdict.metric} {change_text(verdict)}".strip()
     return _escaped(": ".join(filter(None, (verdict.id, subject, verdict.reason))))
 
 

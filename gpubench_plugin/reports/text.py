@@ -137,6 +137,8 @@ class Glyphs:
     filled: str = "●"
     diamond: str = "◆"
     axis: str = "│"
+    regressed: str = "✗"
+    improved: str = "✓"
 
 
 UNICODE: Final = Glyphs()
@@ -154,6 +156,8 @@ ASCII: Final = Glyphs(
     filled="x",
     diamond="#",
     axis="|",
+    regressed="x",
+    improved="+",
 )
 
 

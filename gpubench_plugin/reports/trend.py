@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gpubench_plugin.environment import Cell, counted, csv_text, short_commit
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable, sparkline
-from gpubench_plugin.reports.verdict_table import number, signed
+from gpubench_plugin.reports.verdicts import number, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

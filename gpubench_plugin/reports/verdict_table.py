@@ -1,257 +1,344 @@
-"""Verdict table for a terminal: headline, rows, sorting."""
+"""Comparisons for a terminal: who is compared, a table with a column per head, reasons, counts.
+
+Where a table does not fit it loses, in this order: the number of launches, the word beside a
+verdict's mark, the interval, the metric's column (a heading for each metric instead), rows in which
+nothing changed, and of several heads their values, so that base and changes are left; then further
+heads follow in a table of their own. The base is in every table.
+"""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
-from gpubench_plugin.environment import listed, quantity
-from gpubench_plugin.records import Comparison, FactDifference, Verdict, VerdictKind
-from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN, Line, Markup, marked
+from gpubench_plugin.environment import counted
+from gpubench_plugin.records import Comparison, VerdictPart
+from gpubench_plugin.reports.markup import BOLD, DOUBTFUL, PLAIN, Line, Markup, marked
+from gpubench_plugin.reports.names import ShortNames, short_names
 from gpubench_plugin.reports.table import (
     GAP,
     Column,
     column,
-    names_column,
-    narrowed,
     table,
+    width_of,
     wrapped,
 )
-from gpubench_plugin.reports.text import (
-    UNICODE,
-    Glyphs,
-    cut,
-    printable,
-    shorten,
-)
+from gpubench_plugin.reports.text import UNICODE, Glyphs, shorten
 from gpubench_plugin.reports.text import width as text_width
-
-ORDER: Final[tuple[VerdictKind, ...]] = (
-    "regressed",
-    "errored",
-    "improved",
-    "inconclusive",
-    "unchanged",
-    "no_baseline",
-    "new",
-    "removed",
-    "incomparable",
-    "not_measured",
+from gpubench_plugin.reports.verdict_reasons import heads_text, reason_lines, reworded, with_labels
+from gpubench_plugin.reports.verdict_rows import Row, rows_of
+from gpubench_plugin.reports.verdicts import (
+    change_text,
+    changed,
+    colour,
+    difference_text,
+    headline,
+    interval_text,
+    kind_text,
+    mark,
+    number,
+    overall_colour,
 )
-"""Verdict kinds, most important first."""
 
-
-def headline(verdicts: Iterable[Verdict], glyphs: Glyphs = UNICODE) -> str:
-    """Counts of verdicts by kind: ``2 slower · 1 faster · 46 within noise · 1 no baseline``."""
-    counts = Counter((ORDER.index(v.kind), verdict_text(v)) for v in verdicts)
-    parts = (f"{number} {phrase}" for (_, phrase), number in sorted(counts.items()))
-    return f" {glyphs.separator} ".join(parts) or "nothing was compared"
-
-
-def verdict_text(verdict: Verdict) -> str:
-    """Verdict in plain words: ``slower``, ``within noise``, ``no baseline``.
-
-    An unchanged verdict of a threshold, which knows no noise, is ``within the limit``.
-    """
-    of_time = verdict.unit == "s" or verdict.unit.endswith("/s")
-    if verdict.kind == "regressed":
-        return "slower" if of_time else "worse"
-    if verdict.kind == "improved":
-        return "faster" if of_time else "better"
-    if verdict.kind == "unchanged":
-        statistical = verdict.method in {"paired", "history"}
-        return "within noise" if statistical else "within the limit"
-    return verdict.kind.replace("_", " ")
-
-
-def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Sort regressions first, then failures, then by effect; verdicts without one come last."""
-    return sorted(verdicts, key=_rank)
-
-
-def changed(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Verdicts other than "unchanged"."""
-    return [verdict for verdict in verdicts if verdict.kind != "unchanged"]
-
-
-def cells_of(verdict: Verdict, glyphs: Glyphs = UNICODE) -> dict[str, str]:
-    """Cells of `verdict` by column title, not escaped."""
-    arrow = {"lower": glyphs.lower, "higher": glyphs.higher}.get(verdict.better, "")
-    ends = verdict.interval
-    return {
-        "metric": f"{verdict.metric} {arrow}".strip() if verdict.metric else "",
-        "base": number(verdict.base, verdict.unit, glyphs),
-        "head": number(verdict.head, verdict.unit, glyphs),
-        "effect": signed(verdict.effect),
-        "interval": "" if ends is None else f"[{signed(ends[0])}, {signed(ends[1])}]",
-        "launches": str(verdict.launches or ""),
-        "verdict": verdict_text(verdict),
-    }
-
-
-def number(value: float | None, unit: str, glyphs: Glyphs = UNICODE) -> str:
-    """A value with its unit, or empty."""
-    return "" if value is None else quantity(value, unit, micro=glyphs.micro)
-
-
-def signed(effect: float | None) -> str:
-    """Effect in percent with sign: ``+4.12%`` is worse; empty without one."""
-    if effect is None:
-        return ""
-    text = f"{effect * 100:+.2f}%"
-    return text if text.strip("+-0.%") else "0.00%"
-
-
-def difference_text(difference: FactDifference, glyphs: Glyphs = UNICODE) -> str:
-    """``torch.version: "2.12.0" → "2.13.0"``."""
-    base_text, head_text = _fact(difference.base), _fact(difference.head)
-    return f"{difference.key}: {base_text} {glyphs.to} {head_text}"
-
-
-def reasons(
-    verdicts: Sequence[Verdict], names: Sequence[str]
-) -> list[tuple[Verdict, list[str], str]]:
-    """Verdicts with a reason, except unchanged ones, and their `names` by kind and reason."""
-    groups: dict[tuple[str, str], tuple[Verdict, list[str]]] = {}
-    for verdict, name in zip(verdicts, names, strict=True):
-        if verdict.reason and verdict.kind != "unchanged":
-            key = (verdict.kind, verdict.reason)
-            groups.setdefault(key, (verdict, []))[1].append(name)
-    return [(verdict, labels, reason) for (_, reason), (verdict, labels) in groups.items()]
-
-
-def _rank(verdict: Verdict) -> tuple[int, float, str, str]:
-    group = {"regressed": 0, "errored": 1}.get(verdict.kind, 2 if verdict.effect is not None else 3)
-    return (group, -(verdict.effect or 0.0), verdict.id, verdict.metric)
-
-
-def _fact(value: Any) -> str:
-    return "absent" if value is None else json.dumps(value, default=str, ensure_ascii=False)
-
-
-_COLOURS: Final[Mapping[VerdictKind, Markup]] = {
-    "regressed": BAD,
-    "errored": BAD,
-    "improved": GOOD,
-    "unchanged": PLAIN,
-}
-"""Any other verdict is doubtful."""
-
-_LEFT_OUT: Final = ("launches", "interval", "base", "head", "metric")
-"""Columns left out, in this order, before names become too short."""
-_MIN_NAME_WIDTH: Final = 20
-"""Width to which names are shortened before a column is left out: enough to tell tests apart."""
-_MAX_NAMES: Final = 3
-"""Benchmarks named with a reason they share: more fill a line of the terminal."""
+_WHOLE_NAME: Final = 40
+"""Width of a name that is not shortened for the sake of launches or intervals."""
+_SHORT_NAME: Final = 20
+"""Width to which names are shortened before anything else goes: enough to tell tests apart."""
 _MAX_DIFFERENCES: Final = 8
 """Environment differences listed, so that verdicts stay on the screen; JSON has all."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """What a table shows beside names, bases and changes."""
+
+    launches: bool = False
+    interval: bool = False
+    words: bool = False
+    metrics: bool = False
+    unchanged: bool = True
+    values: bool = True
+
+
+_OF_ONE_HEAD: Final = (
+    _Layout(launches=True, interval=True, words=True, metrics=True),
+    _Layout(interval=True, words=True, metrics=True),
+    _Layout(interval=True, metrics=True),
+    _Layout(metrics=True),
+    _Layout(),
+    _Layout(unchanged=False),
+)
+_OF_SEVERAL_HEADS: Final = (
+    _Layout(metrics=True),
+    _Layout(),
+    _Layout(unchanged=False),
+    _Layout(unchanged=False, values=False),
+)
+
+
+def head_labels(number_of_heads: int) -> list[str]:
+    """``head``; of several ``head 1``, ``head 2`` and so on."""
+    if number_of_heads == 1:
+        return ["head"]
+    return [f"head {position}" for position in range(1, number_of_heads + 1)]
+
+
 def verdict_lines(
-    comparison: Comparison,
+    comparisons: Sequence[Comparison],
     width: int,
     glyphs: Glyphs = UNICODE,
     *,
     only_changed: bool = False,
 ) -> list[Line]:
-    """Title, notes, one row per verdict (changed ones `only_changed`), reasons, counts of all."""
-    visible = worst_first(comparison.verdicts)
-    visible = changed(visible) if only_changed else visible
-    return [
-        ((_escaped(f"{comparison.base} {glyphs.to} {comparison.head}", width, glyphs), BOLD),),
-        *_notes(comparison, width),
-        *_table(visible, width, glyphs),
-        *_reason_lines(visible, width, glyphs),
-        *_environment(comparison, width, glyphs),
-        *_counts(comparison.verdicts, width, glyphs),
-    ]
+    """Sides, notes, table of all verdicts (changed ones `only_changed`), reasons and counts.
+
+    All `comparisons` have the same base.
+    """
+    names = short_names(v.id for comparison in comparisons for v in comparison.verdicts)
+    changed_ids = [v.id for comparison in comparisons for v in changed(comparison.verdicts)]
+    rows = rows_of(comparisons)
+    visible = [row for row in rows if not (only_changed and row.is_unchanged)]
+    verdict_table = _Table(visible, len(comparisons), width, glyphs)
+    labels = verdict_table.place(names, changed_ids)
+    parts = (
+        [
+            *_sides(comparisons, width),
+            *_common(names, width),
+            *_notes(comparisons, labels, width, glyphs),
+        ],
+        [*verdict_table.lines(labels), *_unlisted(len(rows) - verdict_table.row_count)],
+        [
+            *reason_lines(comparisons, labels, width, glyphs),
+            *_environment(comparisons, width, glyphs),
+            *_counts(comparisons, width, glyphs),
+        ],
+    )
+    return [line for part in parts if part for line in ((), *part)][1:]
 
 
-def _table(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[Line]:
-    if not verdicts:
-        return
-    rows = [cells_of(verdict, glyphs) for verdict in verdicts]
-    names = _names(verdicts)
-    columns = _fitting(rows, names, width)
-    if "metric" not in columns and (metric := rows[0]["metric"]):
-        yield ((_escaped(f"{metric}:", width, glyphs), PLAIN),)
-    columns["verdict"] = replace(columns["verdict"], markup=[*map(colour, verdicts)])
-    benchmark = names_column(names, columns.values(), width, glyphs)
-    yield from table([benchmark, *columns.values()], glyphs, nothing=glyphs.nothing)
+class _Table:
+    """The table in the first layout that fits, or in several tables if none does."""
+
+    def __init__(self, rows: Sequence[Row], heads: int, width: int, glyphs: Glyphs):
+        self._all_rows = rows
+        self._head_labels = head_labels(heads)
+        self._heads = range(heads)
+        self._width = width
+        self._glyphs = glyphs
+        self._layout = _Layout()
+        self._heads_per_table = heads
+
+    def place(self, names: ShortNames, other_ids: Iterable[str]) -> dict[str, str]:
+        """Choose the layout; the label of each benchmark, its name in the room that is left.
+
+        Labels of all rows and of `other_ids` differ; others are whole names.
+        """
+        layouts = _OF_ONE_HEAD if len(self._heads) == 1 else _OF_SEVERAL_HEADS
+        for self._layout in layouts:
+            least = self._least_name(names)
+            if width_of(self._columns(self._heads)) + least <= self._width:
+                break
+        while self._heads_per_table > 1 and (
+            width_of(self._columns(self._first_heads)) + least > self._width
+        ):
+            self._heads_per_table -= 1
+        room = self._width - self._indent - width_of(self._columns(self._first_heads))
+        ids = [*dict.fromkeys((*(row.id for row in self._rows), *other_ids))]
+        room = max(room, least - self._indent) if self._rows else self._width // 2
+        shortened = shorten(names.of(ids), room, self._glyphs.ellipsis)
+        return {**names.by_id, **dict(zip(ids, shortened, strict=True))}
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows of the table."""
+        return len(self._rows)
+
+    @property
+    def _first_heads(self) -> Sequence[int]:
+        return self._heads[: self._heads_per_table]
+
+    @property
+    def _rows(self) -> list[Row]:
+        """Rows of the layout: by metric where metrics are headings."""
+        rows = [row for row in self._all_rows if self._layout.unchanged or not row.is_unchanged]
+        if self._layout.metrics:
+            return rows
+        metrics = [*dict.fromkeys(row.metric for row in rows)]
+        return sorted(rows, key=lambda row: metrics.index(row.metric))
+
+    @property
+    def _indent(self) -> int:
+        return 0 if self._layout.metrics else len(GAP)
+
+    def _least_name(self, names: ShortNames) -> int:
+        """The least width of names in which all of them differ, and their indent."""
+        texts = names.of(dict.fromkeys(row.id for row in self._rows))
+        longest = max(map(text_width, texts), default=0)
+        is_rich = self._layout.launches or self._layout.interval
+        least = _WHOLE_NAME if is_rich else max(_SHORT_NAME, self._width // 4)
+        for room in range(min(least, longest), longest):
+            if len({*shorten(texts, room, self._glyphs.ellipsis)}) == len(texts):
+                return room + self._indent
+        return longest + self._indent
+
+    def lines(self, labels: Mapping[str, str]) -> Iterator[Line]:
+        """The tables, a title row each; nothing without rows."""
+        if not (rows := self._rows):
+            return
+        indent = " " * self._indent
+        cells = [f"{indent}{labels[row.id]}" for row in rows]
+        for start in range(0, len(self._heads), self._heads_per_table):
+            if start:
+                yield ()
+            columns = self._columns(self._heads[start : start + self._heads_per_table])
+            yield from table(
+                [Column(title="benchmark", cells=cells), *columns],
+                self._glyphs,
+                nothing=self._glyphs.nothing,
+                groups=() if self._layout.metrics else [row.metric for row in rows],
+            )
+
+    def _columns(self, heads: Sequence[int]) -> list[Column]:
+        """The columns that are not empty, without that of the names."""
+        rows = self._rows
+        columns = [
+            column("metric", [row.metric for row in rows]),
+            column("base", [self._base(row) for row in rows], numeric=True),
+        ][not self._layout.metrics :]
+        for head in heads:
+            cells = [row.cells[head] for row in rows]
+            if len(self._heads) == 1:
+                columns += self._single(cells)
+            else:
+                columns += self._one_of_several(self._head_labels[head], cells)
+        return [each for each in columns if any(each.cells)]
+
+    def _single(self, cells: Sequence[VerdictPart | None]) -> Iterator[Column]:
+        colours = _colours(cells)
+        yield column("head", [self._value(cell) for cell in cells], numeric=True)
+        yield replace(
+            column("change", [change_text(cell) if cell else "" for cell in cells], numeric=True),
+            markup=colours,
+        )
+        if self._layout.interval:
+            intervals = [interval_text(cell) if cell else "" for cell in cells]
+            yield column("interval", intervals, numeric=True)
+        if self._layout.launches:
+            launches = [getattr(cell, "launches", 0) for cell in cells]
+            texts = (
+                [str(number or "") for number in launches] if max(launches, default=0) > 1 else []
+            )
+            yield column("launches", texts, numeric=True)
+        verdicts = [self._verdict(cell, words=self._layout.words) for cell in cells]
+        yield Column(title="verdict" * self._layout.words, cells=verdicts, markup=colours)
+
+    def _one_of_several(self, label: str, cells: Sequence[VerdictPart | None]) -> Iterator[Column]:
+        if self._layout.values:
+            yield column(label, [self._value(cell) for cell in cells], numeric=True)
+        changes = [self._marked_change(cell, with_word=not self._layout.values) for cell in cells]
+        title = "change" if self._layout.values else label
+        yield Column(title=title, cells=changes, numeric=True, markup=_colours(cells))
+
+    def _base(self, row: Row) -> str:
+        cell = row.base
+        return number(cell.base, cell.unit, self._glyphs) if cell else ""
+
+    def _value(self, cell: VerdictPart | None) -> str:
+        """The head's value, or why there is none."""
+        if cell is None:
+            return ""
+        return kind_text(cell.kind) if cell.head is None else self._number(cell)
+
+    def _number(self, cell: VerdictPart) -> str:
+        return number(cell.head, cell.unit, self._glyphs)
+
+    def _verdict(self, cell: VerdictPart | None, *, words: bool) -> str:
+        if cell is None:
+            return ""
+        sign = mark(cell.kind, self._glyphs)
+        return f"{sign} {kind_text(cell.kind)}".strip() if words else sign
+
+    def _marked_change(self, cell: VerdictPart | None, *, with_word: bool) -> str:
+        if cell is None:
+            return ""
+        word = kind_text(cell.kind) if with_word and cell.head is None else ""
+        return f"{change_text(cell) or word} {mark(cell.kind, self._glyphs)}".strip()
 
 
-def _names(verdicts: Sequence[Verdict]) -> list[str]:
-    """Node ids, without the file if it is the same for all."""
-    ids = [verdict.id for verdict in verdicts]
-    files = {node_id.partition("::")[0] for node_id in ids}
-    if len(files) == 1:
-        ids = [node_id.partition("::")[2] or node_id for node_id in ids]
-    return [printable(node_id) for node_id in ids]
+def _colours(cells: Sequence[VerdictPart | None]) -> list[Markup]:
+    return [PLAIN if cell is None else colour(cell) for cell in cells]
 
 
-def _fitting(
-    rows: Sequence[Mapping[str, str]], names: Sequence[str], width: int
-) -> dict[str, Column]:
-    columns = {
-        name: column(name, [row[name] for row in rows], numeric=name not in {"metric", "verdict"})
-        for name in rows[0]
-    }
-    name_width = min(max(map(text_width, names)), max(_MIN_NAME_WIDTH, width // 4))
-    is_same_metric = len({row["metric"] for row in rows}) == 1
-    give_way = [name for name in _LEFT_OUT if name != "metric" or is_same_metric]
-    with_content = {name: column for name, column in columns.items() if any(column.cells)}
-    return narrowed(with_content, give_way, width - name_width)
+def _sides(comparisons: Sequence[Comparison], width: int) -> Iterator[Line]:
+    """``base  20261124T101500Z_run_0a1b2c``, and so for each head."""
+    labels = ["base", *head_labels(len(comparisons))]
+    texts = [comparisons[0].base, *(comparison.head for comparison in comparisons)]
+    room = max(map(len, labels)) + len(GAP)
+    for label, text in zip(labels, texts, strict=True):
+        lines = wrapped(text, width - room, cut_words=True)
+        yield ((f"{label:{room}}", PLAIN), (lines[0], BOLD))
+        yield from marked((f"{'':{room}}{line}" for line in lines[1:]), BOLD)
 
 
-def _reason_lines(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[Line]:
-    names = zip(_names(verdicts), verdicts, strict=True)
-    labels = [f"{name} {verdict.metric}".strip() for name, verdict in names]
-    for verdict, group, reason in reasons(verdicts, labels):
-        shortened = shorten(group[:_MAX_NAMES], width // 2, glyphs.ellipsis)
-        names_text = listed([*map(printable, shortened), *group[_MAX_NAMES:]], _MAX_NAMES)
-        yield from marked(_wrapped(f"{names_text}: {reason}", width), colour(verdict))
+def _common(names: ShortNames, width: int) -> Iterator[Line]:
+    """What no name says since it is the same for all."""
+    if names.common:
+        yield from marked(_wrapped(f"all: {', '.join(names.common)}", width))
 
 
 def _wrapped(text: str, width: int) -> list[str]:
     return wrapped(text, width, hanging=GAP, cut_words=True)
 
 
-def _notes(comparison: Comparison, width: int) -> Iterator[Line]:
-    for note in comparison.notes:
-        yield from marked(_wrapped(note, width), DOUBTFUL)
+def _by_text(texts: Sequence[Sequence[str]]) -> Mapping[str, list[int]]:
+    """Positions of the heads that have each text."""
+    heads: dict[str, list[int]] = {}
+    for position, of_head in enumerate(texts):
+        for text in of_head:
+            heads.setdefault(text, []).append(position)
+    return heads
 
 
-def _counts(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[Line]:
-    return marked(_wrapped(headline(verdicts, glyphs), width), _overall_colour(verdicts))
+def _notes(
+    comparisons: Sequence[Comparison], labels: Mapping[str, str], width: int, glyphs: Glyphs
+) -> Iterator[Line]:
+    """Notes with the benchmarks' labels for their ids, and the heads that they are about."""
+    texts = [[with_labels(note, labels) for note in comparison.notes] for comparison in comparisons]
+    for note, heads in _by_text(texts).items():
+        prefix = heads_text(heads, len(comparisons))
+        text = ": ".join(filter(None, (prefix, reworded(note, glyphs))))
+        yield from marked(_wrapped(text, width), DOUBTFUL)
 
 
-def _environment(comparison: Comparison, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    differences = comparison.environment_differences
+def _environment(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) -> Iterator[Line]:
+    texts = [
+        [difference_text(difference, glyphs) for difference in each.environment_differences]
+        for each in comparisons
+    ]
+    differences = [
+        f"{text}{f' ({prefix})' if (prefix := heads_text(heads, len(comparisons))) else ''}"
+        for text, heads in _by_text(texts).items()
+    ]
     if not differences:
         return
     yield (("environment differences:", BOLD),)
-    for difference in differences[:_MAX_DIFFERENCES]:
-        yield ((_escaped(f"  {difference_text(difference, glyphs)}", width, glyphs), PLAIN),)
+    for text in differences[:_MAX_DIFFERENCES]:
+        yield from marked(wrapped(text, width, indent=GAP, hanging=GAP, cut_words=True))
     if len(differences) > _MAX_DIFFERENCES:
         hidden_count = len(differences) - _MAX_DIFFERENCES
-        yield ((f"  and {hidden_count} more; use --format=json for all", PLAIN),)
+        yield ((f"  and {hidden_count} more; --format=json has all", PLAIN),)
 
 
-def _escaped(text: str, width: int, glyphs: Glyphs) -> str:
-    indent = len(text) - len(text.lstrip())
-    return cut(" " * indent + printable(text), width, glyphs.ellipsis)
+def _unlisted(number_of_rows: int) -> Iterator[Line]:
+    if number_of_rows:
+        yield ((f"not listed: {counted(number_of_rows, 'row')} without a change", PLAIN),)
 
 
-def colour(verdict: Verdict) -> Markup:
-    """The colour of a verdict."""
-    return _COLOURS.get(verdict.kind, DOUBTFUL)
-
-
-def _overall_colour(verdicts: Sequence[Verdict]) -> Markup:
-    kinds = {verdict.kind for verdict in verdicts}
-    if kinds & {"regressed", "errored"}:
-        return BAD
-    return GOOD if kinds and kinds <= {"improved", "unchanged"} else DOUBTFUL
+def _counts(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) -> Iterator[Line]:
+    """The counts per head with the marks of the table, which they explain."""
+    titles = head_labels(len(comparisons))
+    for title, comparison in zip(titles, comparisons, strict=True):
+        prefix = f"{title}: " if len(titles) > 1 else ""
+        text = f"{prefix}{headline(comparison.verdicts, glyphs, marks=True)}"
+        yield from marked(_wrapped(text, width), overall_colour(comparison.verdicts))

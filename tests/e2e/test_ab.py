@@ -259,7 +259,7 @@ def test_the_report_names_both_sides(story: Story) -> None:
     for text in (story.resumed.out, (story.folder / "report.md").read_text()):
         assert f"main ({commit})" in text
         assert "working tree (2 changed files)" in text
-        assert "slower" in text
+        assert "regressed" in text
     assert "fails on the head" in story.resumed.out
 
 
@@ -279,7 +279,7 @@ def test_rounds_are_the_same_in_all_judged_launches(story: Story) -> None:
 def test_github_gets_its_page_and_annotations(story: Story) -> None:
     """The slow benchmark is marked in its file; launches write nothing there themselves."""
     page = (story.user.folder / "page.md").read_text()
-    assert "slower" in page
+    assert "regressed" in page
     assert "gpubench ab --base=main --pairs=5 --unchanged-from=5 -- bench" in page
     errors = [line for line in story.resumed.out.splitlines() if line.startswith("::error")]
     line = 1 + BENCHMARKS.splitlines().index('@pytest.mark.parametrize("kind", ["a b::[c]"])')

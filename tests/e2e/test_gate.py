@@ -206,7 +206,7 @@ def test_a_baseline_without_gate_compares_and_an_interrupted_session_is_judged(
     assert run.code == 2, run.out + run.err
     assert "::gate" not in run.out
     assert "= comparison =" in run.out
-    assert "1 slower" in run.out
+    assert "1 regressed" in run.out
     assert "2 removed" in run.out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from gpubench_plugin.compare import (
     UNCHANGED_FROM,
@@ -21,6 +22,9 @@ from gpubench_plugin.compare import (
 )
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Comparison, FactDifference, Run, Verdict
+
+_COMPARED: Final = "git"
+"""Group of the facts that the sides are meant to differ in."""
 
 
 class Tracker:
@@ -65,7 +69,11 @@ class Tracker:
         self._decided: list[LaunchValues] = []
         self.pairs_needed: int | None = None
         self._final = {(v.id, v.metric): v for v in matched.verdicts}
-        self.environment_differences: tuple[FactDifference, ...] = matched.environment_differences
+        self.environment_differences: tuple[FactDifference, ...] = tuple(
+            difference
+            for difference in matched.environment_differences
+            if difference.key.partition(".")[0] != _COMPARED
+        )
         self.notes = matched.notes
         self._bases: Sequence[Run] = [base]
         self._heads: Sequence[Run] = [head]

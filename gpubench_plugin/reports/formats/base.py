@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpubench_plugin.catalog import Function
 from gpubench_plugin.records import Comparison, Verdict
 from gpubench_plugin.reports.text import UNICODE, Glyphs
-from gpubench_plugin.reports.verdict_table import changed, worst_first
+from gpubench_plugin.reports.verdicts import changed, worst_first
 
 
 @dataclass(frozen=True, kw_only=True)

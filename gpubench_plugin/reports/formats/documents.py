@@ -12,27 +12,27 @@ from gpubench_plugin.reports import github
 from gpubench_plugin.reports.formats.base import Format, Page
 from gpubench_plugin.reports.markup import painted, plain
 from gpubench_plugin.reports.text import printable
-from gpubench_plugin.reports.verdict_table import headline, verdict_lines
+from gpubench_plugin.reports.verdict_table import verdict_lines
+from gpubench_plugin.reports.verdicts import headline
 
 
 @Format
 def table(comparisons: Sequence[Comparison], page: Page) -> str:
-    """Verdicts sorted by effect, worst first, per comparison."""
+    """One table with a column per head, the worst row first."""
     render_line = painted if page.color else plain
-    parts = (
-        verdict_lines(comparison, page.width, page.glyphs, only_changed=page.only_changed)
-        for comparison in comparisons
-    )
-    return "\n".join("".join(f"{render_line(line)}\n" for line in part) for part in parts)
+    lines = verdict_lines(comparisons, page.width, page.glyphs, only_changed=page.only_changed)
+    return "".join(f"{render_line(line)}\n" for line in lines)
 
 
 @Format
 def markdown(comparisons: Sequence[Comparison], page: Page) -> str:
-    """Headline, table and collapsed environment differences of each comparison."""
-    lines: list[str] = []
-    for comparison in comparisons:
+    """Headlines, table, reasons and collapsed environment differences."""
+    if len(comparisons) > 1:
+        lines = [*github.several_heads(comparisons, only_changed=page.only_changed)]
+    else:
+        (comparison,) = comparisons
         title = f"**{github.escaped(headline(comparison.verdicts))}**"
-        lines += github.section(comparison, title, page.verdicts(comparison))
+        lines = [*github.section(comparison, title, page.verdicts(comparison))]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

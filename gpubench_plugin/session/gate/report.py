@@ -90,7 +90,7 @@ def lines(
         if lookup.kind == "last":  # a note already covers a first run
             verdicts = [v for v in comparison.verdicts if v.metric or v.kind != "no_baseline"]
             visible = replace(comparison, verdicts=tuple(verdicts))
-        yield from verdict_lines(visible, width, glyphs, only_changed=True)
+        yield from verdict_lines([visible], width, glyphs, only_changed=True)
         for note in judgement.policy.undecided_notes(comparison.verdicts) if is_gate else ():
             yield ((note, BAD if ": fail (" in note else DOUBTFUL),)
     if not is_gate:

@@ -36,7 +36,7 @@ VERDICT = Verdict(
     effect=0.1,
     interval=(0.05, math.inf),
     limit="2%",
-    reason="10 % slower, " + "and so on " * 20,
+    reason="10% slower, " + "and so on " * 20,
 )
 WHOLE = Explanation(
     benchmark="benchmarks/test_a.py::test_a[\x1b[31m-ws1]",
@@ -79,7 +79,7 @@ def test_the_page_says_what_there_is_and_no_more() -> None:
     """Verdict, limit, plot, flags, looks, unjudged launches, environment, and advice."""
     text = "\n".join(page(WHOLE, 200))
     for part in (
-        "step_time_s: slower: 10 % slower",
+        "step_time_s: regressed: 10% slower",
         "limit 2%: the default",
         "step_time_s of each launch in time order: ○ base  ● head",
         "contended: the measuring threads waited",
@@ -98,7 +98,7 @@ def test_colours_are_there_for_a_terminal_alone() -> None:
     """A regression is red, and plain text has no escape sequence."""
     lines = list(explanation_lines(WHOLE, 80, UNICODE))
 
-    assert any(painted(line).startswith("\x1b[31mstep_time_s: slower") for line in lines)
+    assert any(painted(line).startswith("\x1b[31mstep_time_s: regressed") for line in lines)
     assert all("\x1b" not in plain(line) for line in lines)
 
 
@@ -144,8 +144,8 @@ def test_of_a_step_time_all_that_was_judged_is_shown() -> None:
 
     assert "step_time_min_s: limit 2%: the default" in text
     assert "step_time_s: limit 2%: from --limit" in text
-    assert re.search(r" 5  step_time_min_s  within noise +\+0\.10%", text)
-    assert re.search(r" 5  step_time_s      slower +\+10\.00%", text)
+    assert re.search(r" 5  step_time_min_s  unchanged +\+0\.10%", text)
+    assert re.search(r" 5  step_time_s      regressed +\+10\.0%", text)
     document = explanation_as_json(explanation)
     assert [(part["verdict"], part["reason"]) for part in document["verdicts"][0]["parts"]] == [
         ("unchanged", ""),

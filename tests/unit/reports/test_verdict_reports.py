@@ -97,18 +97,21 @@ def text_of(lines: list[Any]) -> str:
 def test_headline_counts_each_kind_apart() -> None:
     """The counts are in words, most important first, one per kind."""
     assert headline(SUITE.verdicts) == (
-        "2 slower · 1 errored · 1 faster · 1 inconclusive · 1 within noise · 1 new"
+        "2 regressed · 1 errored · 1 improved · 1 inconclusive · 1 unchanged · 1 new"
     )
     assert headline([]) == "nothing was compared"
     assert headline([lonely("a", "no_baseline")], ASCII) == "1 no baseline"
     assert sorted(ORDER) == sorted(VERDICT_KINDS)
 
 
-def test_headline_says_only_what_is_known() -> None:
-    """Memory is worse, not slower, and a threshold has no noise."""
-    memory = verdict(unit="bytes", metric="peak_memory_bytes")
-    within = verdict(kind="unchanged", method="threshold")
-    assert headline([memory, within]) == "1 worse · 1 within the limit"
+def test_headline_has_the_marks_of_the_table() -> None:
+    """The counts explain the marks; kinds without a value have none."""
+    assert headline(SUITE.verdicts, marks=True) == (
+        "✗ 2 regressed · ! 1 errored · ✓ 1 improved · ? 1 inconclusive · = 1 unchanged · 1 new"
+    )
+    assert headline([verdict(), verdict(kind="improved")], ASCII, marks=True) == (
+        "x 1 regressed | + 1 improved"
+    )
 
 
 def test_worst_comes_first() -> None:
@@ -119,53 +122,102 @@ def test_worst_comes_first() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
-def test_table_fits_the_terminal(width: int, glyphs: Any) -> None:
-    """No line is wider than the terminal, and every benchmark and its verdict is there."""
-    long = [verdict(f"test_{'long_' * 20}{i}[amp-ws1]") for i in range(12)]
+@pytest.mark.parametrize("heads", [1, 3])
+def test_table_fits_the_terminal(width: int, glyphs: Any, heads: int) -> None:
+    """No line is wider than the terminal; the base is there, and so is every benchmark's name."""
+    long = [verdict(f"test_{'long_' * 20}{i}[amp-ws1]", reason="12 µs") for i in range(12)]
     suite = replace(SUITE, verdicts=(*SUITE.verdicts, *long))
-    text = text_of(verdict_lines(suite, width, glyphs))
+    text = text_of(verdict_lines([suite] * heads, width, glyphs))
     assert max(map(cells.width, text.splitlines())) <= width
     assert glyphs is UNICODE or text.isascii()
-    for word in ("slower", "errored", "within noise", "faster", "inconclusive", "new"):
+    for word in ("regressed", "errored", "unchanged", "improved", "inconclusive", "new"):
         assert word in text
     assert "torch.version" in text
     assert "compared although incomparable" in text
+    titles = next(line for line in text.splitlines() if line.startswith("benchmark"))
+    assert "base" in titles
+    assert len({*re.findall(r"^ *(\S*long_\S*?\d+\S*)", text, re.MULTILINE)}) >= len(long)
 
 
 def test_table_says_why() -> None:
-    """Effect, interval, direction and the reason are there; what is unchanged needs no reason."""
-    text = text_of(verdict_lines(SUITE, 160))
+    """Change, interval and the reason are there; what is unchanged needs no reason."""
+    text = text_of(verdict_lines([SUITE], 160))
     assert re.search(
-        r"test_slow +step_time_s ↓ +10\.00 ms +10\.50 ms +\+4\.10% +"
-        r"\[\+4\.00%, \+6\.00%\] +5 +slower",
+        r"slow +step_time_s +10\.00 ms +10\.50 ms +\+4\.10% +"
+        r"\[\+4\.00%, \+6\.00%\] +5 +✗ regressed",
         text,
     )
-    assert "test_broken: it failed: RuntimeError" in text
+    assert "errored: broken: it failed: RuntimeError" in text
     assert "why test_same" not in text
+    assert "all: bench/test_x.py" in text.splitlines()
+
+
+def test_a_change_has_the_sign_of_the_value() -> None:
+    """Less throughput is worse, and below zero; the ends of its interval are in order."""
+    rate = verdict(metric="samples_per_s", unit="samples/s", better="higher", effect=0.05)
+    text = text_of(verdict_lines([comparison(rate)], 160))
+    assert re.search(r"-5\.00% +\[-6\.00%, -4\.00%\] +5 +✗ regressed", text)
 
 
 def test_the_number_that_is_meant_is_said_where_the_column_has_no_room() -> None:
-    """If all rows are of one metric its column moves into a heading."""
+    """The metric's column moves into a heading for each metric."""
     many = [verdict(f"test_{'long_' * 9}{i}", metric="step_time_min_s") for i in range(3)]
-    text = text_of(verdict_lines(comparison(*many), 40))
-    titles = next(line for line in text.splitlines() if line.startswith("benchmark"))
+    memory = verdict(f"test_{'long_' * 9}1", metric="peak_memory_bytes", unit="bytes")
+    lines = text_of(verdict_lines([comparison(*many, memory)], 62)).splitlines()
+    titles = next(line for line in lines if line.startswith("benchmark"))
     assert "metric" not in titles
-    assert "step_time_min_s ↓:" in text.splitlines()
+    assert lines.index("step_time_min_s") < lines.index("peak_memory_bytes")
 
 
 def test_equal_reasons_are_said_once() -> None:
-    """A thousand benchmarks with one reason share one line."""
+    """A thousand benchmarks with one reason share one line, and so do those with one doubt."""
     many = (verdict(f"test_{i}", "inconclusive", reason="3 runs: 10 needed") for i in range(1000))
-    text = text_of(verdict_lines(comparison(*many), 120))
+    text = text_of(verdict_lines([comparison(*many)], 120))
     assert text.count("10 needed") == 1
     assert "and 997 more: 3 runs" in text
+    doubtful = (verdict(f"test_{i}", reason=f"{i} % slower; in doubt: loud") for i in range(9))
+    text = text_of(verdict_lines([comparison(*doubtful)], 120))
+    assert re.findall(".*loud.*", text) == ["all of these: in doubt: loud"]
+    assert "\n1: 1 % slower\n" in text
+
+
+def test_heads_stand_side_by_side() -> None:
+    """Three runs are one table: the base once, then value and change of each head with its mark."""
+    same = replace(SUITE, head="later", notes=(), environment_differences=())
+    text = text_of(verdict_lines([SUITE, same], 120))
+    assert re.search(
+        r"^slow +step_time_s +10\.00 ms( +10\.50 ms +\+4\.10% ✗){2}$", text, re.MULTILINE
+    )
+    assert "head 1: compared although incomparable" in text
+    assert '  torch.version: "2.12" → "2.13" (head 1)' in text.splitlines()
+    assert "slow: why test_slow" in text.splitlines()
+    other = replace(same, verdicts=(lonely("test_slow", "removed", "only in the base"),))
+    text = text_of(verdict_lines([SUITE, other], 120))
+    assert re.search(
+        r"^slow +step_time_s +10\.00 ms +10\.50 ms +\+4\.10% ✗ +removed$", text, re.MULTILINE
+    )
+    assert "removed: slow (head 2): only in the base" in text.splitlines()
+    assert "head 2: 1 removed" in text.splitlines()
+
+
+def test_a_row_is_of_the_metric_that_decides_for_any_head() -> None:
+    """The other heads' cells are parts of their verdicts; rows without a change are left out."""
+    floor, median = (_part(name, "unchanged", 1.0) for name in ("step_time_min_s", "step_time_s"))
+    still = verdict("test_a", "unchanged", metric="step_time_min_s", parts=(floor, median))
+    slow = verdict("test_a", "regressed", parts=(floor, replace(median, kind="regressed")))
+    text = text_of(verdict_lines([comparison(still), comparison(slow)], 120))
+    assert re.search(
+        r"^a +step_time_s +1\.000 s +1\.000 s +0\.00% = +10\.50 ms .*✗$", text, re.MULTILINE
+    )
+    assert not re.search(r"^a +step_time_min_s", text, re.MULTILINE)
 
 
 def test_only_changed_leaves_the_rest_to_the_counts() -> None:
-    """Unchanged rows are left out, the counts are of all."""
-    text = text_of(verdict_lines(SUITE, 120, only_changed=True))
-    assert "test_same" not in text
-    assert "1 within noise" in text
+    """Unchanged rows are left out and counted, the counts are of all."""
+    text = text_of(verdict_lines([SUITE], 120, only_changed=True))
+    assert not re.search("^same ", text, re.MULTILINE)
+    assert "not listed: 1 row without a change" in text
+    assert "1 unchanged" in text
 
 
 def test_numbers_have_units_and_signs() -> None:
@@ -175,7 +227,7 @@ def test_numbers_have_units_and_signs() -> None:
     assert number(12340.0, "samples/s") == "12.34k/s"
     assert number(3.0, "TFLOP/s") == "3.000 TFLOP/s"
     assert number(None, "s") == ""
-    assert [signed(e) for e in (0.0412, -0.2, -1e-9, None)] == ["+4.12%", "-20.00%", "0.00%", ""]
+    assert [signed(e) for e in (0.0412, -0.2, -1e-9, None)] == ["+4.12%", "-20.0%", "0.00%", ""]
 
 
 @pytest.mark.parametrize("name", choices("formats"))
@@ -213,7 +265,7 @@ def test_no_line_is_a_command_for_githubs_runner(name: str) -> None:
 def test_color_is_only_where_it_is_wanted() -> None:
     """Without color there is no escape sequence; with it a regression is red."""
     assert "\x1b" not in rendered("table", SUITE)
-    assert "\x1b[31mslower\x1b[0m" in rendered("table", SUITE, color=True)
+    assert "\x1b[31m+11.0%  ✗ regressed\x1b[0m" in rendered("table", SUITE, color=True)
 
 
 def test_json_is_the_document_of_the_published_schema() -> None:
@@ -318,10 +370,16 @@ def test_a_row_of_csv_names_all_metrics_that_moved_and_what_would_decide() -> No
     }
 
 
-def _part(metric: str, kind: VerdictKind) -> records.VerdictPart:
-    unknown = dict.fromkeys(("base", "head", "effect", "interval"))
+def _part(metric: str, kind: VerdictKind, value: float | None = None) -> records.VerdictPart:
     return records.VerdictPart(
-        metric=metric, unit="s", better="lower", kind=kind, limit="2%", **unknown
+        metric=metric,
+        unit="s",
+        better="lower",
+        kind=kind,
+        limit="2%",
+        base=value,
+        head=value,
+        effect=None if value is None else 0.0,
     )
 
 
@@ -340,18 +398,18 @@ def test_markdown_shows_names_and_nothing_else() -> None:
     )
     rows = github.table([verdict(), replace(verdict(), id=EVIL, reason=EVIL)])
     assert {len(_cells(row)) for row in rows} == {8}
-    assert "`step_time_s`↓" in rows[2]
-    assert "🔴 slower" in rows[2]
+    assert "`step_time_s`" in rows[2]
+    assert "🔴 regressed" in rows[2]
 
 
 def test_step_summary_tells_what_changed_first() -> None:
     """Headline, changes, collapsed remainder, differences, commands to reproduce and accept."""
     text = github.step_summary(SUITE, reproduce="pytest x", accept="gpubench accept `id`")
-    assert text.startswith("## 2 slower · 1 errored")
+    assert text.startswith("## 2 regressed · 1 errored")
     changes, details = text.split("<details>", 1)
     assert "test_slow" in changes
     assert "test_same" not in changes
-    assert "<summary>1 within noise</summary>" in details
+    assert "<summary>1 unchanged</summary>" in details
     assert "torch.version" in details
     assert "```shell\npytest x\n```" in details
     assert "gpubench accept `id`" in details
@@ -363,11 +421,11 @@ def test_step_summary_stays_below_the_limit_of_github() -> None:
     many = [verdict(f"test_{i}", "unchanged", 0.0, reason="x" * 2000) for i in range(600)]
     text = github.step_summary(comparison(*many), reproduce="", accept="")
     assert len(text.encode()) < 1 << 20
-    assert "600 within noise: too many" in text
+    assert "600 unchanged: too many" in text
     worse = [replace(each, kind="regressed") for each in many]
     text = github.step_summary(comparison(*worse), reproduce="", accept="")
     assert len(text.encode()) < 1 << 20
-    assert "600 slower" in text
+    assert "600 regressed" in text
 
 
 def test_annotations_are_escaped() -> None:
@@ -376,7 +434,7 @@ def test_annotations_are_escaped() -> None:
     locations = {odd.id: ("bench/a,b:c.py", 12)}
     (line,) = github.annotations(comparison(odd), locations)
     assert line == (
-        "::error file=bench/a%2Cb%3Ac.py,line=12,title=test_odd[a%2Cb%3Ac%25]%3A slower::"
+        "::error file=bench/a%2Cb%3Ac.py,line=12,title=test_odd[a%2Cb%3Ac%25]%3A regressed::"
         "bench/test_x.py::test_odd[a,b:c%25]: step_time_s +5.00%25: 50%25 worse"
         "%0Anext: line, really"
     )

@@ -1,0 +1,142 @@
+"""Verdicts in words, marks and numbers: one word per kind on every screen, that of the JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from gpubench_plugin.environment import quantity
+from gpubench_plugin.records import FactDifference, Verdict, VerdictKind, VerdictPart
+from gpubench_plugin.reports.markup import BAD, DOUBTFUL, GOOD, PLAIN, Markup
+from gpubench_plugin.reports.text import UNICODE, Glyphs
+
+ORDER: Final[tuple[VerdictKind, ...]] = (
+    "regressed",
+    "errored",
+    "improved",
+    "inconclusive",
+    "unchanged",
+    "no_baseline",
+    "new",
+    "removed",
+    "incomparable",
+    "not_measured",
+)
+"""Verdict kinds, most important first."""
+
+_COLOURS: Final[Mapping[VerdictKind, Markup]] = {
+    "regressed": BAD,
+    "errored": BAD,
+    "improved": GOOD,
+    "unchanged": PLAIN,
+}
+"""Any other verdict is doubtful."""
+
+
+def headline(
+    verdicts: Iterable[VerdictPart], glyphs: Glyphs = UNICODE, *, marks: bool = False
+) -> str:
+    """Counts by kind, ``2 regressed · 1 improved · 46 unchanged``, with their `marks`."""
+    counts = Counter(verdict.kind for verdict in verdicts)
+    parts = (
+        f"{mark(kind, glyphs) if marks else ''} {counts[kind]} {kind_text(kind)}".strip()
+        for kind in ORDER
+        if counts[kind]
+    )
+    return f" {glyphs.separator} ".join(parts) or "nothing was compared"
+
+
+def kind_text(kind: VerdictKind) -> str:
+    """The word of a kind: ``regressed``, ``no baseline``."""
+    return kind.replace("_", " ")
+
+
+def mark(kind: VerdictKind, glyphs: Glyphs = UNICODE) -> str:
+    """A sign for a kind: ``✗`` regressed, ``✓`` improved, ``=`` unchanged, ``?`` inconclusive.
+
+    Empty for kinds that compare no values.
+    """
+    marks: Mapping[VerdictKind, str] = {
+        "regressed": glyphs.regressed,
+        "errored": "!",
+        "improved": glyphs.improved,
+        "unchanged": "=",
+        "inconclusive": "?",
+    }
+    return marks.get(kind, "")
+
+
+def colour(verdict: VerdictPart) -> Markup:
+    """The colour of a verdict."""
+    return _COLOURS.get(verdict.kind, DOUBTFUL)
+
+
+def overall_colour(verdicts: Iterable[VerdictPart]) -> Markup:
+    """The colour of all `verdicts` together."""
+    kinds = {verdict.kind for verdict in verdicts}
+    if kinds & {"regressed", "errored"}:
+        return BAD
+    return GOOD if kinds and kinds <= {"improved", "unchanged"} else DOUBTFUL
+
+
+def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Sort regressions first, then failures, then by effect; verdicts without one come last."""
+    return sorted(verdicts, key=lambda verdict: (severity(verdict), verdict.id, verdict.metric))
+
+
+def severity(verdict: VerdictPart) -> tuple[int, float]:
+    """Key that sorts the worst verdict first."""
+    group = {"regressed": 0, "errored": 1}.get(verdict.kind, 2 if verdict.effect is not None else 3)
+    return group, -(verdict.effect or 0.0)
+
+
+def changed(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Verdicts other than "unchanged"."""
+    return [verdict for verdict in verdicts if verdict.kind != "unchanged"]
+
+
+def number(value: float | None, unit: str, glyphs: Glyphs = UNICODE) -> str:
+    """A value with its unit, or empty."""
+    return "" if value is None else quantity(value, unit, micro=glyphs.micro)
+
+
+def change_text(verdict: VerdictPart) -> str:
+    """Change from base to head, head/base − 1: ``+4.12%``; empty without one."""
+    return signed(_head_over_base(verdict, verdict.effect))
+
+
+def interval_text(verdict: VerdictPart) -> str:
+    """Interval of the change: ``[+3.20%, +5.04%]``; empty without one."""
+    if verdict.interval is None:
+        return ""
+    low, high = (_head_over_base(verdict, end) for end in verdict.interval)
+    if verdict.better == "higher":
+        low, high = high, low
+    return f"[{signed(low)}, {signed(high)}]"
+
+
+def _head_over_base(verdict: VerdictPart, effect: float | None) -> float | None:
+    """The change of an effect, which is positive where the head is worse."""
+    return -effect if effect is not None and verdict.better == "higher" else effect
+
+
+def signed(fraction: float | None) -> str:
+    """Fraction in percent with sign: ``+4.12%``, ``-38.2%``, ``+193%``; empty without one."""
+    if fraction is None:
+        return ""
+    size = abs(fraction) * 100
+    digits = 2 if size < 9.995 else 1 if size < 99.95 else 0
+    text = f"{fraction * 100:+.{digits}f}%"
+    return text if text.strip("+-0.%") else "0.00%"
+
+
+def difference_text(difference: FactDifference, glyphs: Glyphs = UNICODE) -> str:
+    """``torch.version: "2.12.0" → "2.13.0"``."""
+    base_text, head_text = _fact(difference.base), _fact(difference.head)
+    return f"{difference.key}: {base_text} {glyphs.to} {head_text}"
+
+
+def _fact(value: Any) -> str:
+    return "absent" if value is None else json.dumps(value, default=str, ensure_ascii=False)
