@@ -265,7 +265,7 @@ def test_no_line_is_a_command_for_githubs_runner(name: str) -> None:
 def test_color_is_only_where_it_is_wanted() -> None:
     """Without color there is no escape sequence; with it a regression is red."""
     assert "\x1b" not in rendered("table", SUITE)
-    assert "\x1b[31m+11.0%  ✗ regressed\x1b[0m" in rendered("table", SUITE, color=True)
+    assert "\x1b[31m✗\x1b[0m" in rendered("table", SUITE, color=True)
 
 
 def test_json_is_the_document_of_the_published_schema() -> None:
