@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
+    from gpubench_plugin.results.csv_table import table_problems, table_schema, table_text
     from gpubench_plugin.results.curves import Curve, benchmark_events, curves_of
     from gpubench_plugin.results.journal import Journal, utc_now
     from gpubench_plugin.results.logical_time import time_after
@@ -56,10 +57,7 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.results.run_list import RunFilter, latest_runs
     from gpubench_plugin.results.sources import load_run
-    from gpubench_plugin.results.summary import (
-        table_text,
-        write_summary,
-    )
+    from gpubench_plugin.results.summary import write_summary
     from gpubench_plugin.results.tags import (
         TagChange,
         change_tags,

@@ -140,7 +140,8 @@ class Recorder:
         benchmark_json: Json | None,
     ) -> RunRecord:
         """Write the tables and finally the summary, which marks the run as ended."""
-        from gpubench_plugin.results.summary import table_text, write_summary
+        from gpubench_plugin.results.csv_table import table_text
+        from gpubench_plugin.results.summary import write_summary
 
         run = RunRecord(
             run_id=self.directory.run_id,
@@ -155,7 +156,7 @@ class Recorder:
         )
         try:
             self._journal.append({"event": "run_finished", "status": status})
-            json_files.write_text(self.directory.table, table_text(run.benchmarks))
+            json_files.write_text(self.directory.table, table_text(run.run_id, run.benchmarks))
             if benchmark_json is not None:
                 json_files.write_json(self.directory.benchmark, benchmark_json)
             write_summary(self.directory.summary, run)

@@ -1,23 +1,20 @@
-"""``summary.json`` and ``summary.csv``: final summary of a run.
+"""``summary.json``: final summary of a run, validated and written last.
 
-``summary.json`` is validated and written last. The published schema is generated from the records,
-and a test keeps it current::
+The published schema is generated from the records, and a test keeps it current::
 
     gpubench schema summary > docs/schemas/summary.schema.json
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import StringConstraints
 
 from gpubench_plugin.config import comparable_part
-from gpubench_plugin.environment import csv_text, flat, json_files, redacted_command, stored
-from gpubench_plugin.quality_flags import doubtful_flags, other_flags
+from gpubench_plugin.environment import flat, json_files, redacted_command, stored
 from gpubench_plugin.records import (
     BenchmarkRecord,
     Better,
@@ -31,7 +28,6 @@ from gpubench_plugin.records import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpubench_plugin.environment import Cell
 
 FORMAT: Final = stored.Format(kind="gpubench summary", newest=3, limit=json_files.LIMIT_BYTES)
 """The version grows with every change; older files stay readable, newer ones are refused."""
@@ -150,29 +146,3 @@ def fields_of(measurement: Measurement) -> Json:
         ],
         "slowest_rank": finite.slowest_rank and finite.slowest_rank.rank,
     }
-
-
-def table_text(measurements: Sequence[Measurement]) -> str:
-    """``summary.csv``: one row per benchmark.
-
-    Columns: id, name, outcome, reason, world_size, one ``params.<name>`` per parameter, one per
-    metric in its own unit, doubts and notes (flags, separated by semicolons). Missing values are
-    empty; for the format see :func:`csv_text`.
-    """
-    params = tuple(dict.fromkeys(name for m in measurements for name in m.params))
-    metrics = tuple(dict.fromkeys(name for m in measurements for name in m.metrics))
-    fixed = ["id", "name", "outcome", "reason", "world_size"]
-    titles = [*fixed, *(f"params.{name}" for name in params), *metrics, "doubts", "notes"]
-    return csv_text([titles, *(_row(measurement, params, metrics) for measurement in measurements)])
-
-
-def _row(measurement: Measurement, params: Iterable[str], metrics: Iterable[str]) -> Iterator[Cell]:
-    yield from (measurement.id, measurement.name, measurement.outcome, measurement.reason)
-    yield measurement.world_size
-    for name in params:
-        yield measurement.params.get(name)
-    for name in metrics:
-        metric = measurement.metrics.get(name)
-        yield metric.value if metric and math.isfinite(metric.value) else None
-    yield ";".join(doubtful_flags(measurement.flags))
-    yield ";".join(other_flags(measurement.flags))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 from typing import ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import echo
@@ -17,14 +18,15 @@ _FILES: Final = {
     "journal": ("gpubench_plugin.results.journal_schema", "Line"),
     "gpu-check": ("gpubench_plugin.cli.gpu_check.record", "GpuCheck"),
     "baseline": ("gpubench_plugin.compare.baselines.model", "BaselineFile"),
+    "csv": ("gpubench_plugin.results.csv_table", "table_schema"),
 }
-"""Module and class of each file's record; imported when its schema is printed."""
+"""Module of each file, and class of its record or function that returns its schema."""
 
 
 class Schema(Command):
-    """Prints the JSON Schema of a file that gpubench writes."""
+    """Prints the JSON Schema of a file that gpubench writes; of csv the Table Schema."""
 
-    help: ClassVar[str] = "print the JSON Schema of a file written by gpubench"
+    help: ClassVar[str] = "print the schema of a file written by gpubench"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """File kind."""
@@ -40,7 +42,8 @@ class Schema(Command):
         """Print the schema."""
         if options.file not in _FILES:
             raise invalid_choice("FILE", options.file, _FILES)
-        module, record = _FILES[options.file]
-        schema = stored.json_schema(getattr(importlib.import_module(module), record))
+        module, name = _FILES[options.file]
+        source = getattr(importlib.import_module(module), name)
+        schema = source() if inspect.isfunction(source) else stored.json_schema(source)
         echo([json_files.text(schema, indent=2)])
         return ExitCode.OK

@@ -4,57 +4,91 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin import records
 from gpubench_plugin.records import Metric
-from gpubench_plugin.results import table_text
+from gpubench_plugin.results import table_problems, table_schema, table_text
+from gpubench_plugin.results.csv_table import METRIC_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpubench_plugin.records import Measurement
 
+SCHEMAS = Path(records.__file__).parents[1] / "docs" / "schemas"
+
 
 def rows(*measurements: Measurement) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(table_text(measurements))))
+    return list(csv.DictReader(io.StringIO(table_text("r1", measurements))))
 
 
 def test_row_of_a_measured_benchmark(measured: Callable[..., Measurement]) -> None:
-    """A row has the benchmark's names, parameters, metrics, doubts and notes, in this order."""
-    (row,) = rows(measured(flags=("unsteady", "outliers", "throttled", "sketched")))
-    assert list(row.items()) == [
-        ("id", "benchmarks/training/test_mlp.py::test_mlp_train[amp-ws1]"),
-        ("name", "test_mlp_train"),
-        ("outcome", "measured"),
-        ("reason", ""),
-        ("world_size", "1"),
-        ("params.precision", "amp"),
-        ("params.world_size", "ws1"),
-        ("step_time_s", "0.011"),
-        ("samples_per_s", "727.25"),
-        ("doubts", "throttled;unsteady"),
-        ("notes", "outliers;sketched"),
+    """A row has names, parameters, doubts, notes and metrics; those without a column are JSON."""
+    own = Metric(name="depth", value=3.0, unit="count")
+    metrics = {**measured().metrics, "depth": own}
+    flags = ("unsteady", "outliers", "throttled", "sketched")
+    (row,) = rows(measured(flags=flags, metrics=metrics))
+    assert {name: cell for name, cell in row.items() if cell} == {
+        "run_id": "r1",
+        "id": "benchmarks/training/test_mlp.py::test_mlp_train[amp-ws1]",
+        "name": "test_mlp_train",
+        "outcome": "measured",
+        "doubts": "throttled;unsteady",
+        "notes": "outliers;sketched",
+        "precision": "amp",
+        "world_size": "1",
+        "launches": "1",
+        "params": '{"precision": "amp", "world_size": "ws1"}',
+        "step_time_s": "0.011",
+        "samples_per_s": "727.25",
+        "other_metrics": '{"depth": 3.0}',
+    }
+
+
+def test_every_run_has_the_same_columns(measured: Callable[..., Measurement]) -> None:
+    """Those of the published schema, in its order, whatever was measured, or nothing."""
+    failed = measured(outcome="failed", reason="boom", metrics={}, params={}, flags=())
+    published = json.loads((SCHEMAS / "csv.schema.json").read_text(encoding="utf-8"))
+    assert table_schema() == published
+    names = [field["name"] for field in published["fields"]]
+    for measurements in ([], [failed], [measured(), failed]):
+        text = table_text("r1", measurements)
+        assert text.splitlines()[0].split(",") == names
+        assert list(table_problems(text)) == []
+    assert rows(failed)[0]["reason"] == "boom"
+    assert {f["name"]: f["unit"] for f in published["fields"] if "unit" in f} == METRIC_UNITS
+
+
+def test_a_table_that_breaks_the_schema_is_told_by_line_and_column(
+    measured: Callable[..., Measurement],
+) -> None:
+    """Titles in another order, cells of another type, missing cells, rows of another length."""
+    text = table_text("r1", [measured(), measured(reason="a, b")])
+    assert list(table_problems(text.replace("name,", "label,", 1))) == [
+        (1, "label", "column 3 is 'label', not 'name'")
     ]
-
-
-def test_benchmarks_with_different_columns(measured: Callable[..., Measurement]) -> None:
-    """Every benchmark has a cell for every column, empty where it lacks the value."""
-    failed = measured(
-        outcome="failed", reason="boom, twice", metrics={}, params={"size": "4"}, flags=()
-    )
-    first, second = rows(measured(), failed)
-    assert list(first) == list(second)
-    assert (first["params.size"], second["params.size"]) == ("", "4")
-    assert (second["reason"], second["step_time_s"]) == ("boom, twice", "")
+    broken = text.replace(",1,1,", ",1,1.5,").replace("0.011", "fast").replace("measured", "ok", 1)
+    broken = broken.replace("r1", "", 1) + "x\n"
+    problems = list(table_problems(broken))
+    assert problems[0] == (2, "run_id", "is missing")
+    assert (2, "launches", "'1.5' is no integer") in problems
+    assert (3, "step_time_s", "'fast' is no number") in problems
+    assert problems[-1] == (4, "", f"1 cells, not {len(table_schema()['fields'])}")
+    assert any(name == "outcome" and "'ok' is not allowed" in told for _, name, told in problems)
 
 
 @pytest.mark.parametrize("value", [0.1 + 0.2, -1.5e-9, 1e22])
 def test_numbers_round_trip(measured: Callable[..., Measurement], value: float) -> None:
     """A number, a negative one too, is read back as the very same number."""
-    metric = Metric(name="drift", value=value, unit="")
-    assert float(rows(measured(metrics={"drift": metric}))[0]["drift"]) == value
+    metrics = {name: Metric(name=name, value=value, unit="") for name in ("drift", "loss_last")}
+    (row,) = rows(measured(metrics=metrics))
+    assert float(row["loss_last"]) == value
+    assert json.loads(row["other_metrics"]) == {"drift": value}
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", " =1"])
@@ -65,11 +99,6 @@ def test_formulas_are_defused(measured: Callable[..., Measurement], name: str) -
 
 def test_one_line_per_benchmark(measured: Callable[..., Measurement]) -> None:
     """Control characters are escaped, so that no cell breaks its line."""
-    text = table_text([measured(reason="a\nb\r\x1b\u2028c")])
+    text = table_text("r1", [measured(reason="a\nb\r\x1b\u2028c")])
     assert len(text.splitlines()) == 2
     assert rows(measured(reason="a\nb\x1b"))[0]["reason"] == "a\\nb\\x1b"
-
-
-def test_table_without_benchmarks() -> None:
-    """A run that selected nothing has the titles only."""
-    assert table_text([]) == "id,name,outcome,reason,world_size,doubts,notes\n"
