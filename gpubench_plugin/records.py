@@ -33,6 +33,14 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 Better = Literal["higher", "lower", "none"]
 
+Phase = Literal[
+    "start", "build", "compile", "check", "train", "warm-up", "measure", "inspect", "profile"
+]
+"""Phase of a running benchmark: ``start`` of its ranks, ``build`` of its fixtures, ``compile`` as
+far as the first step, untimed ``check`` and ``train``, ``warm-up``, ``measure``, and afterwards
+``inspect`` (FLOPs, memory, data types) and ``profile``. Short ones may be missing."""
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
 CONFIDENCE: Final = 0.95
 """Default confidence level of intervals."""
 

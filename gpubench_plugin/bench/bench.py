@@ -13,6 +13,7 @@ import pytest
 from gpubench_plugin.bench.amounts import refuse_contradicting_amounts, stated_work
 from gpubench_plugin.bench.extra_calls import inspect_call, profile_steps, run_traced
 from gpubench_plugin.bench.metric_log import MetricLog
+from gpubench_plugin.bench.progress import ProgressLog
 from gpubench_plugin.bench.step import (
     FirstCallValidator,
     TimedStep,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config import Case
     from gpubench_plugin.distributed import ProcessGroup, Reduction
     from gpubench_plugin.launchers import BenchmarkState, RunContext
-    from gpubench_plugin.measure import Subject
+    from gpubench_plugin.measure import Progress, Subject
     from gpubench_plugin.measure.clocks import Step
     from gpubench_plugin.precision import Precision
 
@@ -195,7 +196,8 @@ class Bench:
             own_work = Work() if subject is None else subject.work()
             if subject is not None:
                 refuse_contradicting_amounts(stated, own_work, subject, self._case.id)
-            samples, facts = self._measure(timed, stated)
+            samples, facts = self._measure(timed, stated, own_work)
+        self._notes.enter("inspect")
         samples = samples.flagged(*check.flags)
         if may_have_warmed_up or first_s is not None:
             samples = replace(samples, first_step_s=None if may_have_warmed_up else first_s)
@@ -203,6 +205,8 @@ class Bench:
             timed, samples, precision=self._precision, tensors=self._parts.tensor_memory
         )
         check = replace(check, correctness={**check.correctness, **products})
+        if self._case.configuration.profiling.enabled:
+            self._notes.enter("profile")
         profile_steps(timed, case=self._case, context=self._context, device=self._device)
         observation = Observation(
             samples=samples,
@@ -246,6 +250,7 @@ class Bench:
 
     def _prepare(self, subject: Subject | None) -> Check:
         """Run the untimed checks, the timed `subject`'s last; a failure on one rank fails all."""
+        self._notes.enter("compile" if self._is_compiled(subject) else "check")
         check = Check()
         failure: BaseException | None = None
         try:
@@ -255,7 +260,9 @@ class Bench:
         self._reduction.raise_check_failures(failure)
         return check
 
-    def _measure(self, timed: TimedStep, stated: Work) -> tuple[Samples, dict[str, float]]:
+    def _measure(
+        self, timed: TimedStep, stated: Work, own_work: Work
+    ) -> tuple[Samples, dict[str, float]]:
         from gpubench_plugin.measure import Tracers, measure
         from gpubench_plugin.measure.clocks import clock_for
         from gpubench_plugin.measure.probes import (
@@ -271,6 +278,8 @@ class Bench:
         first_call = FirstCallValidator(timed, self._parts.subjects, self._case.id, stated=stated)
         tracers, tensors = Tracers(), self._parts.tensor_memory
         growth = MemoryGrowth(self._device)
+        amounts = replace(own_work, **stated.known_amounts)
+        progress_log = ProgressLog(self._notes.log, amounts, self._group.world.size)
 
         def on_first_call() -> None:
             failure: Exception | None = None
@@ -279,18 +288,19 @@ class Bench:
             except Exception as error:  # raised below, once all ranks know
                 failure = error
             self._reduction.raise_check_failures(failure)
+            self._notes.enter("warm-up")
             if tensors is not None:
                 tensors.watch(timed.run_briefly)
             growth.begin()
 
         def on_timed() -> None:
+            progress_log.begin()
             first_call.begin()
             device_state.begin()
 
-        def on_block(rounds: int, half_width: float) -> None:
+        def on_block(progress: Progress) -> None:
             growth.block_ended()
-            if self._context.progress is not None:
-                self._context.progress(rounds, half_width)
+            progress_log.block_ended(progress)
 
         with ExitStack() as probes:
             memory = probes.enter_context(PeakMemory(self._device, clock.prepare()))
@@ -352,13 +362,15 @@ class Bench:
 
     def _facts(self, timed: TimedStep) -> dict[str, float]:
         """Facts about the step from the configuration."""
-        configuration = self._case.configuration
-        has_model = timed.subject is not None or "model" in fixture_names(self._item)
         return {
-            "compiled": float(has_model and configuration.model.compile != "none"),
-            "confidence": configuration.measure.confidence,
+            "compiled": float(self._is_compiled(timed.subject)),
+            "confidence": self._case.configuration.measure.confidence,
             "processors": float(os.cpu_count() or 0),
         }
+
+    def _is_compiled(self, subject: Subject | None) -> bool:
+        has_model = subject is not None or "model" in fixture_names(self._item)
+        return has_model and self._case.configuration.model.compile != "none"
 
     def _work(self, stated: Work, subject_work: Work, subject: Subject | None) -> Work:
         """Merge the `stated` amounts with the subject's, counting its FLOPs.

@@ -91,7 +91,7 @@ def gpubench(
         precision = request.getfixturevalue(PRECISION)
         require_kinds(request, precision=precision)
         require_value(request, PRECISION, precision.name, state.case.precision)
-    state.notes = Notes()  # anew in a rerun
+    state.notes = Notes(journal=state.notes.journal)  # anew in a rerun
     bench = Bench(
         request.node,
         state=state,

@@ -14,6 +14,7 @@ from gpubench_plugin.launchers.report_payload import Notes
 if TYPE_CHECKING:
     from gpubench_plugin.config import Case, Settings
     from gpubench_plugin.distributed import RankSession
+    from gpubench_plugin.records import Json
     from gpubench_plugin.results import BenchmarkFixture, Metadata, RunDirectory
 
 
@@ -25,8 +26,8 @@ class RunContext:
         run: the run directory, once it exists; None on ranks other than zero.
         ranks_folder: folder for one file per rank.
         resumed: ids of benchmarks that an earlier session of the run has measured.
-        progress: called between blocks with the rounds so far and the relative half-width of the
-            median's interval.
+        journal: records an event of the benchmark with this node id at once; None on ranks whose
+            events are not recorded.
         carried: pytest-benchmark's metadata by node id, filled while benchmarks run.
     """
 
@@ -35,7 +36,7 @@ class RunContext:
     run: RunDirectory | None = None
     ranks_folder: Path | None = None
     resumed: Collection[str] = ()
-    progress: Callable[[int, float], None] | None = None
+    journal: Callable[[str, Json], None] | None = None
     carried: dict[str, Metadata] = field(default_factory=dict)
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,11 +81,16 @@ class LauncherPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Skip a benchmark that does not support this world size."""
+        """Open the journal to a benchmark; skip it if it does not support this world size."""
         state = state_of(item)
         self._is_device_pending = state is not None
-        if state and (skip := state.case.skip_reason(self._context.ranks.world.size)):
+        if state is None:
+            return
+        if journal := self._context.journal:
+            state.notes.journal = partial(journal, item.nodeid)
+        if skip := state.case.skip_reason(self._context.ranks.world.size):
             raise skip
+        state.notes.enter("build")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_fixture_setup(
@@ -111,9 +117,9 @@ class LauncherPlugin:
             error = None if call.excinfo is None else call.excinfo.value
             if error is not None and self._lost_context.forgive_teardown(report, error):
                 error = None
-            files = self._loaded_files.newly_loaded()
-            events = [{"event": "code", "files": files}] if files else []
-            report_payload.attach(report, call, state.notes, events)
+            if files := self._loaded_files.newly_loaded():
+                state.notes.log({"event": "code", "files": files})
+            report_payload.attach(report, call, state.notes)
             if report.when == "teardown":
                 state.notes = Notes()  # frees the samples, which are on the report
             if call.excinfo is not None and isinstance(call.excinfo.value, UsageProblem):

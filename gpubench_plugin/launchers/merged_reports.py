@@ -34,8 +34,6 @@ def merge_reports(
             *_tracebacks(outcomes, first_failed.rank),
         ]
         report.duration = max(r.duration for part in same_phase for r in part)
-    if first_failed is not outcomes[0]:
-        report_payload.add_events(first_failed.reports[-1], _root_code_events(outcomes))
     return list(first_failed.reports)
 
 
@@ -83,16 +81,8 @@ def _replacement_reports(
         *_sections(outcomes, "Output", "output"),
         *_captured(outcomes, [outcome.reports[-1:] for outcome in outcomes]),
     ]
-    events = [*_root_code_events(outcomes), *(_event(outcome) for outcome in outcomes)]
-    report_payload.override(call, verdict.outcome, verdict.reason, events)
+    report_payload.override(call, verdict.outcome, verdict.reason, [*map(_event, outcomes)])
     return [_report(item, "setup", "passed"), call, _report(item, "teardown", "passed")]
-
-
-def _root_code_events(outcomes: Sequence[RankOutcome]) -> list[Json]:
-    """Code events of rank zero, which sends each only once."""
-    payloads = (report_payload.read(report) for report in outcomes[0].reports)
-    events = (event for payload in payloads for event in payload.get("events", ()))
-    return [event for event in events if event["event"] == "code"]
 
 
 def _event(outcome: RankOutcome) -> Json:

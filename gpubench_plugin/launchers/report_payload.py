@@ -1,21 +1,23 @@
-"""Payload on pytest's test report: a benchmark's measurement, its outcome and journal events.
+"""Payload on pytest's test report: a benchmark's measurement and its outcome.
 
 It is a dictionary in an attribute of the report. Between processes both travel as JSON
-(:func:`to_json`).
+(:func:`to_json`). Journal events do not wait for a report (:class:`Notes`), except those about how
+the ranks ended.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.environment import stored
 from gpubench_plugin.errors import MissingPackage
-from gpubench_plugin.records import Json, Measurement, Outcome
+from gpubench_plugin.records import Json, Measurement, Outcome, Phase
+from gpubench_plugin.results import utc_now
 from gpubench_plugin.results.outcomes import outcome_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pytest
 
@@ -31,15 +33,23 @@ _CONTEXT_LOST: Final = "context_lost"
 
 @dataclass
 class Notes:
-    """Data of a running benchmark for its report: journal events, then the measurement."""
+    """Data of a running benchmark: its events go to `journal` at once, the rest to its report.
+
+    `journal` is None on ranks whose events are not recorded.
+    """
 
     measurement: Measurement | None = None
     error_reason: str = ""
-    events: list[Json] = field(default_factory=list)
+    journal: Callable[[Json], None] | None = None
 
     def log(self, event: Mapping[str, object]) -> None:
-        """Add a journal event."""
-        self.events.append(dict(event))
+        """Journal `event` with the time at which it happens, which is now."""
+        if self.journal is not None:
+            self.journal({"time": utc_now(), **event})
+
+    def enter(self, phase: Phase) -> None:
+        """Journal that `phase` begins."""
+        self.log({"event": "phase", "phase": phase})
 
     def raised(self, error: BaseException) -> None:
         """Record that calling ``gpubench`` raised, since the test may catch the exception."""
@@ -50,16 +60,10 @@ class Notes:
             )
 
 
-def attach(
-    report: pytest.TestReport,
-    call: pytest.CallInfo[Any],
-    notes: Notes,
-    events: Sequence[Json] = (),
-) -> None:
-    """Attach the benchmark's `notes`, more `events`, and the kind of a failure to `report`."""
-    payload: Json = {"events": list(events)} if events else {}
+def attach(report: pytest.TestReport, call: pytest.CallInfo[Any], notes: Notes) -> None:
+    """Attach the benchmark's `notes` and the kind of a failure to `report`."""
+    payload: Json = {}
     if report.when == "call":
-        payload["events"] = [*events, *notes.events]
         payload["not_measured"] = notes.error_reason
         if notes.measurement is not None:
             payload["measurement"] = notes.measurement
@@ -121,14 +125,10 @@ def set_outcome(
     report: pytest.TestReport, outcome: Outcome, reason: str, events: Sequence[Json] = ()
 ) -> None:
     """Set `outcome` and `reason` of `report`, and add journal `events`."""
-    add_events(report, events)
-    setattr(report, ATTRIBUTE, {**read(report), "outcome": outcome, "reason": reason})
-
-
-def add_events(report: pytest.TestReport, events: Sequence[Json]) -> None:
-    """Add journal `events` to `report`."""
     payload = read(report)
-    setattr(report, ATTRIBUTE, {**payload, "events": [*payload.get("events", ()), *events]})
+    events = [*payload.get("events", ()), *events]
+    changes = {"events": events, "outcome": outcome, "reason": reason}
+    setattr(report, ATTRIBUTE, {**payload, **changes})
 
 
 def override(

@@ -16,13 +16,13 @@ from gpubench_plugin.launchers.outcome import RankOutcome
 from gpubench_plugin.records import Json
 
 LIMIT_BYTES: Final = 64 * 1024
-"""Per rank and benchmark, beside measurement and events: 1,000 ranks send 64 MiB at most."""
+"""Per rank and benchmark, beside the measurement: 1,000 ranks send 64 MiB at most."""
 LONGEST_TEXT: Final = 12_000
 """Characters: about 150 lines of a traceback or an output, of which the end matters."""
 _RESERVED_BYTES: Final = 4096
 """For an exit request, whose reason has 2,000 characters, and the fields around the reports."""
-_RECORDED: Final = ("measurement", "events")
-"""Parts of a report's payload that are recorded; only those of rank zero are read."""
+_RECORDED: Final = "measurement"
+"""Part of a report's payload that is recorded; only that of rank zero is read."""
 # With texts of no length, a report with all of these is within the limit.
 _SHORTEST_REASON: Final = 100
 _MOST_SECTIONS: Final = 6
@@ -41,7 +41,7 @@ def encode(
 ) -> Json:
     """Encode `reports` and `warnings` of one benchmark; texts have at most `max_text` characters.
 
-    The message is smaller than `LIMIT_BYTES`, apart from measurement and events (`recorded`). Of
+    The message is smaller than `LIMIT_BYTES`, apart from the measurement (`recorded`). Of
     many warnings the first are sent, and the number of the others.
     """
     originals = [_serialized(config, report) for report in reports]
@@ -55,10 +55,8 @@ def encode(
         max_text //= 2
     if recorded:
         for shortened, data in zip(message["reports"], originals, strict=True):
-            payload = data[report_payload.ATTRIBUTE]
-            shortened[report_payload.ATTRIBUTE] |= {
-                name: _to_json_types(payload[name]) for name in _RECORDED if name in payload
-            }
+            if (value := data[report_payload.ATTRIBUTE].get(_RECORDED)) is not None:
+                shortened[report_payload.ATTRIBUTE][_RECORDED] = _to_json_types(value)
     return message
 
 
@@ -103,7 +101,7 @@ def _shortened(data: Json, max_text: int, *, captured: bool) -> Json:
     data[report_payload.ATTRIBUTE] = {
         name: value[: max(max_text, _SHORTEST_REASON)] if name == "reason" else value
         for name, value in payload.items()
-        if name not in _RECORDED
+        if name != _RECORDED
     }
     return {name: _to_json_types(value) for name, value in data.items()}
 

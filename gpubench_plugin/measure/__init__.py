@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.outliers import has_outliers
     from gpubench_plugin.measure.paired_turns import SpeedUp, paired_speed_up
     from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
+    from gpubench_plugin.measure.progress import Progress
     from gpubench_plugin.measure.protocols import Checkable, Log, Subject
     from gpubench_plugin.measure.record_builder import (
         FIRST_METHOD,

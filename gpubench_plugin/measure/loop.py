@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.measure.clocks import Clock, Step, Task
 from gpubench_plugin.measure.plan import Planner
 from gpubench_plugin.measure.preparation import prepare
+from gpubench_plugin.measure.progress import Progress
 from gpubench_plugin.measure.recording import Recording
 from gpubench_plugin.measure.stopping import CheckSchedule, StoppingRule, make_rule
 from gpubench_plugin.measure.timed_samples import timed_samples
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.plan import Plan
     from gpubench_plugin.measure.probes import Contention
     from gpubench_plugin.records import Samples
-
-Progress = Callable[[int, float], object]
 
 
 def measure(
@@ -40,7 +39,7 @@ def measure(
     on_first: Step | None = None,
     contention: Contention | None = None,
     on_timed: Step | None = None,
-    on_progress: Progress | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
 ) -> Samples:
     """Measure `step` on this rank of the `agreement`.
 
@@ -48,8 +47,7 @@ def measure(
     zero's on every rank, replace the stopping rule.
 
     `on_first` is called once, after the first call and before the warm-up; `on_timed` once, when
-    the timed calls begin; `on_progress` between blocks with the rounds so far and the relative
-    half-width of the median's confidence interval at the last check, infinite before the first.
+    the timed calls begin; `on_progress` between blocks.
 
     Raises:
         MeasurementError: a duration is not finite or not positive.
@@ -106,7 +104,7 @@ def _time_blocks(
     section: MeasureSection,
     agreement: RankAgreement,
     contention: Contention | None,
-    on_progress: Progress | None,
+    on_progress: Callable[[Progress], object] | None,
 ) -> Recording:
     """Time blocks until the stopping rule is met; the agreement after each acts as a barrier."""
     checks, recording = CheckSchedule(section), Recording(plan, section)
@@ -122,7 +120,7 @@ def _time_blocks(
         if checks.due(recording.rounds, elapsed_s):
             recording.update_interval(checks.confidence)
         if on_progress is not None:
-            on_progress(recording.rounds, recording.half_width)
+            on_progress(Progress(recording, rule, elapsed_s))
     recording.update_interval(checks.confidence)
     return recording
 

@@ -28,10 +28,10 @@ class Recording:
 
     Above ``measure.keep_durations`` they go into a sketch, and only the medians of the rounds stay,
     unless a round is one duration. `half_width` is that of the last check of the confidence
-    interval, infinite before the first and with too few rounds; `dependent` tells whether that
-    check found too few independent rounds, `is_unreliable` whether the rounds are too few to detect
-    dependence and too widely spread to ignore it. `contended` tells whether other processes delayed
-    the blocks so far.
+    interval, of `checked_rounds`, infinite before the first and with too few rounds; `dependent`
+    tells whether that check found too few independent rounds, `is_unreliable` whether the rounds
+    are too few to detect dependence and too widely spread to ignore it. `contended` tells whether
+    other processes delayed the blocks so far.
     """
 
     def __init__(self, plan: Plan, section: MeasureSection) -> None:
@@ -46,6 +46,7 @@ class Recording:
         self.block_calls = array("q")
         self.evidence: dict[str, float] = {}
         self.half_width = math.inf
+        self.checked_rounds = 0
         self.dependent = False
         self.is_unreliable = False
         self.contended = False
@@ -54,6 +55,11 @@ class Recording:
     def rounds(self) -> int:
         """Complete rounds recorded."""
         return len(self.rounds_s)
+
+    @property
+    def calls(self) -> int:
+        """Calls recorded."""
+        return self.durations * self.plan.calls_per_duration
 
     @property
     def durations(self) -> int:
@@ -91,6 +97,7 @@ class Recording:
         """Update `half_width`, `dependent` and `is_unreliable`."""
         autocorrelation = Autocorrelation(self.rounds_s)
         interval = autocorrelation.interval(confidence)
+        self.checked_rounds = self.rounds
         self.half_width = math.inf if interval is None else interval.half_width
         self.dependent = autocorrelation.is_strong
         self.is_unreliable = autocorrelation.may_be_undetected(self._target_half_width)

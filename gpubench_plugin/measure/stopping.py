@@ -35,6 +35,10 @@ class StoppingRule(ABC):
         """Whether the rule stopped at its goal rather than at a limit."""
         return True
 
+    @abstractmethod
+    def remaining_s(self, recording: Recording, elapsed_s: float) -> float | None:
+        """Estimated seconds until it stops, at the pace so far; None if nothing is known yet."""
+
 
 class ByInterval(StoppingRule):
     """Stops when a check finds the interval narrow enough, else at the limits.
@@ -63,6 +67,19 @@ class ByInterval(StoppingRule):
         """Whether the half-width of the last check is small enough."""
         return recording.half_width <= self._section.ci_half_width
 
+    def remaining_s(self, recording: Recording, elapsed_s: float) -> float | None:
+        """Until the check at which the interval, narrowing with the root of the rounds, will do."""
+        if recording.half_width == math.inf:
+            return None
+        section = self._section
+        ratio = max(1.0, recording.half_width / section.ci_half_width)
+        # The rounds double from check to check.
+        doublings = math.ceil(2 * math.log2(ratio))
+        rounds = min(recording.checked_rounds * 2.0**doublings, section.max_rounds)
+        left_s = (rounds - recording.rounds) * elapsed_s / recording.rounds
+        left_s = max(left_s, section.min_time_s - elapsed_s, 0.0)
+        return min(left_s, max(0.0, section.max_time_s - elapsed_s))
+
 
 class ByTime(StoppingRule):
     """Stops when the time window is over."""
@@ -70,6 +87,10 @@ class ByTime(StoppingRule):
     def durations(self, recording: Recording, elapsed_s: float) -> int:
         """A block, shortened to the remaining window."""
         return _within(self._section.time_s, recording, elapsed_s)
+
+    def remaining_s(self, recording: Recording, elapsed_s: float) -> float:
+        """The rest of the window."""
+        return max(0.0, self._section.time_s - elapsed_s)
 
 
 class BySteps(StoppingRule):
@@ -80,6 +101,10 @@ class BySteps(StoppingRule):
         plan = recording.plan
         durations_missing = self._section.steps // plan.calls_per_duration - recording.durations
         return min(plan.durations_per_block, durations_missing)
+
+    def remaining_s(self, recording: Recording, elapsed_s: float) -> float:
+        """That of the remaining calls."""
+        return elapsed_s * (self._section.steps / recording.calls - 1)
 
 
 class ByRounds(StoppingRule):
@@ -104,6 +129,10 @@ class ByRounds(StoppingRule):
     def converged(self, recording: Recording) -> bool:
         """Whether all rounds were timed."""
         return recording.rounds >= self._rounds
+
+    def remaining_s(self, recording: Recording, elapsed_s: float) -> float:
+        """That of the remaining rounds."""
+        return elapsed_s * max(0.0, self._rounds / recording.rounds - 1)
 
 
 class CheckSchedule:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.measure.clocks import Clock, Step, Task
-from gpubench_plugin.measure.loop import Progress, gc_disabled
+from gpubench_plugin.measure.loop import gc_disabled
 from gpubench_plugin.measure.plan import Plan, Planner
 from gpubench_plugin.measure.preparation import Preparation, prepare
+from gpubench_plugin.measure.progress import Progress
 from gpubench_plugin.measure.recording import Recording
 from gpubench_plugin.measure.stopping import ByInterval, CheckSchedule, StoppingRule, make_rule
 from gpubench_plugin.measure.timed_samples import timed_samples
@@ -57,7 +58,7 @@ def measure_in_turns(
     fixed_rounds: FixedRounds | None = None,
     make_contention: Callable[[], Contention] | None = None,
     on_timed: Step | None = None,
-    on_progress: Progress | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
 ) -> list[Samples]:
     """Measure `variants` in turns on this rank of the `agreement`; all have equally many turns.
 
@@ -68,7 +69,7 @@ def measure_in_turns(
     its last call, the others release theirs after each turn.
 
     `on_timed` is called once, when the timed calls begin; `on_progress` after each pass with the
-    fewest rounds and the widest interval of a variant.
+    progress of the variant with the widest interval.
 
     Raises:
         MeasurementError: a duration is not finite or not positive.
@@ -187,7 +188,7 @@ class _Turns:
         self._checks = [CheckSchedule(section) for _ in variants]
         self._contentions = [make_contention() if make_contention else None for _ in variants]
 
-    def take(self, on_progress: Progress | None) -> None:
+    def take(self, on_progress: Callable[[Progress], object] | None) -> None:
         """Take turns until the stopping rule is met."""
         now = self._variants[0].clock.now
         start_ns, elapsed_s = now(), 0.0
@@ -204,10 +205,9 @@ class _Turns:
             elapsed_s = (now() - start_ns) * 1e-9 / len(self._variants)
             self._check(elapsed_s)
             if on_progress is not None:
-                on_progress(
-                    min(recording.rounds for recording in self.recordings),
-                    max(recording.half_width for recording in self.recordings),
-                )
+                widest = max(self.recordings, key=lambda recording: recording.half_width)
+                variants = len(self.recordings)
+                on_progress(Progress(widest, self._rule, elapsed_s, variants=variants))
 
     def _lengths(self, elapsed_s: float) -> list[int]:
         """Durations of each variant's next turn; all zero to stop."""

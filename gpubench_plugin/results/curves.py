@@ -43,9 +43,14 @@ def benchmark_events(lines: Iterable[Json]) -> Iterator[Json]:
 
 
 def curves_of(events: Iterable[Mapping[str, Any]]) -> tuple[Curve, ...]:
-    """The curves in `events`, those of a benchmark together, in the order of their first points."""
+    """The curves in `events`, those of a benchmark together, in the order of their first points.
+
+    Of a benchmark that ran several times (rerun, resumed, several launches), those of the last.
+    """
     points: dict[str, dict[tuple[str, str], list[tuple[int, float]]]] = {}
     for event in events:
+        if event.get("phase") == "build":
+            points.pop(str(event.get("benchmark")), None)
         step, kind = event.get("step"), str(event.get("event"))
         if not isinstance(step, int):
             continue

@@ -1,6 +1,8 @@
-"""Run journal: one JSON line per event, synced to disk before continuing.
+"""Run journal: one JSON line per event, written when it happens.
 
-A run killed at any moment leaves a readable journal. A line is self-contained::
+A run killed at any moment leaves a readable journal with all events so far: a line is with the
+kernel once it is written, and survives the processes. What must survive the machine as well is
+synced to disk before continuing. A line is self-contained::
 
     {"schema_version": 1, "event": "benchmark", "time": "2026-01-31T12:00:00.123456Z", …}
 
@@ -10,11 +12,14 @@ Non-finite numbers, which JSON lacks, are null and listed under ``not_finite`` b
 
 from __future__ import annotations
 
+import math
 import os
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final, Self
 
 from gpubench_plugin.environment import KernelLock, files, json_files, stored
@@ -23,12 +28,25 @@ from gpubench_plugin.records import Json
 
 _LINE: Final = stored.Format(kind="journal line", newest=1)
 
+_PATIENCE_S: Final = 1.0
+"""A thread that a signal has stopped within a write, for good, must not keep others from writing
+the results. Two thousand times as long as a write and a sync take; not measured otherwise."""
+
 _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def utc_now() -> str:
     """Current UTC time in ISO 8601 with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def as_json(event: Mapping[str, Any]) -> Json:
+    """`event` in JSON types, its non-finite numbers listed under ``not_finite``."""
+    non_finite: dict[str, str] = {}
+    line: Json = json_files.jsonable(event, dropped=non_finite)
+    if non_finite:
+        line["not_finite"] = {**line.get("not_finite", {}), **non_finite}
+    return line
 
 
 class Journal:
@@ -42,7 +60,9 @@ class Journal:
     def __init__(self, path: Path, *, now: Callable[[], str] = utc_now):
         self.path = path
         self._now = now
-        self._end: int | None = None
+        self._is_repaired = False
+        self._synced_at = -math.inf
+        self._lock = threading.Lock()
         try:
             self._file = KernelLock(path, _APPEND)
         except OSError as error:
@@ -58,31 +78,42 @@ class Journal:
             self.close()
             raise json_files.not_written(path, error) from error
 
-    def append(self, event: Mapping[str, Any]) -> None:
-        """Append `event`, named by its ``event`` key, and sync it to disk.
+    def append(self, event: Mapping[str, Any], *, sync_interval_s: float = 0.0) -> None:
+        """Append `event`, named by its ``event`` key.
+
+        Synced to disk with all earlier lines, unless that was done within the last
+        `sync_interval_s`. May be called by several threads.
 
         Raises:
             ResultsError: the write failed; the line is not in the journal, earlier ones are intact.
         """
-        non_finite: dict[str, str] = {}
         head = {"schema_version": _LINE.newest, "event": event["event"], "time": self._now()}
-        line = json_files.jsonable({**head, **event}, dropped=non_finite)
-        if non_finite:
-            line["not_finite"] = non_finite
-        data = (json_files.text(line) + "\n").encode("ascii")
+        data = (json_files.text(as_json({**head, **event})) + "\n").encode("ascii")
+        is_locked = self._lock.acquire(timeout=_PATIENCE_S)
         try:
-            if self._end is None:
-                self._end = _repair_tail(self.path, self._file.descriptor)
-            _write_all(self._file.descriptor, data)
-            os.fsync(self._file.descriptor)
-        except BaseException as error:
-            if self._end is not None:
-                with suppress(OSError):
-                    os.ftruncate(self._file.descriptor, self._end)
-            if isinstance(error, OSError):
-                raise json_files.not_written(self.path, error) from error
+            self._write(data, sync_interval_s)
+        except OSError as error:
+            raise json_files.not_written(self.path, error) from error
+        finally:
+            if is_locked:
+                self._lock.release()
+
+    def _write(self, data: bytes, sync_interval_s: float) -> None:
+        """Write a line, or nothing of it."""
+        descriptor = self._file.descriptor
+        if not self._is_repaired:
+            _repair_tail(self.path, descriptor)
+            self._is_repaired = True
+        end = os.fstat(descriptor).st_size
+        try:
+            _write_all(descriptor, data)
+            if monotonic() - self._synced_at >= sync_interval_s:
+                os.fsync(descriptor)
+                self._synced_at = monotonic()
+        except BaseException:
+            with suppress(OSError):
+                os.ftruncate(descriptor, end)
             raise
-        self._end += len(data)
 
     def close(self) -> None:
         """Close the file; idempotent."""
@@ -160,17 +191,16 @@ def _lock(path: Path, file: KernelLock) -> None:
         return  # a file system without locks
 
 
-def _repair_tail(path: Path, descriptor: int) -> int:
-    """Terminate or drop an incomplete last line; return the remaining size."""
+def _repair_tail(path: Path, descriptor: int) -> None:
+    """Terminate or drop an incomplete last line."""
     data = files.read(path, limit=json_files.LIMIT_BYTES)
     complete_bytes = data.rfind(b"\n") + 1
     try:
         _event(data[complete_bytes:])
     except BrokenFile:
         os.ftruncate(descriptor, complete_bytes)
-        return complete_bytes
-    _write_all(descriptor, b"\n")
-    return len(data) + 1
+    else:
+        _write_all(descriptor, b"\n")
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpubench_plugin.records import BenchmarkRecord, Better, RunStatus, doc
+from gpubench_plugin.records import BenchmarkRecord, Better, Phase, RunStatus, doc
 from gpubench_plugin.results.summary import UtcTime
 from gpubench_plugin.results.verdicts import VerdictDocument
 
@@ -28,7 +28,7 @@ class _Line:
     __pydantic_config__: ClassVar = _OPEN
 
     schema_version: Literal[1]
-    time: UtcTime = field(metadata=doc("UTC time of writing"))
+    time: UtcTime = field(metadata=doc("UTC time of the event"))
     not_finite: Mapping[str, Literal["nan", "inf", "-inf"]] = field(
         default_factory=dict,
         metadata=doc("Non-finite numbers of this line, which are stored as null, by JSON pointer"),
@@ -106,6 +106,41 @@ class VerdictsEvent(_Line):
 @dataclass(frozen=True, kw_only=True)
 class _BenchmarkEvent(_Line):
     benchmark: str = field(metadata=doc("Node id of the benchmark", min_length=1))
+    launch: int | None = field(
+        default=None, metadata=doc("Number of the launch, of several (--launches)", ge=1)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseEvent(_BenchmarkEvent):
+    """Start of a phase; ``build`` starts another try of the benchmark if there was one."""
+
+    event: Literal["phase"]
+    phase: Phase
+    steps: int | None = field(
+        default=None, metadata=doc("Of ``train``: steps it takes at most", ge=1)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressEvent(_BenchmarkEvent):
+    """Measurement so far, between two timed blocks, at most once a second."""
+
+    event: Literal["progress"]
+    rounds: int = field(metadata={"ge": 0})
+    calls: int = field(metadata=doc("Timed calls", ge=0))
+    half_width: float | None = field(
+        metadata=doc("Relative half-width of the median's interval at its last check")
+    )
+    step_s: float = field(metadata=doc("Seconds per call: the median of the last 50 rounds"))
+    samples_per_s: float | None = field(
+        default=None, metadata=doc("Of all ranks, each taken to do the work of rank zero")
+    )
+    tokens_per_s: float | None = field(default=None, metadata=doc("As samples_per_s"))
+    elapsed_s: float = field(metadata=doc("Seconds since the timed calls began", ge=0))
+    remaining_s: float | None = field(
+        metadata=doc("Estimated seconds until the measurement stops; null before its first check")
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,6 +347,7 @@ KNOWN: Final = frozenset(
         *("training_step", "epoch", "code", "flops", "traffic"),
         *("log", "evaluation", "convergence", "checkpoint", "resumed", "batch_trial", "pipeline"),
         *("device_state", "throttle_wait", "throttled", "rank_ended", "gang_not_started"),
+        *("phase", "progress"),
     }
 )
 """Events with a record of their own."""
@@ -357,6 +393,8 @@ Line = Annotated[
     | ThrottledEvent
     | RankEndedEvent
     | GangNotStartedEvent
+    | PhaseEvent
+    | ProgressEvent
     | OtherEvent,
     Field(title="gpubench journal line"),
 ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.environment import files, json_files, redacted_command, stored
 from gpubench_plugin.errors import ResultsError
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 
 LOGGER = logging.getLogger("gpubench")
+
+_SYNC_INTERVAL_S: Final = 1.0
+"""Half a percent of a training that logs all the time."""
+_UNSYNCED: Final = frozenset({"phase", "progress"})
+"""Events beside the timed calls, which nobody misses after the end of the machine."""
 
 
 class Recorder:
@@ -110,8 +116,14 @@ class Recorder:
             raise
 
     def event(self, benchmark: str, event: Mapping[str, Any]) -> None:
-        """Journal an event inside a benchmark, such as a training step; raises ResultsError."""
-        self._journal.append({**event, "benchmark": benchmark})
+        """Journal an event inside a benchmark, such as a training step; raises ResultsError.
+
+        A line survives the process at once, and the machine at the latest with the benchmark's
+        record, since a sync takes 250 times as long as a write: 2 ms (95 %: 5 ms) and 8 µs (ext4 on
+        a virtual disk). Between two timed blocks none is made.
+        """
+        interval_s = math.inf if event["event"] in _UNSYNCED else _SYNC_INTERVAL_S
+        self._journal.append({**event, "benchmark": benchmark}, sync_interval_s=interval_s)
 
     def record(self, measurement: Measurement) -> None:
         """Journal a benchmark's record."""

@@ -6,7 +6,6 @@ The stages of this side, in order: run directory → journal → (benchmarks run
 from __future__ import annotations
 
 import json
-import math
 import sys
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,6 @@ import pytest
 
 from gpubench_plugin.compare import Families
 from gpubench_plugin.config import device_models, devices_of
-from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import ResultsError, error_text
 from gpubench_plugin.launchers import (
     context_of,
@@ -77,6 +75,7 @@ class Recording:
         self._write_error: ResultsError | None = None
         self._index_warning: str | None = None
         self._output_closed = False
+        self._is_finished = False
         self._status = status_line()
 
     def start(self) -> None:
@@ -94,7 +93,7 @@ class Recording:
             self._config,
             run=self._directory,
             resumed=self._run.carried_over,
-            progress=self._show_progress,
+            journal=self._log,
         )
 
     @property
@@ -159,9 +158,14 @@ class Recording:
         """Show `text` on the status line until the next report."""
         self._status.show(text)
 
-    def _show_progress(self, rounds: int, half_width: float) -> None:
-        interval_text = f", ±{half_width:.2%}" if half_width < math.inf else ""
-        self._status.show(f"{counted(rounds, 'round')}{interval_text}")
+    def _log(self, benchmark: str, event: Json) -> None:
+        """Journal an `event` of a running benchmark; a failure ends the session after it."""
+        if self._write_error is not None or self._is_finished:
+            return
+        try:
+            self._run.recorder.event(benchmark, event)
+        except ResultsError as error:
+            self._write_error = error
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
@@ -198,7 +202,7 @@ class Recording:
         measurement = replace(measurement, metrics=family[measurement.id].metrics)
         try:
             for payload in payloads:
-                for event in payload.get("events", ()):
+                for event in payload.get("events", ()):  # how the ranks ended
                     self._run.recorder.event(measurement.id, event)
             self._run.recorder.record(measurement)
         except ResultsError as error:
@@ -271,6 +275,7 @@ class Recording:
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the summary, including benchmarks that never ran, which fail the run."""
+        self._is_finished = True  # a thread that hangs in a benchmark may go on
         if exitstatus == pytest.ExitCode.OK and self._cases.keys() - self._measurements.keys():
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
         only_verdicts = 0 < self.failed_verdicts() == session.testsfailed

@@ -225,6 +225,7 @@ class TimeToTarget:
         losses, first_step_s = self._train_to_target(log, milestones)
         final = milestones[-1]
         self._steps, self._untimed_evaluation = final.step, final.evaluation
+        log({"event": "phase", "phase": "check"})
         parity = self._parity(final.evaluation)
         log({"event": "convergence", "target": self._target.text, "step": final.step, **parity})
         epochs = {}
@@ -282,6 +283,7 @@ class TimeToTarget:
         """
         self.course.restart()
         max_steps = self.training.max_steps
+        log({"event": "phase", "phase": "train", "steps": max_steps})
         step, best, training_s = 0, None, 0.0
         with self.course.trainer.recording(log, epochs=True) as history:
             while step < max_steps:

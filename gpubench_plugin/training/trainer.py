@@ -221,6 +221,7 @@ class Trainer:
         with self.recording(log, epochs=over_epochs) as history:
             loss_of = recorder.losses(self._loss_of)
             first_step_s = self._first_step(batches, loss_of, recorder)
+            log({"event": "phase", "phase": "train", "steps": self._check_steps})
             self._record_step(history)
             for _ in range(self._check_steps - 1):
                 self._gradients(batches, loss_of)
@@ -234,6 +235,7 @@ class Trainer:
         require_updates(self._check_steps, skipped)
         comparison = Check()
         if reference is not None:
+            log({"event": "phase", "phase": "check"})
             comparison = reference.compare(recorder.steps, start=start)
         # The loss of a resumed training may already be near its minimum.
         is_resumed = self._training.resume is not None

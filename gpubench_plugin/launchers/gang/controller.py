@@ -26,6 +26,7 @@ from gpubench_plugin.launchers.gang.merged_launches import merge_launches
 from gpubench_plugin.launchers.in_process import InProcessLauncher
 from gpubench_plugin.launchers.outcome import RankOutcome, judge, ranks_text
 from gpubench_plugin.launchers.output import LogForwarder
+from gpubench_plugin.launchers.report_payload import Notes
 from gpubench_plugin.launchers.report_transport import warning_from_json
 from gpubench_plugin.results import pytest_benchmark
 
@@ -103,7 +104,7 @@ class GangController(InProcessLauncher):
             for item, next_item in pairwise([*sorted_items, None]):
                 assert item is not None
                 case = replace(item.stash[STATE].case, fixed_rounds=rounds.get(item.nodeid))
-                reports, measurement = self._launches(item, case, next_item)
+                reports, measurement = self._launches(item, case, next_item, is_recorded=False)
                 payloads = [report_payload.with_outcome(report) for report in reports]
                 yield measurement or report_payload.measurement_of(case, payloads)
         finally:
@@ -124,13 +125,20 @@ class GangController(InProcessLauncher):
         return reports
 
     def _launches(
-        self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
+        self,
+        item: pytest.Item,
+        case: Case,
+        nextitem: pytest.Item | None,
+        *,
+        is_recorded: bool = True,
     ) -> tuple[list[pytest.TestReport], Measurement | None]:
         """Reports of the last launch and the merged measurement; None if a launch failed."""
         measurements: list[Measurement] = []
         reports: list[pytest.TestReport] = []
-        for _ in range(self._context.settings.launches):
-            reports = self._launch(item, case, nextitem)
+        launches = self._context.settings.launches
+        for number in range(1, launches + 1):
+            notes = self._notes(item, number if launches > 1 else None) if is_recorded else Notes()
+            reports = self._launch(item, case, nextitem, notes)
             measurement = _measurement(reports)
             if measurement is None:  # failed, skipped, or nothing to measure
                 return reports, None
@@ -140,16 +148,26 @@ class GangController(InProcessLauncher):
             return reports, None
         return reports, merge_launches(measurements)
 
+    def _notes(self, item: pytest.Item, launch: int | None) -> Notes:
+        """Notes that journal the events of `item`, with the number of the `launch` of several."""
+        journal = self._context.journal
+        if journal is None:
+            return Notes()
+        label = {} if launch is None else {"launch": launch}
+        return Notes(journal=lambda event: journal(item.nodeid, {**event, **label}))
+
     def _launch(
-        self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
+        self, item: pytest.Item, case: Case, nextitem: pytest.Item | None, notes: Notes
     ) -> list[pytest.TestReport]:
-        """Run the benchmark once, on the current gang or a fresh one."""
+        """Run the benchmark once, on the current gang or a fresh one, journalling by `notes`."""
         needs_fresh_gang = self._context.settings.isolate or self._context.settings.launches > 1
         next_item = None if needs_fresh_gang else _next_on_gang(case, nextitem)
         timeouts = Timeouts.of_case(case, self._context.settings.timeout_s)
         try:
-            gang = self._gang_for(case)
-            outcomes = gang.run(item.nodeid, next_item, timeouts, case.fixed_rounds)
+            gang = self._gang_for(case, notes)
+            outcomes = gang.run(
+                item.nodeid, next_item, timeouts, case.fixed_rounds, on_event=notes.log
+            )
             self._last_test_name = item.name
         except GangError as error:
             if case.world_size not in self._startable:
@@ -169,7 +187,7 @@ class GangController(InProcessLauncher):
         self._exit_if_requested(outcomes)
         return merging.merge_reports(item, outcomes, verdict)
 
-    def _gang_for(self, case: Case) -> Gang:
+    def _gang_for(self, case: Case, notes: Notes) -> Gang:
         """The running gang of the case's world size; another one is closed first."""
         if case.world_size in self._start_errors:
             raise self._start_errors[case.world_size]
@@ -180,6 +198,7 @@ class GangController(InProcessLauncher):
             self._warn_once(f"{cause}; started a new gang of {gang.size}")
             self.close()
         if self._gang is None:
+            notes.enter("start")
             self._gang = self._started(case)
         return self._gang
 

@@ -29,13 +29,15 @@ from gpubench_plugin.launchers.scratch import private_folder
 from gpubench_plugin.launchers.signals import DEATH_SETTLE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     import pytest
 
     from gpubench_plugin.config import FixedRounds
     from gpubench_plugin.launchers.output import LogForwarder
     from gpubench_plugin.records import Json
+
+    OnEvent = Callable[[Json], object]
 
 _ACCEPT_S: Final = 0.1
 """How late the death of a rank before it joined may be noticed; not measured."""
@@ -45,6 +47,10 @@ _LEAVE_TIMEOUT_S: Final = 10.0
 """Long enough for fixtures of a session scope to be torn down; not measured."""
 _EXIT_TIMEOUT_S: Final = 0.5
 """A process that closed its connection has its exit code soon after; not measured."""
+
+
+def ignored(event: Json) -> None:
+    """Ignore `event`: of a test whose events are not recorded."""
 
 
 class Gang:
@@ -72,6 +78,7 @@ class Gang:
         self._run = run
         self._forwarder = forwarder
         self._order_number = 0
+        self._on_event: OnEvent = ignored
         self._links: dict[int, Link] = {}
         self._scratch = private_folder()
         self._selector = selectors.DefaultSelector()
@@ -146,13 +153,16 @@ class Gang:
         next_nodeid: str | None,
         timeouts: Timeouts,
         rounds: FixedRounds | None = None,
+        on_event: OnEvent = ignored,
     ) -> list[RankOutcome]:
         """Run one test on every rank; return the outcomes in rank order.
 
         `next_nodeid` is the gang's next test, so that fixtures of both live on; `rounds` are those
-        to time, None where the stopping rule decides. Kills the gang if not every rank finished.
+        to time, None where the stopping rule decides; `on_event` is called with each event that
+        rank zero sends meanwhile. Kills the gang if not every rank finished.
         """
         self._order_number += 1
+        self._on_event = on_event
         order: Json = {"run": nodeid, "next": next_nodeid, "number": self._order_number}
         if rounds is not None:
             order["rounds"] = asdict(rounds)
@@ -264,7 +274,8 @@ class Gang:
         """
         # The selector does not know of messages that are buffered already.
         for rank, connection in self._links.items():
-            yield from ((rank, message) for message in connection.buffered())
+            answers = self._answers(connection.buffered())
+            yield from ((rank, answer) for answer in answers)
         remaining_s = math.inf
         selected: list[tuple[selectors.SelectorKey, int]] = []
         while remaining_s > 0 or selected:
@@ -282,10 +293,18 @@ class Gang:
                 messages = connection.drain() if has_died else connection.read_available()
                 if not connection.is_open:
                     self._selector.unregister(connection)
-                yield from ((rank, message) for message in messages)
+                yield from ((rank, message) for message in self._answers(messages))
                 if not connection.is_open:
                     yield rank, None
         yield -1, None
+
+    def _answers(self, messages: Iterable[Json]) -> Iterator[Json]:
+        """The `messages` that are no events; those of the running test are passed on at once."""
+        for message in messages:
+            if "event" not in message:
+                yield message
+            elif message.get("number") == self._order_number:
+                self._on_event(message["event"])
 
     def _give_up(self, outcomes: dict[int, RankOutcome], message: str) -> list[RankOutcome]:
         """Collect the stacks of the ranks that still run the test, then kill the gang."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ class Link:
     def __init__(self, sock: socket.socket):
         self._socket = sock
         self._buffer = b""
+        self._send_lock = threading.Lock()
         self.is_open = True
 
     def fileno(self) -> int:
@@ -35,9 +37,11 @@ class Link:
         return self._socket.fileno()
 
     def send(self, message: Json) -> bool:
-        """Send `message`; False if the peer is gone."""
+        """Send `message`, from any thread; False if the peer is gone."""
+        data = (json.dumps(message) + "\n").encode()
         try:
-            self._socket.sendall((json.dumps(message) + "\n").encode())
+            with self._send_lock:
+                self._socket.sendall(data)
         except OSError:
             return False
         return True

@@ -23,7 +23,7 @@ from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 from gpubench_plugin.launchers.in_process import LauncherPlugin
 from gpubench_plugin.launchers.output import DeferredStream
 from gpubench_plugin.records import Json
-from gpubench_plugin.results import RunDirectory, pytest_benchmark
+from gpubench_plugin.results import RunDirectory, as_json, pytest_benchmark
 
 
 class GangRank(LauncherPlugin):
@@ -47,6 +47,7 @@ class GangRank(LauncherPlugin):
         self._reports: list[pytest.TestReport] = []
         self._warnings: list[Json] = []
         self._collection_errors: list[str] = []
+        self._running, self._number = "", 0
 
     def _listen(self) -> None:
         """Queue orders; exit if the controller disconnects."""
@@ -84,7 +85,12 @@ class GangRank(LauncherPlugin):
         self._warnings = []
         run = RunDirectory(path=Path(self._orders.get()["run_directory"]))
         is_root = self._context.ranks.world.is_root
-        update_context(self._config, ranks_folder=run.path / "ranks", run=run if is_root else None)
+        update_context(
+            self._config,
+            ranks_folder=run.path / "ranks",
+            run=run if is_root else None,
+            journal=self._send_event if is_root else None,
+        )
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep collection errors for the controller."""
@@ -107,8 +113,14 @@ class GangRank(LauncherPlugin):
                 self._connection.send({"absent": errors, "number": number})
         return True
 
+    def _send_event(self, nodeid: str, event: Json) -> None:
+        """Send an event of the running benchmark to the controller, which journals it."""
+        if nodeid == self._running:  # else the controller would take it for an answer
+            self._connection.send({"event": as_json(event), "number": self._number})
+
     def _run(self, item: pytest.Item, order: Mapping[str, Any]) -> None:
         self._reports = []
+        self._running, self._number = item.nodeid, order["number"]
         reply: Json = {"number": order["number"]}
         self._context.ranks.resynchronize(order["number"])
         if rounds := order.get("rounds"):
@@ -120,6 +132,7 @@ class GangRank(LauncherPlugin):
             )
         except (pytest.exit.Exception, KeyboardInterrupt) as error:
             reply |= report_transport.exit_to_json(error)
+        self._running = ""
         recorded = self._context.ranks.world.is_root
         reports = report_transport.encode(
             self._config, self._reports, self._warnings, recorded=recorded

@@ -13,7 +13,7 @@ import pytest
 from gpubench_plugin.bench import unfinished_reason
 from gpubench_plugin.config import FOREIGN_FIXTURE
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.launchers import Notes, context_of, state_of
+from gpubench_plugin.launchers import context_of, state_of
 from gpubench_plugin.measure import Autocorrelation, build_measurement, has_outliers, is_trending
 from gpubench_plugin.measure.probes import Contention
 from gpubench_plugin.quality_flags import CONTENDED, DEPENDENT, DRIFTING, NOT_CONVERGED, OUTLIERS
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config import Case, MeasureSection
     from gpubench_plugin.environment import Device
+    from gpubench_plugin.launchers import Notes
     from gpubench_plugin.results import BenchmarkFixture, PytestBenchmarkTiming
 
 
@@ -178,7 +179,7 @@ class AdoptionPlugin:
         result = yield
         state = state_of(item)
         if state is not None and state.case.adopted:
-            state.notes = self._notes(item, state.case)
+            self._note(item, state.case, state.notes)
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -204,19 +205,18 @@ class AdoptionPlugin:
             self._has_looked_up = True  # asking the driver takes milliseconds
         return self._accelerator
 
-    def _notes(self, item: pytest.Item, case: Case) -> Notes:
-        notes = Notes()
+    def _note(self, item: pytest.Item, case: Case, notes: Notes) -> None:
+        """Add the measurement, or why there is none, to `notes`."""
         wrapper = self._wrapper
         if wrapper is None:
             notes.error_reason = f"{FOREIGN_FIXTURE} is not pytest-benchmark's fixture here"
-            return notes
+            return
         result = wrapper.finish(item, case)
         if isinstance(result, str):
             notes.error_reason = result
         else:
             notes.measurement = result
             context_of(item.config).carried[item.nodeid] = wrapper.benchmark.stats
-        return notes
 
 
 class _FixtureWrapper:

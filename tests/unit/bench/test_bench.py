@@ -38,7 +38,7 @@ from gpubench_plugin.errors import (
     Unsupported,
     UsageProblem,
 )
-from gpubench_plugin.launchers import BenchmarkState
+from gpubench_plugin.launchers import BenchmarkState, Notes
 from gpubench_plugin.measure import clocks, probes, wait_while_throttled
 from gpubench_plugin.records import Check, Json, Work
 
@@ -95,8 +95,13 @@ def bench(
     disabled: bool = False,
     tensor_memory: probes.TensorMemory | None = None,
     measure: Json | None = None,
+    events: list[Json] | None = None,
 ) -> Bench:
-    """The bench of a test; `metrics` is the hook of other plugins, `measure` has further keys."""
+    """The bench of a test, which journals to `events`.
+
+    `metrics` is the hook of other plugins, `measure` has further keys.
+    """
+    notes = Notes(journal=None if events is None else events.append)
     case = Case(
         id=ID,
         params={},
@@ -112,7 +117,7 @@ def bench(
         pytest_gpubench_metrics=metrics, pytest_gpubench_measurement=lambda **_: None
     )
     item: Any = SimpleNamespace(nodeid=ID, ihook=hook)
-    context: Any = SimpleNamespace(ranks_folder=None, run=None, carried={}, progress=None)
+    context: Any = SimpleNamespace(ranks_folder=None, run=None, carried={})
     parts = parts or BenchmarkParts()
     parts.tensor_memory = tensor_memory
     carrier: Any = Carrier()
@@ -120,7 +125,7 @@ def bench(
     ranks: Any = group
     return Bench(
         item,
-        state=BenchmarkState(case=case, carrier=carrier),
+        state=BenchmarkState(case=case, carrier=carrier, notes=notes),
         context=context,
         device=torch.device("cpu"),
         precision=None,
@@ -169,10 +174,12 @@ def test_the_devices_state_is_watched_from_the_first_timed_call_on(
 
     monkeypatch.setattr(probes, "DeviceState", Watch)
     monkeypatch.setattr(clocks, "clock_for", lambda *_, **__: Launching())
-    watched = bench(Group())
+    events: list[Json] = []
+    watched = bench(Group(), events=events)
     measurement = watched(step)
     assert measurement.metrics["sm_clock_mhz"].value == 1980
-    assert [event["event"] for event in watched._notes.events] == ["device_state"]
+    phases = ["phase:check", "phase:warm-up", "phase:measure", "device_state", "phase:inspect"]
+    assert [":".join([e["event"], *filter(None, [e.get("phase")])]) for e in events] == phases
     at = calls.index("begin")
     assert measurement.samples is not None
     assert calls[at:] == ["begin"] + ["sample"] * len(measurement.samples.block_s)
@@ -281,11 +288,12 @@ def test_a_throttled_measurement_fails_where_that_is_asked_for(
     probe = SimpleNamespace(flags=("throttled",))
     monkeypatch.setattr(probes, "Suspension", lambda: nullcontext(probe))
     root = Group(size=2)
-    failing = bench(root, measure={"throttle": "fail"})
+    events: list[Json] = []
+    failing = bench(root, measure={"throttle": "fail"}, events=events)
     with pytest.raises(Throttled, match=r"the GPU was throttled .*measure\.throttle=fail"):
         failing(step)
     assert failing._notes.measurement is None
-    (event,) = (e for e in failing._notes.events if e["event"] == "throttled")
+    (event,) = (e for e in events if e["event"] == "throttled")
     assert event["metrics"]["step_time_s"] > 0
     assert "throttled" in event["flags"]
     other = bench(Group(rank=1, size=2, told=root.told), measure={"throttle": "fail"})
@@ -337,14 +345,15 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
         return wait_while_throttled(*arguments, limit_s=limit_s)
 
     monkeypatch.setattr(gpubench_plugin.measure, "wait_while_throttled", noted)
-    waiting = bench(Group(), measure={"throttle": throttle})
+    events: list[Json] = []
+    waiting = bench(Group(), measure={"throttle": throttle}, events=events)
     waiting._context.settings = SimpleNamespace(timeout_s=600)  # type: ignore[misc,assignment] # a stand-in
     waiting._state.case = replace(
         waiting._case, device=Device(torch_name=device, model="", memory_gib=None)
     )
     waiting(observed_step)
     assert readings_at_calls == {expected_readings}
-    waits = [event for event in waiting._notes.events if event["event"] == "throttle_wait"]
+    waits = [event for event in events if event["event"] == "throttle_wait"]
     assert len(waits) == bool(expected_readings)
     assert limits == [60.0] * len(waits)
     assert all(wait["reasons"] == ("thermal slowdown",) for wait in waits)

@@ -40,7 +40,13 @@ class Gang:
         self._ending = ending
 
     def run(
-        self, test: str, following: str | None, patience: object, rounds: object
+        self,
+        test: str,
+        following: str | None,
+        patience: object,
+        rounds: object,
+        *,
+        on_event: object,
     ) -> list[RankOutcome]:
         self._noted.append((self.size, test, following))
         return [self._ending]

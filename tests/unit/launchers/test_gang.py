@@ -19,6 +19,7 @@ from gpubench_plugin.environment import timeout_clock
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers import LogForwarder, Timeouts
 from gpubench_plugin.launchers.gang import Gang
+from gpubench_plugin.records import Json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,9 +62,18 @@ def serve(wire):
             wire.send({"number": order["number"], "healthy": run == "first" or rank == 0})
             continue
         run = order["run"]
+        log(order)
         act(order["run"])
         number = order["number"] + (order["run"] == "forgets" and rank == 1)
         wire.send({"number": number, "reports": [], "warnings": []})
+
+def log(order):
+    sent = f"sent-{order['number']}"
+    if rank == 0:
+        for number in (order["number"], 0):
+            wire.send({"event": {"event": order["run"]}, "number": number})
+        open(sent, "w").close()
+    while not os.path.exists(sent): time.sleep(0.01)
 
 def act(test):
     if test == "parts" and rank == 1: time.sleep(600)
@@ -103,7 +113,9 @@ def test_gang_runs_order_after_order_and_leaves_nothing(start: Start) -> None:
     assert list(gang.collected) == [0, 1]
 
     for test in ("first", "second"):
-        endings = gang.run(test, None, LONG)
+        events: list[Json] = []
+        endings = gang.run(test, None, LONG, on_event=events.append)
+        assert events == [{"event": test}], "those of the running test, and no answers"
         assert [(e.rank, e.state) for e in endings] == [(0, "ended"), (1, "ended")]
         assert gang.lost_ranks() == ""
 
@@ -129,14 +141,18 @@ def test_gang_runs_order_after_order_and_leaves_nothing(start: Start) -> None:
 def test_rank_that_does_not_come_to_the_end_ends_the_gang(
     start: Start, test: str, state: str, told: str
 ) -> None:
-    """It is told what became of every rank, and where those are that still run."""
-    gang = start()
+    """It is told what became of every rank, and where those are that still run.
+
+    What rank zero logged before is passed on.
+    """
+    gang, events = start(), list[Json]()
 
     # Only "parts" is about the limit. Coverage writes its data within os._exit: 0.11 s on an idle
     # machine, up to 0.6 s beside eight busy processes (2 ms without coverage).
     patience = replace(PATIENCE, divergence_s=1.0 if test == "parts" else 10.0)
-    zero, one = gang.run(test, None, patience)
+    zero, one = gang.run(test, None, patience, on_event=events.append)
 
+    assert events == [{"event": test}]
     assert zero.rank == 0
     assert (one.state, one.details[: len(told)]) == (state, told)
     assert ("in act" in one.stack) == (test not in {"leaves", "forgets"})

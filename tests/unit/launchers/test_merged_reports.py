@@ -127,16 +127,3 @@ def test_gang_that_did_not_start_is_a_crash_with_its_last_words(
     assert (call.outcome, call.longrepr) == ("failed", "rank 1 exited with 4")
     assert report_payload.read(call)["outcome"] == "crashed"
     assert call.sections == [("Output of the rank", "ImportError")]
-
-
-def test_what_rank_zero_has_loaded_is_kept(
-    merge: Callable[..., list[pytest.TestReport]], reported: ReportMaker, came_to_end: EndedMaker
-) -> None:
-    """Also where another rank's reports stand for all, or none do: it tells of it only once."""
-    code = {"event": "code", "files": {"lazy.py": "0123456789abcdef"}}
-    for others in ([reported("call", "failed")], [reported("setup")]):
-        loaded = reported("call", "failed" if others[0].failed else "passed")
-        report_payload.add_events(loaded, [code, {"event": "flops"}])
-        merged = merge(came_to_end(0, loaded), came_to_end(1, *others))
-        events = [e for r in merged for e in report_payload.read(r).get("events", ())]
-        assert [e for e in events if e["event"] == "code"] == [code]

@@ -117,7 +117,7 @@ def test_what_a_rank_sends_is_bounded(
 def test_texts_that_fit_are_whole(
     pytestconfig: pytest.Config, reported: ReportMaker, warned: Callable[..., Json]
 ) -> None:
-    """Only what is too long is cut, to its end; measurement and events are not counted."""
+    """Only what is too long is cut, to its end; the measurement is not counted."""
     text = "x" * LONGEST_TEXT
     call = reported(longrepr=None, sections=[("whole", text), ("cut", f"begin{text}")])
     samples = Samples(
@@ -132,8 +132,7 @@ def test_texts_that_fit_are_whole(
     measurement = Measurement(
         id="a", name="a", params={}, world_size=2, outcome="measured", samples=samples
     )
-    events = [{"event": "training_step", "step": step, "loss": 0.5} for step in range(1000)]
-    report_payload.set_outcome(call, "measured", "", events)
+    report_payload.set_outcome(call, "measured", "")
     report_payload.read(call)["measurement"] = measurement
 
     told = encode(pytestconfig, [call], [warned("careful")], recorded=True)
@@ -144,23 +143,7 @@ def test_texts_that_fit_are_whole(
     ]
     (back,) = decode(pytestconfig, 0, told).reports
     assert report_payload.read(back)["measurement"] == measurement
-    assert report_payload.read(back)["events"] == events
     assert told["warnings"] == [warned("careful")]
-
-
-def test_ranks_but_the_root_send_no_events(
-    pytestconfig: pytest.Config, reported: ReportMaker
-) -> None:
-    """Thousands of steps for the journal: it is rank zero's that are written there."""
-    call = reported()
-    events = [{"event": "training_step", "step": step, "loss": 0.5} for step in range(2000)]
-    report_payload.set_outcome(call, "measured", "", events)
-
-    told = encode(pytestconfig, [call])
-
-    assert len(json.dumps(told)) < 1000
-    (back,) = decode(pytestconfig, 1, told).reports
-    assert "events" not in report_payload.read(back)
 
 
 def test_properties_that_json_has_no_form_for_are_text(

@@ -285,21 +285,40 @@ def test_the_timed_calls_are_announced_once() -> None:
     assert [1 + samples.warmup_calls] == announced
 
 
-def test_progress_is_told_between_blocks() -> None:
-    """After every block: its rounds, and the half-width as of the last look."""
+@pytest.mark.parametrize(
+    ("keys", "remaining_s"),
+    [
+        ({}, [None, None, 1.225, 0.62, 0.0]),
+        ({"max_time_s": 1.0}, [None, None, 0.975, 0.5, 0.0]),
+        ({"by": "time", "time_s": 1.0}, [0.998, 0.978, 0.975, 0.5, 0.0]),
+        ({"by": "steps", "steps": 400}, [1.197, 0.999, 0.975, 0.49, 0.0]),
+    ],
+)
+def test_progress_is_told_between_blocks(
+    keys: dict[str, Any], remaining_s: list[float | None]
+) -> None:
+    """After every block: rounds, calls, half-width as of the last check, and the time to the end.
+
+    Of intervals that do not narrow enough that is the time until the most rounds, or the limit.
+    """
     host = FakeHost()
-    told: list[tuple[int, float]] = []
+    rows: list[Any] = []
     samples = measure(
         Counted(host, 2 * MS, 3 * MS),
         clock=CpuClock(host.now),
-        section=MeasureSection(),
+        section=MeasureSection(**keys),
         agreement=RankAgreement(),
-        on_progress=lambda rounds, half_width: told.append((rounds, half_width)),
+        on_progress=lambda told: rows.append(
+            (told.rounds, told.calls, told.half_width, told.step_s, told.remaining_s)
+        ),
     )
-    assert list(range(1, 501)) == [rounds for rounds, _ in told]
-    assert all(half_width == math.inf for _, half_width in told[:9])
-    assert all(half_width == 0.2 for _, half_width in told[9:])
-    assert len(samples.block_s) == len(told)
+    assert len(samples.block_s) == len(rows)
+    assert [row[:2] for row in rows] == [(n, n) for n in range(1, len(rows) + 1)]
+    assert all(half_width == math.inf for _, _, half_width, *_ in rows[:9])
+    assert all(half_width == 0.2 for _, _, half_width, *_ in rows[9:])
+    assert {step_s for *_, step_s, _ in rows[9:]} <= {0.002, 0.0025, 0.003}
+    shown = [rows[at][-1] for at in (0, 8, 9, len(rows) // 2, -1)]
+    assert shown == [None if s is None else pytest.approx(s, abs=0.01) for s in remaining_s]
 
 
 class Broken(Clock):

@@ -179,6 +179,7 @@ def test_check_logs_its_progress(make_trainer):
         steps=7, log_every=3, learning_rate=0.5, scheduler="linear", schedule_steps=100
     )
     losses = trainer.prepare(events.append).correctness["losses"]
+    assert events.pop(0) == {"event": "phase", "phase": "train", "steps": 7}
     assert all(event.pop("samples_per_s") > 0 for event in events)
     assert [
         {
@@ -201,7 +202,7 @@ def test_check_logs_loss_scale_skipped_steps_and_gradient_norm(make_trainer, slo
     optimizer = trainer.optimizer
     optimizer.register_step_pre_hook(lambda *_: norms.append(trainer._optimization._norm.item()))
     trainer.prepare(events.append)
-    first, last = events
+    _, first, last = events
     assert (first["loss_scale"], first["skipped_steps"]) == (128.0, 0)
     assert (last["loss_scale"], last["skipped_steps"]) == (64.0, 1)
     assert [first["gradient_norm"], last["gradient_norm"]] == [norms[2], norms[-1]]
