@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,22 +22,26 @@ from gpubench_plugin.bench.step import (
 )
 from gpubench_plugin.bench.throttling import ThrottlePolicy
 from gpubench_plugin.config import fixture_names
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import UsageProblem, error_text
 from gpubench_plugin.measure import CustomMetric, build_measurement
 from gpubench_plugin.records import Better, Check, Measurement, Observation, Samples, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import torch
+    from torch import nn
 
     from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
+    from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.config import Case
     from gpubench_plugin.distributed import ProcessGroup, Reduction
     from gpubench_plugin.launchers import BenchmarkState, RunContext
     from gpubench_plugin.measure import Progress, Subject
     from gpubench_plugin.measure.clocks import Step
     from gpubench_plugin.precision import Precision
+
+    OptimizerOf = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 class Bench:
@@ -56,6 +60,7 @@ class Bench:
         precision: Precision | None,
         group: ProcessGroup,
         parts: BenchmarkParts,
+        own_models: OwnModels | None = None,
     ):
         assert state.carrier is not None
         self._item = item
@@ -67,6 +72,7 @@ class Bench:
         self._precision = precision
         self._group = group
         self._parts = parts
+        self._own_models = own_models
         self._measured_once = False
         self._result: object = None
         self._has_result = False
@@ -130,11 +136,74 @@ class Bench:
             Unsupported: ``training.deterministic``, but an operation has no deterministic form.
         """
         amounts = {"samples": samples, "tokens": tokens, "bytes": bytes, "flops": flops}
-        try:
+        with self._noting():
             stated = self._claim_measurement(amounts)
             timed = TimedStep.of(step, self._case.id, setup=setup, teardown=teardown)
             return self._run_measurement(timed, stated)
-        except BaseException as error:  # the test may catch it and pass
+
+    def train(
+        self,
+        model: nn.Module | Callable[[], nn.Module],
+        batch: object,
+        loss: Callable[..., torch.Tensor] | None = None,
+        *,
+        optimizer: str | OptimizerOf | None = None,
+        samples: int | None = None,
+        tokens: float | None = None,
+        flops: float | None = None,
+    ) -> Measurement:
+        """Measure a training step of a copy of `model` on `batch`, as of the fixture ``trainer``.
+
+        A function as `model` builds it. A tuple as `batch` is the model's inputs, then the targets
+        of `loss`; a dictionary has the model's keyword arguments, and is the loss' second argument.
+        A loss of (model, batch) calls the model itself; None takes the loss in the model's output.
+        `optimizer` is a name of ``training.optimizer``, or a function of the parameters.
+
+        Raises:
+            UsageProblem: these do not fit together, or contradict the configuration.
+            CorrectnessError: the model does not learn, or differs from fp32.
+        """
+        with self._noting():
+            models = self._claim_models("train")
+            trainer = models.trainer(model, batch, loss, optimizer=optimizer, samples=samples)
+        return self(trainer, tokens=tokens, flops=flops)
+
+    def infer(
+        self,
+        model: nn.Module | Callable[[], nn.Module],
+        batch: object,
+        *,
+        samples: int | None = None,
+        tokens: float | None = None,
+        flops: float | None = None,
+    ) -> Measurement:
+        """Measure a forward pass of a copy of `model` on `batch`, as of the fixture ``inference``.
+
+        A function as `model` builds it. A tuple or dictionary as `batch` has its arguments.
+
+        Raises:
+            UsageProblem: these do not fit together, or contradict the configuration.
+            CorrectnessError: an output is not finite.
+        """
+        with self._noting():
+            models = self._claim_models("infer")
+            inference = models.inference(model, batch, samples=samples)
+        return self(inference, tokens=tokens, flops=flops)
+
+    def _claim_models(self, method: str) -> OwnModels:
+        """What builds own models, in the benchmark's precision: without the fixture, fp32."""
+        assert self._own_models is not None
+        if self._measured_once:
+            raise UsageProblem(f"{self._case.id}: gpubench.{method} was called after a measurement")
+        self._precision = self._own_models.precision
+        return self._own_models
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Note what is raised, since the test may catch it and pass."""
+        try:
+            yield
+        except BaseException as error:
             self._notes.raised(error)
             raise
 
@@ -385,10 +454,17 @@ class Bench:
         return replace(subject_work, **stated.known_amounts)
 
     def _count_flops(self, subject: Subject) -> float | None:
-        """Count the FLOPs of one call on fake tensors; ops without a formula are journalled."""
+        """Count the FLOPs of one call on fake tensors; ops without a formula are journalled.
+
+        So is the reason where they cannot be counted, None.
+        """
         from gpubench_plugin.measure.probes import count_flops
 
-        flops = count_flops(subject.flops_step)
+        try:
+            flops = count_flops(subject.flops_step)
+        except Exception as error:  # a model that needs values, while everything is measured
+            self._notes.log({"event": "flops", "per_call": None, "reason": error_text(error)})
+            return None
         self._notes.log(
             {"event": "flops", "per_call": flops.total, "uncounted_ops": flops.uncounted_ops}
         )

@@ -80,6 +80,7 @@ def gpubench(
 ) -> Iterator[Bench]:
     """Measure a step: ``gpubench(step, samples=…)``; see :meth:`Bench.__call__`."""
     from gpubench_plugin.bench.bench import Bench
+    from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.config import PRECISION
     from gpubench_plugin.launchers import Notes, context_of
 
@@ -100,6 +101,7 @@ def gpubench(
         precision=precision,
         group=process_group,
         parts=parts_of(request),
+        own_models=OwnModels(request, torch_device, process_group),
     )
     yield bench
     bench.release()

@@ -76,6 +76,12 @@ def setting_of(
     )
 
 
+def drawn_section(configuration: Configuration[Any]) -> Any:
+    """Section ``model`` with the device that draws the weights."""
+    draws_on_cpu = {"init_device": "cpu"} if configuration.drawn_on == "cpu" else {}
+    return configuration.model.model_copy(update=draws_on_cpu)
+
+
 def module_of(setting: Setting) -> torch.nn.Module:
     """Build the model of `setting`."""
     from gpubench_plugin.training import build_model

@@ -10,6 +10,7 @@ import pytest
 
 from gpubench_plugin.bench.running_benchmark import case_of, parts_of
 from gpubench_plugin.bench.setting import (
+    drawn_section,
     evaluator_of,
     module_of,
     setting_of,
@@ -46,14 +47,12 @@ def workload(request: pytest.FixtureRequest) -> Workload[Any]:
     from gpubench_plugin.errors import UsageProblem
 
     configuration = case_of(request).configuration
-    section = configuration.model
+    section = drawn_section(configuration)
     if section.name is None:
         raise UsageProblem(
             f"{request.node.nodeid}: the configuration names no workload; give the gpubench "
             "mark a config= that sets model.name"
         )
-    if configuration.drawn_on == "cpu":
-        section = section.model_copy(update={"init_device": "cpu"})
     loaded: Workload[Any] = catalog.load("workloads", section.name)(section)
     return loaded
 

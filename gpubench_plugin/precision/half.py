@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gpubench_plugin.precision._nested import cast_floating
 from gpubench_plugin.precision.base import Batch, Precision
 
 if TYPE_CHECKING:
@@ -44,22 +44,8 @@ class TrueHalf(Half):
 
     def convert_batch(self, batch: Batch) -> Batch:
         """Floating tensors in tuples, lists and dictionaries cast to `dtype`."""
-        converted: Batch = _cast(batch, self.dtype)
+        converted: Batch = cast_floating(batch, self.dtype)
         return converted
-
-
-def _cast(value: Any, dtype: torch.dtype) -> Any:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
-    if isinstance(value, Mapping):
-        return {key: _cast(item, dtype) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        items = [_cast(item, dtype) for item in value]
-        is_named = hasattr(value, "_fields")
-        return type(value)(*items) if is_named else type(value)(items)
-    return value
 
 
 class BF16True(TrueHalf):

@@ -46,14 +46,23 @@ class RecordFacts:
         return Check(correctness=self._facts)
 
 
-def require_scalar_loss(loss_of: LossFunction, losses: list[Tensor]) -> LossFunction:
-    """Wrap `loss_of` to require a scalar loss and append it to `losses`."""
+def require_scalar_loss(
+    loss_of: LossFunction, losses: list[Tensor], *, has_graph: bool = True
+) -> LossFunction:
+    """Wrap `loss_of` to require a scalar loss, and append it to `losses`.
+
+    With `has_graph` it must depend on trainable parameters.
+    """
 
     def scalar_loss(module: nn.Module, batch: Batch) -> Tensor:
         loss: object = loss_of(module, batch)
         if not isinstance(loss, Tensor) or loss.ndim != 0:
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
             raise CorrectnessError(f"the loss must be a scalar tensor, not {shape}")
+        if has_graph and not loss.requires_grad:
+            raise CorrectnessError(
+                "the loss depends on no trainable parameter: it is detached, or all are frozen"
+            )
         losses.append(loss.detach())
         return loss
 
@@ -123,10 +132,10 @@ def require_updates(steps: int, skipped: int) -> None:
         )
 
 
-def check_loss_drop(losses: Sequence[float], *, limit: float | None) -> float:
+def check_loss_drop(losses: Sequence[float], *, limit: float | None, advice: str = "") -> float:
     """Ratio of the mean of the last three losses to that of the first three.
 
-    With fewer than six losses it compares the halves.
+    With fewer than six losses it compares the halves. The message gives `advice`.
 
     Raises:
         CorrectnessError: it is not below the `limit` (``training.loss_drop``).
@@ -136,8 +145,9 @@ def check_loss_drop(losses: Sequence[float], *, limit: float | None) -> float:
     if limit is not None and not last_mean < limit * first_mean:
         raise CorrectnessError(
             f"training.loss_drop={limit}: in {len(losses)} steps the mean of {count} losses went "
-            f"from {first_mean:.4g} to {last_mean:.4g}, not below {limit:g} of the first; if the "
-            "step is correct, disable the check with --training.loss_drop=null"
+            f"from {first_mean:.4g} to {last_mean:.4g}, not below {limit:g} of the first; "
+            f"{advice and f'{advice}; '}if the step is correct, disable the check with "
+            "--training.loss_drop=null"
         )
     return last_mean / first_mean if first_mean else 1.0
 

@@ -11,6 +11,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from gpubench_plugin.environment import timed_s
 from gpubench_plugin.errors import CorrectnessError
+from gpubench_plugin.precision import tensors_in
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.model import run_fake_step
 
@@ -44,7 +45,7 @@ class Inference:
     device: torch.device
     ranks_per_batch: int = 1
     calls: int = field(default=0, init=False)
-    _output: Tensor | None = field(default=None, init=False)
+    _output: object = field(default=None, init=False)
     _data_wait_ns: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -112,10 +113,24 @@ class Inference:
         run_fake_step(self.workload, samples=self.samples_per_step, backward=False)
 
     def _require_finite_output(self) -> None:
-        output = self._output
-        # aminmax needs no temporary tensors, unlike isfinite: outputs may be gigabytes.
-        if output is not None and not bool(torch.stack(output.aminmax()).isfinite().all()):
-            bad_count = int((~torch.isfinite(output)).sum())
+        if self._output is None:
+            return
+        tensors = list(tensors_in(self._output))
+        if not tensors:
             raise CorrectnessError(
-                f"the model's output: {bad_count} of {output.numel()} values are not finite"
+                f"the model's output is a {type(self._output).__name__}, whose values cannot be "
+                "checked; allowed: tensors, in tuples, lists or dictionaries"
             )
+        for output in tensors:
+            _require_finite(output)
+
+
+def _require_finite(output: Tensor) -> None:
+    if not output.is_floating_point() or not output.numel():
+        return
+    # aminmax needs no temporary tensors, unlike isfinite: outputs may be gigabytes.
+    if not bool(torch.stack(output.aminmax()).isfinite().all()):
+        bad_count = int((~torch.isfinite(output)).sum())
+        raise CorrectnessError(
+            f"the model's output: {bad_count} of {output.numel()} values are not finite"
+        )

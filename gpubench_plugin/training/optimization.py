@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config import TrainingSection
 
 GlobalNorm = Callable[[Iterable[nn.Parameter]], float]
+OptimizerOf = Callable[[list[nn.Parameter]], "Optimizer | None"]
 
 
 class Optimization:
@@ -30,6 +31,7 @@ class Optimization:
 
     The `scaler` skips updates with overflowing gradients; the schedule skips them, too, unless the
     optimizer is fused. `global_norm` is the gradient norm of parameters spread over ranks.
+    `own_optimizer` builds the workload's optimizer, if it has one.
     """
 
     def __init__(
@@ -40,12 +42,11 @@ class Optimization:
         device: torch.device,
         scaler: GradScaler | None,
         global_norm: GlobalNorm | None = None,
+        own_optimizer: OptimizerOf | None = None,
     ):
         self._parameters = [p for p in parameters if p.requires_grad]
-        builder = catalog.load("optimizers", training.optimizer)(
-            training, device, sharded=any(isinstance(p, DTensor) for p in self._parameters)
-        )
-        self._optimizer: Optimizer = builder.build(self._parameters)
+        own = None if own_optimizer is None else own_optimizer(self._parameters)
+        self._optimizer = self._built(training, device) if own is None else own
         schedule = catalog.load("schedulers", training.scheduler)
         self._scheduler = schedule.build(self._optimizer, training.schedule_steps)
         self._device = device
@@ -56,6 +57,12 @@ class Optimization:
         self._norm: Tensor | None = None
         self._steps = 0
         self._steps_at_load = 0
+
+    def _built(self, training: TrainingSection, device: torch.device) -> Optimizer:
+        sharded = any(isinstance(p, DTensor) for p in self._parameters)
+        builder = catalog.load("optimizers", training.optimizer)
+        optimizer: Optimizer = builder(training, device, sharded=sharded).build(self._parameters)
+        return optimizer
 
     @property
     def optimizer(self) -> Optimizer:

@@ -23,6 +23,7 @@ from gpubench_plugin import catalog
 from gpubench_plugin.environment import is_out_of_memory
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.measure import release_memory
+from gpubench_plugin.precision import cast_floating
 from gpubench_plugin.quality_flags import UNCHECKED
 from gpubench_plugin.records import Check
 from gpubench_plugin.training.bands import bands_of, has_batch_norm, well_conditioned_parameters
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.distributed import RankAgreement
     from gpubench_plugin.training.bands import Bands
     from gpubench_plugin.training.check import RecordedStep
+    from gpubench_plugin.training.optimization import OptimizerOf
     from gpubench_plugin.training.schedulers.base import LearningRateSchedule
     from gpubench_plugin.workloads import Batch, Workload
 
@@ -199,7 +201,9 @@ class Fp32Reference:
         if reason := self._incomparable_reason(module):
             return Check(correctness={"reference": {"not_compared": reason}})
         near_loss_parameters = well_conditioned_parameters(module)
-        updates = _TorchUpdates(module, self.training, self.device)
+        updates = _TorchUpdates(
+            module, self.training, self.device, own_optimizer=self.workload.optimizer
+        )
         losses, norms, near_loss_norms = [], [], []
         for number, (batches, skipped) in enumerate(steps, 1):
             losses.append(self._call_protected(partial(self._backward, module, batches)))
@@ -243,9 +247,13 @@ class Fp32Reference:
         """Whether the condition holds on all ranks."""
         return self.agreement.mean([float(condition)]) == [1.0]
 
-    def _needed_bytes(self) -> int:
+    def _needed_bytes(self) -> int | None:
+        """Memory it takes; None if the model cannot run without data."""
         samples = self.training.samples
-        return fp32_step_bytes(self.workload, samples=samples, updates=self.steps > 1)
+        try:
+            return fp32_step_bytes(self.workload, samples=samples, updates=self.steps > 1)
+        except Exception:  # whatever a model of the user's raises where it needs values
+            return None
 
     def _build(self) -> nn.Module:
         return build_model(
@@ -271,7 +279,7 @@ class Fp32Reference:
         """Accumulate gradients of the mean loss of `batches`, and return the loss."""
         losses = []
         for batch in batches:
-            loss = self.workload.loss(module, _in_fp32(batch)) / len(batches)
+            loss = self.workload.loss(module, cast_floating(batch, torch.float32)) / len(batches)
             loss.backward()
             losses.append(float(loss.detach()))
         return sum(losses)
@@ -286,13 +294,26 @@ class Fp32Reference:
 class _TorchUpdates:
     """Clipping, optimizer and schedule directly from torch, independent of the code under test."""
 
-    def __init__(self, module: nn.Module, training: TrainingSection, device: torch.device):
+    def __init__(
+        self,
+        module: nn.Module,
+        training: TrainingSection,
+        device: torch.device,
+        *,
+        own_optimizer: OptimizerOf,
+    ):
         self._parameters = [p for p in module.parameters() if p.requires_grad]
-        builder = catalog.load("optimizers", training.optimizer)
         # A fused optimizer is called for skipped steps, too, and the schedule moves with its calls.
-        self._moves_when_skipped: bool = builder(training, device).fused
-        unfused = training.model_copy(update={"fused": False})
-        self._optimizer: Optimizer = builder(unfused, device).build(self._parameters)
+        self._moves_when_skipped: bool
+        self._optimizer: Optimizer
+        own = own_optimizer(self._parameters)
+        if own is not None:
+            self._optimizer, self._moves_when_skipped = own, bool(own.defaults.get("fused"))
+        else:
+            builder = catalog.load("optimizers", training.optimizer)
+            self._moves_when_skipped = builder(training, device).fused
+            unfused = training.model_copy(update={"fused": False})
+            self._optimizer = builder(unfused, device).build(self._parameters)
         schedule: LearningRateSchedule = catalog.load("schedulers", training.scheduler)
         self._scheduler = schedule.build(self._optimizer, training.schedule_steps)
         self._clipping = training.gradient_clipping
@@ -348,12 +369,6 @@ def _average_gradients(module: nn.Module, ranks: int) -> None:
                 parameter.grad = torch.zeros_like(parameter)
             dist.all_reduce(parameter.grad)
             parameter.grad /= ranks
-
-
-def _in_fp32(batch: Batch) -> Batch:
-    columns = (batch.inputs, batch.targets, *batch.context)
-    inputs, targets, *context = (c.float() if c.is_floating_point() else c for c in columns)
-    return batch._replace(inputs=inputs, targets=targets, context=tuple(context))
 
 
 def fp32_step_bytes(workload: Workload[Any], *, samples: int, updates: bool) -> int:

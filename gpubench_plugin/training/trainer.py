@@ -118,6 +118,7 @@ class Trainer:
                 growth_interval=precision_section.growth_interval,
             ),
             global_norm=global_norm,
+            own_optimizer=workload.optimizer,
         )
         self._reference = reference
         self._passes = passes
@@ -239,7 +240,11 @@ class Trainer:
             comparison = reference.compare(recorder.steps, start=start)
         # The loss of a resumed training may already be near its minimum.
         is_resumed = self._training.resume is not None
-        loss_ratio = check_loss_drop(losses, limit=None if is_resumed else self._training.loss_drop)
+        loss_ratio = check_loss_drop(
+            losses,
+            limit=None if is_resumed else self._training.loss_drop,
+            advice=self._advice(),
+        )
         ignore_reason = self._training.loss_drop_ignored
         return Check(
             correctness={
@@ -339,7 +344,9 @@ class Trainer:
 
     def flops_step(self) -> None:
         """Forward and backward pass of one step on fake tensors, for FLOP counting."""
-        run_fake_step(self._workload, samples=self.samples_per_step, backward=True)
+        samples = self._data.batch_size // self._ranks_per_batch
+        for _ in range(self._accumulation_steps):
+            run_fake_step(self._workload, samples=samples, backward=True)
 
     def _gradients(self, batches: Iterator[Batch], loss_of: LossFunction) -> None:
         for _ in range(self._accumulation_steps - 1):
@@ -366,7 +373,11 @@ class Trainer:
     ) -> float:
         """Run one step with all checks; return its duration without the gradient checks."""
         losses: list[Tensor] = []
-        gradients = partial(self._gradients, batches, require_scalar_loss(loss_of, losses))
+        gradients = partial(
+            self._gradients,
+            batches,
+            require_scalar_loss(loss_of, losses, has_graph=self._passes is None),
+        )
         duration_s = timed_s(gradients, self._device)
         # After the backward pass, in which other ranks would wait for one that failed.
         require_finite(self._mean(losses), step=1)
@@ -387,6 +398,14 @@ class Trainer:
         """Mean of `losses` over steps and ranks; not finite if any is not."""
         (mean,) = self._agreement.mean([sum(map(float, losses)) / len(losses)])
         return mean
+
+    def _advice(self) -> str:
+        """What to set where the loss does not fall."""
+        name, rate = type(self.optimizer).__name__, self._optimization.learning_rate
+        return (
+            f"try another training.learning_rate ({rate:g}) or training.optimizer ({name}), or "
+            "more training.steps"
+        )
 
     def _record_step(self, history: TrainingHistory) -> None:
         history.steps.add(self.last_loss)

@@ -7,6 +7,10 @@ from gpubench_plugin import lazy_names
 if TYPE_CHECKING:
     from gpubench_plugin.workloads._blocks import BlockPosition, blocks_of
     from gpubench_plugin.workloads._language import CachedModel, CausalLanguageModel
+    from gpubench_plugin.workloads._own.batch import StatedBatch
+    from gpubench_plugin.workloads._own.loss import StatedLoss
+    from gpubench_plugin.workloads._own.model import StatedModel
+    from gpubench_plugin.workloads._own.workload import OwnWorkload
     from gpubench_plugin.workloads.base import Batch, Stages, Workload
     from gpubench_plugin.workloads.llama import decoder_stages
 

@@ -17,7 +17,8 @@ from gpubench_plugin.errors import Unsupported
 class Batch(NamedTuple):
     """Inputs and targets, with samples in the first dimension.
 
-    `context` holds further model inputs: time steps, text embeddings.
+    `context` holds further model inputs: time steps, text embeddings. A workload whose own methods
+    alone read them may nest tensors in tuples and dictionaries in place of each.
     """
 
     inputs: Tensor
@@ -152,6 +153,10 @@ class Workload(ABC, Generic[S]):
         """
         raise Unsupported(f"{self.section.name} is not a table model")
 
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:
+        """The workload's own optimizer; None for the one that ``training.optimizer`` names."""
+        return None
+
     def tensor_plan(self, ranks: int) -> Mapping[str, str] | None:
         """Tensor parallel plan for `ranks`; None if not available.
 
@@ -176,7 +181,7 @@ class Workload(ABC, Generic[S]):
 
     @abstractmethod
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Inference output, such as logits."""
+        """Inference output, such as logits; inference takes tensors in tuples and mappings, too."""
 
     @abstractmethod
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:

@@ -1,0 +1,257 @@
+"""``gpubench.train`` and ``gpubench.infer``: trainer and inference of what a test states itself."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.bench.running_benchmark import case_of, parts_of, reconfigured
+from gpubench_plugin.bench.setting import drawn_section, module_of, setting_of, source_of
+from gpubench_plugin.bench.shadowed_fixtures import require_kinds
+from gpubench_plugin.bench.training import checked_inference, checked_trainer
+from gpubench_plugin.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+    import torch
+    from torch import nn
+
+    from gpubench_plugin.bench.setting import Setting
+    from gpubench_plugin.config import Configuration, TrainingSection
+    from gpubench_plugin.distributed import ProcessGroup
+    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.training import Inference, Trainer
+    from gpubench_plugin.workloads import StatedBatch, StatedLoss
+
+_OPTIMIZER_KEYS: Final = ("optimizer", "learning_rate", "momentum", "weight_decay", "fused")
+_LOSS_DROP: Final = 1.0
+"""Largest ratio of the last losses to the first where the configuration has none: any fall."""
+
+
+@dataclass(frozen=True)
+class OwnModels:
+    """Builds trainer and inference of a test's own model, as the fixtures do of a workload's.
+
+    The benchmark is recorded with the batch size and the optimizer that the test states.
+    """
+
+    request: pytest.FixtureRequest
+    device: torch.device
+    group: ProcessGroup
+
+    @property
+    def precision(self) -> Precision:
+        """The benchmark's precision; fp32 if the test does not request the fixture."""
+        precision: Precision = self.request.getfixturevalue("precision")
+        require_kinds(self.request, precision=precision)
+        return precision
+
+    def trainer(
+        self,
+        model: nn.Module | Callable[[], nn.Module],
+        batch: object,
+        loss: Callable[..., torch.Tensor] | None,
+        *,
+        optimizer: object,
+        samples: object,
+    ) -> Trainer:
+        """Trainer of `model`, with all untimed checks.
+
+        Raises:
+            UsageProblem: the parts do not fit together, or contradict the configuration.
+        """
+        from gpubench_plugin.workloads import StatedBatch, StatedLoss
+
+        training = _with_optimizer(self._configuration.training, optimizer)
+        stated_loss = StatedLoss(loss, device=self.device)
+        stated_batch = StatedBatch.of(
+            self._drawn(batch, training), samples=samples, has_targets=stated_loss.has_targets
+        )
+        training = _with_samples(training, stated_batch.samples)
+        if "loss_drop" not in training.model_fields_set:
+            training = training.model_copy(update={"loss_drop": _LOSS_DROP})
+        own_optimizer = optimizer if callable(optimizer) else None
+        setting = self._setting(training, model, stated_batch, stated_loss, own_optimizer)
+        trainer = checked_trainer(self.request, setting, module_of(setting), source_of(setting))
+        if own_optimizer is not None:
+            self._reconfigure(_as_built(training, trainer.optimizer))
+        return trainer
+
+    def inference(
+        self, model: nn.Module | Callable[[], nn.Module], batch: object, *, samples: object
+    ) -> Inference:
+        """Forward pass of `model`.
+
+        Raises:
+            UsageProblem: the parts do not fit together, or contradict the configuration.
+        """
+        from gpubench_plugin.workloads import StatedBatch, StatedLoss
+
+        configuration = self._configuration
+        size = configuration.inference.samples(configuration.training)
+        drawn = self._drawn(batch, configuration.training.with_samples(size))
+        stated_batch = StatedBatch.of(drawn, samples=samples, has_targets=False)
+        stated_size = configuration.inference.batch_size
+        if stated_size not in {None, stated_batch.samples}:
+            raise _size_contradiction("inference.batch_size", stated_size, stated_batch.samples)
+        training = configuration.training
+        if stated_size is None:
+            training = _with_samples(training, stated_batch.samples)
+        training = training.with_samples(stated_batch.samples)
+        loss = StatedLoss(None, device=self.device)
+        setting = self._setting(training, model, stated_batch, loss, None)
+        return checked_inference(self.request, setting, module_of(setting), source_of(setting))
+
+    @property
+    def _configuration(self) -> Configuration[Any]:
+        return case_of(self.request).configuration
+
+    def _drawn(self, batch: object, training: TrainingSection) -> object:
+        """The batch, which a function makes of other random numbers on each rank.
+
+        A function with a parameter gets the number of samples.
+        """
+        from gpubench_plugin.training import seeding
+
+        if not callable(batch):
+            return batch
+        world, seed = self.group.world, self._configuration.experiment.seed
+        arguments = (training.samples,) if _takes_size(batch) else ()
+        with seeding.seeded(seeding.synthetic_seed(seed, world.size, world.rank), self.device):
+            drawn: object = batch(*arguments)
+        return drawn
+
+    def _setting(
+        self,
+        training: TrainingSection,
+        model: nn.Module | Callable[[], nn.Module],
+        batch: StatedBatch,
+        loss: StatedLoss,
+        own_optimizer: Callable[..., Any] | None,
+    ) -> Setting:
+        """Setting of the parts, with which the benchmark is recorded from now on."""
+        from gpubench_plugin.training import RecordFacts
+        from gpubench_plugin.workloads import OwnWorkload, StatedModel
+
+        precision, configuration = self.precision, self._reconfigure(training)
+        if configuration.data.source != "synthetic":
+            raise UsageProblem(
+                f"data.source={configuration.data.source}: gpubench.train and gpubench.infer take "
+                "the batch that they are given; leave the key out"
+            )
+        stated_model = StatedModel(model, weights=_weights_dtype(precision))
+        workload = OwnWorkload(
+            drawn_section(configuration),
+            model=stated_model,
+            batch=batch,
+            loss=loss,
+            own_optimizer=own_optimizer,
+        )
+        parts_of(self.request).add_check(
+            RecordFacts(own_model={"model": stated_model.name, "loss": loss.name})
+        )
+        return setting_of(
+            configuration,
+            workload=workload,
+            device=self.device,
+            precision=precision,
+            group=self.group,
+        )
+
+    def _reconfigure(self, training: TrainingSection) -> Configuration[Any]:
+        stack = ExitStack()
+        self.request.addfinalizer(stack.close)
+        configuration = self._configuration.model_copy(update={"training": training})
+        return stack.enter_context(reconfigured(self.request, configuration))
+
+
+def _with_optimizer(training: TrainingSection, optimizer: object) -> TrainingSection:
+    """The section with the optimizer that the test states; an own one is called by its name.
+
+    Raises:
+        UsageProblem: the configuration states another one, or keys that an own one does not read.
+    """
+    import torch
+
+    from gpubench_plugin import catalog
+    from gpubench_plugin.errors import invalid_choice
+
+    if optimizer is None:
+        return training
+    names = catalog.choices("optimizers")
+    if isinstance(optimizer, str):
+        if optimizer not in names:
+            raise invalid_choice("optimizer", optimizer, names)
+        if "optimizer" in training.model_fields_set and training.optimizer != optimizer:
+            raise UsageProblem(
+                f"training.optimizer={training.optimizer} contradicts {optimizer}, which the test "
+                "states; leave one of them out"
+            )
+        return training.model_copy(update={"optimizer": optimizer})
+    if isinstance(optimizer, torch.optim.Optimizer) or not callable(optimizer):
+        raise UsageProblem(
+            f"optimizer is a {type(optimizer).__name__}; allowed: {', '.join(names)}, or a "
+            "function that builds one of the parameters of the copy that is trained: "
+            "lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)"
+        )
+    for key in _OPTIMIZER_KEYS:
+        if key in training.model_fields_set:
+            raise UsageProblem(
+                f"training.{key}={getattr(training, key)}: not read, since the test states an "
+                "optimizer of its own (optimizer=); leave one of them out"
+            )
+    name = getattr(optimizer, "__name__", type(optimizer).__name__)
+    return training.model_copy(update={"optimizer": name})
+
+
+def _as_built(training: TrainingSection, optimizer: torch.optim.Optimizer) -> TrainingSection:
+    """The section with class and settings of the test's own `optimizer`, as they go on record."""
+    group = optimizer.param_groups[0]
+    settings = {
+        "optimizer": type(optimizer).__name__,
+        "learning_rate": float(group["lr"]),
+        "weight_decay": float(group.get("weight_decay", 0.0)),
+        "momentum": float(group.get("momentum", 0.0)),
+        "fused": bool(group.get("fused")),
+    }
+    return training.model_copy(update=settings)
+
+
+def _with_samples(training: TrainingSection, samples: int) -> TrainingSection:
+    """The section with the batch's number of `samples`.
+
+    Raises:
+        UsageProblem: the configuration states another one.
+    """
+    if "batch_size" in training.model_fields_set and training.batch_size != samples:
+        raise _size_contradiction("training.batch_size", training.batch_size, samples)
+    return training.with_samples(samples)
+
+
+def _size_contradiction(key: str, stated: object, samples: int) -> UsageProblem:
+    return UsageProblem(
+        f"{key}={stated}, but the batch has {samples} samples; leave the key out, or pass as batch "
+        "a function of the number of samples"
+    )
+
+
+def _takes_size(function: Callable[..., object]) -> bool:
+    """Whether `function` has a parameter without a default."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    return any(p.default is p.empty and p.kind in positional for p in parameters)
+
+
+def _weights_dtype(precision: Precision) -> torch.dtype:
+    """Type of the weights that `precision` converts to."""
+    from torch import nn
+
+    module = precision.convert_module(nn.Linear(1, 1, device="meta"))
+    return next(module.parameters()).dtype

@@ -1,0 +1,85 @@
+"""A loss as a test states it: of output and targets, of model and batch, or the model's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Final
+
+from torch import Tensor, nn
+
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.workloads._own.batch import described
+
+if TYPE_CHECKING:
+    import torch
+
+_MODEL_NAMES: Final = frozenset({"model", "module"})
+"""First parameters of a function that calls the model itself."""
+
+
+class StatedLoss:
+    """The loss of a batch; `takes_model` where it calls the model itself, `is_own` without one.
+
+    Otherwise it is called with the model's output and the targets; with a dictionary as batch,
+    with the output and that.
+
+    Raises:
+        UsageProblem: `loss` cannot be called, or has weights that nothing would train.
+    """
+
+    def __init__(self, loss: Callable[..., Any] | None, *, device: torch.device):
+        if loss is not None and not callable(loss):
+            raise UsageProblem(
+                f"loss is a {type(loss).__name__}; allowed: a function of (output, targets) as "
+                "torch.nn.functional.cross_entropy, one of (model, batch), or None where the "
+                "model's output has its loss"
+            )
+        if isinstance(loss, nn.Module):
+            if any(parameter.requires_grad for parameter in loss.parameters()):
+                raise UsageProblem(
+                    f"loss ({type(loss).__name__}) has trainable weights, which only a model's are "
+                    "trained; make it a part of the model"
+                )
+            loss = deepcopy(loss).to(device)
+        self.function = loss
+        self.is_own = loss is None
+        self.takes_model = _first_parameter(loss) in _MODEL_NAMES
+
+    @property
+    def name(self) -> str:
+        """Name of the function; of None "the model's own"."""
+        if self.function is None:
+            return "the model's own"
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether a tuple as batch is inputs and targets; else all of it is the model's."""
+        return not (self.is_own or self.takes_model)
+
+
+def loss_in(output: object) -> Tensor:
+    """The loss that an `output` is or has: a scalar, or ``loss`` among its values.
+
+    Raises:
+        UsageProblem: there is none.
+    """
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", output)
+    if not isinstance(loss, Tensor) or loss.ndim:
+        raise UsageProblem(
+            f"loss=None, but the model's output {described(output)} has no loss, as one with "
+            "labels in its batch has in transformers; pass a loss"
+        )
+    return loss
+
+
+def _first_parameter(function: Callable[..., Any] | None) -> str | None:
+    """Name of the first parameter; None where it is not known, as of built-in functions."""
+    if function is None:
+        return None
+    try:
+        return next(iter(inspect.signature(function).parameters), None)
+    except (TypeError, ValueError):
+        return None

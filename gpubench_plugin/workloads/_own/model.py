@@ -1,0 +1,145 @@
+"""A model as a test states it: a module, of which copies are measured, or a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch._dynamo import OptimizedModule
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parameter import is_lazy
+
+from gpubench_plugin.errors import UsageProblem, error_text
+from gpubench_plugin.workloads._own.batch import empty_like
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_WRAPPERS = (DataParallel, DistributedDataParallel, FSDPModule, FullyShardedDataParallel)
+
+
+class StatedModel:
+    """Builds copies of a module, or calls a function that builds one, always with fp32 weights.
+
+    `weights` is the type of the weights in the measured precision, in which they may be as well.
+
+    Raises:
+        UsageProblem: it is neither, or a module that cannot be copied and trained.
+    """
+
+    def __init__(self, model: nn.Module | Callable[[], nn.Module], *, weights: torch.dtype):
+        if isinstance(model, nn.Module):
+            _require_plain(model)
+        elif not callable(model):
+            raise UsageProblem(
+                f"model is a {type(model).__name__}; allowed: a torch.nn.Module, or a function "
+                "that builds one"
+            )
+        self._model = model
+        self._weights = weights
+        self._checksums: list[float] | None = None
+
+    @property
+    def name(self) -> str:
+        """Class of the module, or name of the function."""
+        model = self._model
+        return str(getattr(model, "__name__", type(model).__name__))
+
+    def build(self) -> nn.Module:
+        """A new model with fp32 weights, equal to all others.
+
+        Raises:
+            UsageProblem: the function returns no module, or another model than before.
+        """
+        if isinstance(self._model, nn.Module):
+            return self._in_fp32(_copied(self._model, {}))
+        module = self._call()
+        _require_plain(module)
+        module = self._in_fp32(module)
+        checksums = [float(p.detach().sum()) for p in module.parameters()]
+        if self._checksums is None:
+            self._checksums = checksums
+        elif repr(checksums) != repr(self._checksums):  # by text, since NaN equals nothing
+            raise UsageProblem(
+                f"model: {self.name}() built another model when it was called again, so that "
+                "nothing can be compared with fp32; draw the weights by torch's generator, which "
+                "is seeded, or pass the module itself"
+            )
+        return module
+
+    def build_fake(self) -> nn.Module:
+        """The model without data, in a ``FakeTensorMode``."""
+        if not isinstance(self._model, nn.Module):
+            return self._call().float()
+        return _copied(self._model, dict(_fakes(self._model))).float()
+
+    def _call(self) -> nn.Module:
+        module: object = self._model()
+        if not isinstance(module, nn.Module):
+            raise UsageProblem(
+                f"model: {self.name}() returned a {type(module).__name__}; allowed: a "
+                "torch.nn.Module"
+            )
+        return module
+
+    def _in_fp32(self, module: nn.Module) -> nn.Module:
+        """Convert weights in the precision's own type; another one would belie the precision."""
+        for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+            if tensor.is_floating_point() and tensor.dtype not in {torch.float32, self._weights}:
+                dtype = str(tensor.dtype).removeprefix("torch.")
+                raise UsageProblem(
+                    f"model: {name} is in {dtype}, which this precision does not have; convert it "
+                    "with .float(), or request the fixture `precision` and choose one with such "
+                    "weights (--precision=bf16-true, fp16-true, fp64)"
+                )
+        return module.float()
+
+
+def _require_plain(module: nn.Module) -> None:
+    """Refuse a module that is wrapped or compiled already, or has no weights to train yet."""
+    kind = type(module).__name__
+    if isinstance(module, _WRAPPERS):
+        raise UsageProblem(
+            f"model is wrapped in {kind}; pass the module in it: on several ranks it is wrapped as "
+            "distributed.parallelism says"
+        )
+    if isinstance(module, OptimizedModule) or module._compiled_call_impl is not None:
+        raise UsageProblem(
+            f"model ({kind}) is compiled already, or the fixture `model`; pass the module itself "
+            "with model.compile=default, or measure the fixture `trainer`"
+        )
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+        if is_lazy(tensor):
+            raise UsageProblem(
+                f"model: {name} has no shape yet; call the model once on a batch before passing it"
+            )
+        if tensor.is_meta:
+            raise UsageProblem(f"model: {name} is on the device meta, which holds no weights")
+
+
+def _copied(module: nn.Module, memo: dict[int, object]) -> nn.Module:
+    try:
+        return deepcopy(module, memo)
+    except (RuntimeError, TypeError) as error:
+        if type(error) not in {RuntimeError, TypeError}:  # its subclasses tell of the device
+            raise
+        reason = error_text(error).partition("\n")[0]
+        raise UsageProblem(
+            f"model ({type(module).__name__}) cannot be copied: {reason}; pass a function that "
+            "builds it: lambda: MyModel()"
+        ) from error
+
+
+def _fakes(module: nn.Module) -> Iterator[tuple[int, Tensor]]:
+    """Stand-ins without data for all tensors of `module`, by the identity of the original."""
+    for parameter in module.parameters():
+        yield id(parameter), nn.Parameter(empty_like(parameter), parameter.requires_grad)
+    for part in module.modules():
+        for tensor in (*part.buffers(recurse=False), *vars(part).values()):
+            if isinstance(tensor, Tensor):
+                yield id(tensor), empty_like(tensor)

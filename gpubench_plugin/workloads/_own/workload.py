@@ -1,0 +1,152 @@
+"""The workload of a model, a batch and a loss that a test states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import torch
+from torch import Tensor, nn
+
+from gpubench_plugin.config import ModelSection
+from gpubench_plugin.errors import Unsupported, UsageProblem, error_text
+from gpubench_plugin.workloads._own.batch import described
+from gpubench_plugin.workloads._own.loss import loss_in
+from gpubench_plugin.workloads.base import Batch, Workload
+
+if TYPE_CHECKING:
+    from gpubench_plugin.workloads._own.batch import StatedBatch
+    from gpubench_plugin.workloads._own.loss import StatedLoss
+    from gpubench_plugin.workloads._own.model import StatedModel
+
+OptimizerOf = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+_MISMATCHES: Final = frozenset({AttributeError, IndexError, KeyError, TypeError, ValueError})
+_CONVOLUTIONS: Final = nn.modules.conv._ConvNd
+
+
+class OwnWorkload(Workload[ModelSection]):
+    """Copies of a model on one fixed batch, with its `loss` and perhaps its `own_optimizer`."""
+
+    convolutional = True  # for all that is known before it is built
+
+    def __init__(
+        self,
+        section: ModelSection,
+        *,
+        model: StatedModel,
+        batch: StatedBatch,
+        loss: StatedLoss,
+        own_optimizer: OptimizerOf | None = None,
+    ):
+        super().__init__(section.model_copy(update={"name": model.name}))
+        self._model = model
+        self._batch = batch
+        self._loss = loss
+        self._own_optimizer = own_optimizer
+        self._is_fake = False
+        self._working: set[str] = set()
+
+    def build(self) -> nn.Module:
+        """A copy of the model."""
+        if self._is_fake:
+            return self._model.build_fake()
+        module = self._model.build()
+        has_convolutions = any(isinstance(layer, _CONVOLUTIONS) for layer in module.modules())
+        if self.section.channels_last and not has_convolutions:
+            raise Unsupported(f"model.channels_last: {self.section.name} has no convolutions")
+        return module
+
+    def for_fake_tensors(self) -> Self:
+        """The same computation on tensors without data."""
+        clone = copy(super().for_fake_tensors())
+        clone._is_fake = True
+        return clone
+
+    def synthetic_batch(
+        self, size: int, *, device: torch.device, generator: torch.Generator | None = None
+    ) -> Batch:
+        """The batch, of which `size` is the number of samples."""
+        return self._batch.fake() if self._is_fake else self._batch.on(device, self.memory_format)
+
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:
+        """The optimizer that the test states, if any.
+
+        Raises:
+            UsageProblem: it is no optimizer, one of other weights, or needs a closure.
+        """
+        return None if self._own_optimizer is None else _built(self._own_optimizer, parameters)
+
+    def forward(self, module: nn.Module, batch: Batch) -> Any:
+        """The model's output."""
+        return self._run("model", _called, (module, batch.inputs), shown=batch.inputs)
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """The loss as the test states it."""
+        loss = self._loss
+        if loss.is_own:
+            return loss_in(self.forward(module, batch))
+        assert loss.function is not None
+        if loss.takes_model:
+            arguments: tuple[Any, ...] = (module, batch.inputs)
+            shown: Any = batch.inputs
+        else:
+            output = self.forward(module, batch)
+            targets = self._batch.targets_of(batch)
+            arguments = shown = (output, *targets)
+        value: Tensor = self._run("loss", loss.function, arguments, shown=shown)
+        return value
+
+    def _run(
+        self, role: str, function: Callable[..., Any], arguments: tuple[Any, ...], *, shown: Any
+    ) -> Any:
+        """Call `function`; an error of the first call tells the types and shapes of `shown`.
+
+        Raises:
+            UsageProblem: the call fails as one with wrong arguments does.
+        """
+        if torch.compiler.is_compiling() or role in self._working:
+            return function(*arguments)
+        try:
+            result = function(*arguments)
+        except Exception as error:
+            is_mismatch = type(error) is RuntimeError or type(error) in _MISMATCHES
+            text = error_text(error).partition("\n")[0]
+            if not is_mismatch or text.startswith(("CUDA", "HIP", "NCCL", "cu", "MPS")):
+                raise
+            name = self._loss.name if role == "loss" else self._model.name
+            raise UsageProblem(
+                f"{role} {name}{_as_arguments(shown)}: {type(error).__name__}: {text}"
+            ) from error
+        self._working.add(role)
+        return result
+
+
+def _called(module: nn.Module, inputs: Any) -> Any:
+    if isinstance(inputs, dict):
+        return module(**inputs)
+    if isinstance(inputs, tuple):
+        return module(*inputs)
+    return module(inputs)
+
+
+def _as_arguments(values: Any) -> str:
+    if isinstance(values, Mapping):
+        return f"({', '.join(f'{key}={described(value)}' for key, value in values.items())})"
+    return described(values if isinstance(values, tuple) else (values,))
+
+
+def _built(own_optimizer: OptimizerOf, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    optimizer: object = own_optimizer(parameters)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageProblem(
+            f"optimizer returned a {type(optimizer).__name__}; allowed: a torch.optim.Optimizer"
+        )
+    known = set(map(id, parameters))
+    if any(id(p) not in known for group in optimizer.param_groups for p in group["params"]):
+        raise UsageProblem(
+            "optimizer updates weights of another model; build it of the parameters passed: "
+            "optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)"
+        )
+    return optimizer
