@@ -194,7 +194,7 @@ def _with_optimizer(training: TrainingSection, optimizer: object) -> TrainingSec
         return training.model_copy(update={"optimizer": optimizer})
     if isinstance(optimizer, torch.optim.Optimizer) or not callable(optimizer):
         raise UsageProblem(
-            f"optimizer is a {type(optimizer).__name__}; allowed: {', '.join(names)}, or a "
+            f"optimizer is of type {type(optimizer).__name__}; allowed: {', '.join(names)}, or a "
             "function that builds one of the parameters of the copy that is trained: "
             "lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)"
         )

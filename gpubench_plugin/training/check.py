@@ -77,7 +77,8 @@ def require_finite(loss: float, *, step: int | None = None) -> None:
     """
     if not isfinite(loss):
         step_text = "in the last timed step" if step is None else f"at step {step}"
-        raise CorrectnessError(f"the loss {step_text} is {loss}")
+        advice = ": lower training.learning_rate, or set training.gradient_clipping"
+        raise CorrectnessError(f"the loss {step_text} is {loss}{'' if step == 1 else advice}")
 
 
 def require_gradients(

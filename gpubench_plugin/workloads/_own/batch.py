@@ -62,13 +62,14 @@ class StatedBatch:
         return tuple(batch.targets)
 
     def fake(self) -> Batch:
-        """Tensors of the same shapes and types, without data in a ``FakeTensorMode``."""
+        """Tensors of the same shapes, without data in a ``FakeTensorMode``."""
         return Batch(map_tensors(empty_like, self.inputs), map_tensors(empty_like, self.targets))
 
 
 def empty_like(tensor: Tensor) -> Tensor:
-    """A new tensor on the CPU of the same shape, strides and type."""
-    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
+    """A new tensor on the CPU of the same shape and strides, in fp32 if it is floating-point."""
+    dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=dtype)
 
 
 def described(value: object) -> str:
@@ -100,7 +101,7 @@ def _detached(value: object, path: str) -> Any:
         advice = "; torch.from_numpy() makes a tensor of it"
     elif hasattr(value, "__next__") or hasattr(value, "__iter__"):
         advice = "; of a loader pass one batch: next(iter(loader))"
-    raise UsageProblem(f"{path} is a {type(value).__name__}; allowed: {_ALLOWED}{advice}")
+    raise UsageProblem(f"{path} is of type {type(value).__name__}; allowed: {_ALLOWED}{advice}")
 
 
 def _stated(samples: object) -> int:

@@ -32,8 +32,8 @@ class StatedLoss:
     def __init__(self, loss: Callable[..., Any] | None, *, device: torch.device):
         if loss is not None and not callable(loss):
             raise UsageProblem(
-                f"loss is a {type(loss).__name__}; allowed: a function of (output, targets) as "
-                "torch.nn.functional.cross_entropy, one of (model, batch), or None where the "
+                f"loss is of type {type(loss).__name__}; allowed: a function of (output, targets), "
+                "as torch.nn.functional.cross_entropy, one of (model, batch), or None where the "
                 "model's output has its loss"
             )
         if isinstance(loss, nn.Module):

@@ -37,8 +37,8 @@ class StatedModel:
             _require_plain(model)
         elif not callable(model):
             raise UsageProblem(
-                f"model is a {type(model).__name__}; allowed: a torch.nn.Module, or a function "
-                "that builds one"
+                f"model is of type {type(model).__name__}; allowed: a torch.nn.Module, or a "
+                "function that builds one"
             )
         self._model = model
         self._weights = weights
@@ -75,15 +75,15 @@ class StatedModel:
     def build_fake(self) -> nn.Module:
         """The model without data, in a ``FakeTensorMode``."""
         if not isinstance(self._model, nn.Module):
-            return self._call().float()
-        return _copied(self._model, dict(_fakes(self._model))).float()
+            return self._call()
+        return _copied(self._model, dict(_fakes(self._model)))
 
     def _call(self) -> nn.Module:
         module: object = self._model()
         if not isinstance(module, nn.Module):
             raise UsageProblem(
-                f"model: {self.name}() returned a {type(module).__name__}; allowed: a "
-                "torch.nn.Module"
+                f"model: {self.name}() returned a value of type {type(module).__name__}; "
+                "allowed: a torch.nn.Module"
             )
         return module
 

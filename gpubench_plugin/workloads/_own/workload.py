@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -74,8 +75,14 @@ class OwnWorkload(Workload[ModelSection]):
         """The optimizer that the test states, if any.
 
         Raises:
-            UsageProblem: it is no optimizer, one of other weights, or needs a closure.
+            UsageProblem: it is no optimizer, one of other weights, or needs a closure; or there is
+                nothing to train.
         """
+        if not parameters:
+            raise UsageProblem(
+                f"model {self.section.name} has no trainable parameters; gpubench.infer measures "
+                "its forward pass alone"
+            )
         return None if self._own_optimizer is None else _built(self._own_optimizer, parameters)
 
     def forward(self, module: nn.Module, batch: Batch) -> Any:
@@ -141,7 +148,14 @@ def _built(own_optimizer: OptimizerOf, parameters: list[nn.Parameter]) -> torch.
     optimizer: object = own_optimizer(parameters)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageProblem(
-            f"optimizer returned a {type(optimizer).__name__}; allowed: a torch.optim.Optimizer"
+            f"optimizer returned a value of type {type(optimizer).__name__}; allowed: a "
+            "torch.optim.Optimizer"
+        )
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise UsageProblem(
+            f"optimizer {type(optimizer).__name__} evaluates the loss itself, by a closure; "
+            "allowed: one whose step needs none"
         )
     known = set(map(id, parameters))
     if any(id(p) not in known for group in optimizer.param_groups for p in group["params"]):
