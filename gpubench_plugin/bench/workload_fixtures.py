@@ -91,12 +91,12 @@ def diffusion(
         device=torch_device,
         precision=precision,
     )
-    folder, rank = context_of(request.config).ranks_folder, process_group.world.rank
-    benchmark = case_of(request).id
+    context, case = context_of(request.config), case_of(request)
+    folder, rank = context.ranks_folder, process_group.world.rank
 
     def write_events(events: Sequence[Json]) -> None:
         if folder is not None:
-            append_events(folder, rank, benchmark, events)
+            append_events(folder, rank, case.id, events)
 
     pipeline = build_pipeline(
         module,
@@ -110,6 +110,7 @@ def diffusion(
         backend=process_group.backend,
         barrier=process_group.agreement.barrier,
         hosts=process_group.agreement.group,
+        timeout_s=case.timeout_s(context.settings.timeout_s),
         on_events=write_events,
     )
     parts_of(request).add(pipeline)

@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         ProfilingSection,
         Section,
         TrainingSection,
+        refuse_second_z_loss,
     )
     from gpubench_plugin.config.settings import Settings
 

@@ -58,8 +58,11 @@ class DiffusionSection(Section):
             "first few ranks"
         ),
     )
-    receive_timeout_s: PositiveFloat = Field(
-        default=300.0, description="Timeout for receiving a message from another rank"
+    receive_timeout_s: PositiveFloat | None = Field(
+        default=None,
+        description=(
+            "Timeout for receiving a message from another rank; null: half the benchmark's"
+        ),
     )
 
     @field_validator("scheduler")
@@ -138,6 +141,19 @@ class MicroSection(Section):
     layer_size: PositiveInt = Field(default=128, description="Features per layer")
 
 
+def refuse_second_z_loss(balancing: str, z_loss_weight: float | None) -> None:
+    """Refuse a z-loss that is added to itself.
+
+    Raises:
+        ValueError: naming both keys.
+    """
+    if balancing == "z-loss" and z_loss_weight is not None:
+        raise ValueError(
+            f"z_loss_weight={z_loss_weight:g} beside balancing=z-loss, which is weighted by "
+            "balancing_weight; allowed: z_loss_weight beside balancing=aux-loss or none, or null"
+        )
+
+
 class MoeSection(Section):
     """A mixture-of-experts layer."""
 
@@ -151,6 +167,9 @@ class MoeSection(Section):
     )
     balancing_weight: PositiveFloat = Field(
         default=0.01, description="Weight of the balancing loss"
+    )
+    z_loss_weight: PositiveFloat | None = Field(
+        default=None, description="Weight of a z-loss added to the balancing loss; null: none"
     )
     capacity_factor: PositiveFloat | None = Field(
         default=None,
@@ -189,6 +208,7 @@ class MoeSection(Section):
                 f"top_k={self.top_k} exceeds experts={self.experts}; allowed: top_k from 1 to "
                 f"{self.experts}"
             )
+        refuse_second_z_loss(self.balancing, self.z_loss_weight)
         if self.hidden % self.tensor_parallel:
             raise ValueError(
                 f"tensor_parallel={self.tensor_parallel} does not divide "

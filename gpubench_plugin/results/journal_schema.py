@@ -282,6 +282,7 @@ class PipelineEvent(_BenchmarkEvent):
     """Rank zero's durations in one logged call of the diffusion pipeline."""
 
     event: Literal["pipeline"]
+    call: int | None = field(default=None, metadata=doc("Number of the call from 1", ge=1))
     rank: int = field(metadata={"ge": 0})
     steps: tuple[int, int] = field(metadata=doc("First step, and the one after the last"))
     samples: int = field(metadata={"ge": 1})

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 class EventLog:
     """Events with start and duration in seconds since the log was opened.
 
-    Each event synchronizes the `device` twice: for untimed calls only.
+    Each event synchronizes the `device` twice, for untimed calls only; without one the times are
+    those of the host.
     """
 
-    def __init__(self, device: torch.device, now: Callable[[], float] = perf_counter):
+    def __init__(self, device: torch.device | None, now: Callable[[], float] = perf_counter):
         self._device = device
         self._now = now
         self._opened_at = now()
@@ -39,12 +40,12 @@ class EventLog:
     @contextmanager
     def event(self, event: str, **facts: object) -> Iterator[None]:
         """Log the body as an `event`, even if it fails."""
-        synchronize(self._device)
+        self._synchronize()
         started = self._now()
         try:
             yield
         finally:
-            synchronize(self._device)
+            self._synchronize()
             self.events.append(
                 {
                     "event": event,
@@ -53,6 +54,10 @@ class EventLog:
                     "duration_s": self._now() - started,
                 }
             )
+
+    def _synchronize(self) -> None:
+        if self._device is not None:
+            synchronize(self._device)
 
 
 def logged(log: EventLog | None, event: str, **facts: object) -> AbstractContextManager[None]:

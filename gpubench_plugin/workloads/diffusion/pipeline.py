@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +21,7 @@ from gpubench_plugin.workloads.diffusion.transport import Header, Transport
 from gpubench_plugin.workloads.unet_cond import UNetCond
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
     from torch import distributed as dist
@@ -44,7 +46,8 @@ class DenoisingPipeline:
 
     While a sample is sent to the next rank, this one works on the following sample.
     `steps_by_rank` are the steps of every rank, `latents` (N×C×H×W) the initial noise. `transport`
-    is None on a single rank. `on_events` gets the events of one logged call on this rank.
+    is None on a single rank. `on_events` gets what this rank did: before each untimed call its
+    number, after it its events, and of a call that failed, timed or not, the error.
     """
 
     denoising: Denoising
@@ -65,7 +68,11 @@ class DenoisingPipeline:
 
     def step(self) -> None:
         """Run this rank's steps of all samples (hot path)."""
-        self._run(None)
+        try:
+            self._run(None)
+        except Exception as error:
+            self.on_events([self._call_event(self.calls), _failure(error)])
+            raise
 
     def meet(self) -> None:
         """Untimed barrier between calls, or the first rank would hide the pipeline fill."""
@@ -80,9 +87,13 @@ class DenoisingPipeline:
             MeasurementError: a message did not arrive.
         """
         self.meet()
-        facts = {"first_step_s": timed_s(self.step, self.latents.device)}
+        with self._logged_call(None) as first_call:  # no waits for the device: it is timed
+            first_step_s = timed_s(partial(self._run, first_call), self.latents.device)
+        facts = {"first_step_s": first_step_s}
         self.meet()
-        self._run_logged(log)
+        with self._logged_call(self.latents.device) as event_log:
+            self._run(event_log)
+        log({**self._call_event(self.calls), "rank": self.rank, **_durations(event_log)})
         if self._is_last:
             self._expected, one_process_s = self._run_on_one_rank()
             self._require_expected()
@@ -181,19 +192,24 @@ class DenoisingPipeline:
             shape=tuple(latents.shape),
         )
 
-    def _run_logged(self, log: Log) -> None:
-        """Run one call with logging: all events to this rank's file, sums to the journal."""
-        event_log = EventLog(self.latents.device)
+    @contextmanager
+    def _logged_call(self, device: torch.device | None) -> Iterator[EventLog]:
+        """Log of one call, also of one that fails: there it is needed most.
+
+        What call it is stands in this rank's file before it begins, since it may never end.
+        """
+        self.on_events([self._call_event(self.calls + 1)])
+        event_log = EventLog(device)
         try:
-            self._run(event_log)
-        finally:  # also for a failed call
-            about = {"steps": [self._steps.start, self._steps.stop], "samples": len(self._latents)}
-            self.on_events([{"event": "pipeline", **about}, *event_log.events])
-        durations_s = {
-            f"{kind}_s": sum(e["duration_s"] for e in event_log.events if e["event"] == kind)
-            for kind in ("receive", "step", "send", "sent")
-        }
-        log({"event": "pipeline", "rank": self.rank, **about, **durations_s})
+            yield event_log
+        except Exception as error:
+            self.on_events([*event_log.events, _failure(error)])
+            raise
+        self.on_events(event_log.events)
+
+    def _call_event(self, number: int) -> Json:
+        steps = [self._steps.start, self._steps.stop]
+        return {"event": "pipeline", "call": number, "steps": steps, "samples": len(self._latents)}
 
     def _run_on_one_rank(self) -> tuple[list[Tensor], float]:
         """Outputs of all samples and steps on this rank alone, and the median duration."""
@@ -231,6 +247,18 @@ class DenoisingPipeline:
                 )
 
 
+def _failure(error: Exception) -> Json:
+    return {"event": "failed", "error": f"{type(error).__name__}: {error}"}
+
+
+def _durations(event_log: EventLog) -> dict[str, float]:
+    """Seconds of the events of each kind together."""
+    return {
+        f"{kind}_s": sum(e["duration_s"] for e in event_log.events if e["event"] == kind)
+        for kind in ("receive", "step", "send", "sent")
+    }
+
+
 def ideal_speed_up(steps: Sequence[range], samples: int) -> float:
     """Ideal speed-up over one process with free communication.
 
@@ -266,13 +294,15 @@ def build_pipeline(
     backend: str,
     barrier: Callable[[], object],
     hosts: dist.ProcessGroup | None,
+    timeout_s: float,
     on_events: Callable[[Sequence[Json]], None],
 ) -> DenoisingPipeline:
     """Build this rank's part of the pipeline of `section`.
 
     Noise and text of every sample are drawn on the host from `seed`, the same on every rank.
     `backend` is that of the default process group, `hosts` a gloo group of all ranks, None for a
-    single rank.
+    single rank. `timeout_s` is the benchmark's: a message is waited for half as long, unless the
+    section says otherwise, so that its receiver can name it before the benchmark is ended.
 
     Raises:
         Unsupported: the workload is no text-conditioned U-Net, the scheduler's steps cannot be
@@ -317,19 +347,33 @@ def build_pipeline(
         steps_by_rank=steps,
         rank=rank,
         latents=(initial_batch.targets.contiguous() * schedule.initial_scale).to(device),
-        transport=_transport(section, device, backend, hosts) if world_size > 1 else None,
+        transport=_transport(
+            device,
+            backend,
+            hosts,
+            timeout_s=section.receive_timeout_s or timeout_s / 2,
+            steps=steps[rank],
+        )
+        if world_size > 1
+        else None,
         barrier=barrier,
         on_events=on_events,
     )
 
 
 def _transport(
-    section: DiffusionSection, device: torch.device, backend: str, hosts: dist.ProcessGroup | None
+    device: torch.device,
+    backend: str,
+    hosts: dist.ProcessGroup | None,
+    *,
+    timeout_s: float,
+    steps: range,
 ) -> Transport:
     is_gloo = backend == "gloo"
     return Transport(
         device=device,
         staged=is_gloo and device.type != "cpu",
-        timeout=timedelta(seconds=section.receive_timeout_s),
+        timeout=timedelta(seconds=timeout_s),
         headers=None if is_gloo else hosts,
+        steps=steps,
     )

@@ -79,7 +79,7 @@ class Transport:
     Tensors use the default process group: from device to device with NCCL; with gloo from host to
     host, `staged` if they live on a device. Headers always travel between hosts, so that reading
     one does not synchronize a device, in the gloo group `headers`, None for the default group.
-    `timeout` limits both sending and receiving.
+    `timeout` limits both sending and receiving. `steps` are this rank's, for messages.
     """
 
     def __init__(
@@ -89,7 +89,9 @@ class Transport:
         staged: bool,
         timeout: timedelta,
         headers: dist.ProcessGroup | None = None,
+        steps: range | None = None,
     ):
+        self._steps = "" if steps is None else f" (steps {steps.start} to {steps.stop - 1})"
         self._device = device
         self._transfer_device = HOST if staged else device
         self._timeout = timeout
@@ -105,7 +107,8 @@ class Transport:
             header_work = dist.isend(numbers, header.receiver, group=self._headers)
             payload_work = dist.isend(payload, header.receiver)
         except RuntimeError as error:
-            raise _lost_error(f"rank {header.sender} could not send {header}", error) from error
+            context = f"rank {header.sender}{self._steps} could not send {header}"
+            raise _lost_error(context, error) from error
         self._pending += [(header, header_work, numbers), (header, payload_work, payload)]
 
     def flush(self) -> None:
@@ -115,7 +118,8 @@ class Transport:
             MeasurementError: the timeout expired, or the other rank is gone.
         """
         for header, work, tensor in self._pending:
-            context = f"rank {header.sender} waited for its message to be received: {header}"
+            rank = f"rank {header.sender}{self._steps}"
+            context = f"{rank} waited for its message to be received: {header}"
             self._wait(context, work, tensor)
         self._pending.clear()
 
@@ -130,18 +134,21 @@ class Transport:
         self._fill(numbers, expected, self._headers)
         if (header := Header.decode(numbers)) != expected:
             description = header or f"data starting with {int(numbers[0])}, which is not a header"
-            raise CorrectnessError(f"{_wait_text(expected)}, but received {description}")
+            raise CorrectnessError(f"{self._wait_text(expected)}, but received {description}")
         payload = torch.empty(expected.shape, dtype=expected.dtype, device=self._transfer_device)
         self._fill(payload, expected, None)
         return payload.to(self._device)
 
     def _fill(self, tensor: Tensor, expected: Header, group: dist.ProcessGroup | None) -> None:
-        context = _wait_text(expected)
+        context = self._wait_text(expected)
         try:
             work = dist.irecv(tensor, expected.sender, group=group)
         except RuntimeError as error:
             raise _lost_error(context, error) from error
         self._wait(context, work, tensor)
+
+    def _wait_text(self, expected: Header) -> str:
+        return f"rank {expected.receiver}{self._steps} waited for {expected}"
 
     def _wait(self, context: str, work: dist.Work | None, tensor: Tensor) -> None:
         started = monotonic()
@@ -160,10 +167,6 @@ class Transport:
                 message = f"{context} for {limit_s:g} s (diffusion.receive_timeout_s)"
                 raise MeasurementError(message) from error
             raise _lost_error(context, error) from error
-
-
-def _wait_text(expected: Header) -> str:
-    return f"rank {expected.receiver} waited for {expected}"
 
 
 def _lost_error(context: str, error: RuntimeError) -> MeasurementError:

@@ -63,7 +63,7 @@ class Router(nn.Module):
         return Routing(experts, weights, counts, loss, self._capacity_mask(experts))
 
     def _balancing_loss(self, logits: Tensor, probabilities: Tensor, counts: Tensor) -> Tensor:
-        """Weighted load balancing or z-loss; zero in eval mode.
+        """Weighted load balancing loss, z-loss, or their sum; zero in eval mode.
 
         aux-loss: E · Σ f·P, with f the share of visits and P the mean probability of each of E
         experts; 1 where they are even. Source: Switch Transformers, equations 4 to 6; GShard's
@@ -72,14 +72,20 @@ class Router(nn.Module):
         z-loss: the mean over the tokens of (log Σ exp logits)². Source: Zoph et al., ST-MoE,
         equation 5, https://arxiv.org/abs/2202.08906
         """
-        if not self.training or self.section.balancing == "none":
-            return logits.new_zeros(())
-        if self.section.balancing == "aux-loss":
-            shares = counts / (len(logits) * self.section.top_k)
-            loss = self.section.experts * (shares * probabilities.mean(dim=0)).sum()
-        else:
-            loss = logits.logsumexp(dim=-1).square().mean()
-        return self.section.balancing_weight * loss
+        loss = logits.new_zeros(())
+        if not self.training:
+            return loss
+        section = self.section
+        if section.balancing == "aux-loss":
+            shares = counts / (len(logits) * section.top_k)
+            balance = section.experts * (shares * probabilities.mean(dim=0)).sum()
+            loss = loss + section.balancing_weight * balance
+        z_weight = section.z_loss_weight
+        if section.balancing == "z-loss":
+            z_weight = section.balancing_weight
+        if z_weight is not None:
+            loss = loss + z_weight * logits.logsumexp(dim=-1).square().mean()
+        return loss
 
     def _capacity_mask(self, experts: Tensor) -> Tensor | None:
         """Mask of assignments within capacity: first choices before second ones, in token order.

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from gpubench_plugin.config import MoeSection, PositiveFloat, PositiveInt
+from gpubench_plugin.config import MoeSection, PositiveFloat, PositiveInt, refuse_second_z_loss
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 from gpubench_plugin.workloads.moe.dispatchers.base import Local
 from gpubench_plugin.workloads.moe.experts import KINDS
@@ -41,6 +41,9 @@ class MoEModelSection(ImageSection):
         "z-loss", description="Load balancing loss of the router"
     )
     balancing_weight: PositiveFloat = Field(0.001, description="Weight of the balancing loss")
+    z_loss_weight: PositiveFloat | None = Field(
+        None, description="Weight of a z-loss added to the balancing loss; null: none"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -49,6 +52,7 @@ class MoEModelSection(ImageSection):
                 f"top_k={self.top_k} exceeds experts={self.experts}; allowed: top_k from 1 to "
                 f"{self.experts}"
             )
+        refuse_second_z_loss(self.balancing, self.z_loss_weight)
         return self
 
 
@@ -93,6 +97,7 @@ class _Classifier(nn.Module):
             hidden=section.hidden,
             balancing=section.balancing,
             balancing_weight=section.balancing_weight,
+            z_loss_weight=section.z_loss_weight,
         )
         self.embedding = nn.Linear(section.image_size, section.width)
         # 0.02: the deviation of GPT-2's and BERT's embeddings.

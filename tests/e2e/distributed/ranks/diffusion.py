@@ -77,6 +77,7 @@ def made(case, group):
         backend=group.backend,
         barrier=group.agreement.barrier,
         hosts=group.agreement.group,
+        timeout_s=60.0,
         on_events=lambda events: None,
     )
 

@@ -96,6 +96,7 @@ def make_pipeline(unet: Any) -> Callable[..., DenoisingPipeline]:
             backend=group.backend,
             barrier=group.agreement.barrier,
             hosts=group.agreement.group,
+            timeout_s=60.0,
             on_events=(kept if kept is not None else []).extend,
         )
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.errors import CorrectnessError, Unsupported
+from gpubench_plugin.errors import CorrectnessError, MeasurementError, Unsupported
 from gpubench_plugin.measure.probes import count_flops
 from gpubench_plugin.workloads.diffusion import build_pipeline, ideal_speed_up
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
@@ -189,16 +189,57 @@ def test_a_rank_logs_its_range_messages_and_steps(make_pipeline: Make) -> None:
         pipeline.transport = wire  # type: ignore[assignment] # a stand-in
     together(pipelines, lambda pipeline: pipeline.prepare(told.append))
     first, last = kept
-    assert [own[0]["steps"] for own in kept] == [[0, 2], [2, 4]]
-    assert [(e["event"], e.get("sample"), e.get("step")) for e in first[1:]] == [
-        *(("step", 0, 0), ("step", 0, 1), ("send", 0, 2)),
-        *(("step", 1, 0), ("step", 1, 1), ("send", 1, 2)),
-        ("sent", None, None),
+    assert [[e["steps"] for e in own if e["event"] == "pipeline"] for own in kept] == [
+        [[0, 2]] * 2,
+        [[2, 4]] * 2,
+    ]
+    assert [(e["event"], e.get("sample"), e.get("step"), e.get("call")) for e in first] == [
+        event
+        for call in (1, 2)
+        for event in (
+            ("pipeline", None, None, call),
+            *(("step", 0, 0, None), ("step", 0, 1, None), ("send", 0, 2, None)),
+            *(("step", 1, 0, None), ("step", 1, 1, None), ("send", 1, 2, None)),
+            ("sent", None, None, None),
+        )
     ]
     received = [e for e in last if e["event"] == "receive"]
-    assert [(e["sender"], e["receiver"], e["bytes"]) for e in received] == [(0, 1, 1024)] * 2
-    assert all(e["duration_s"] > 0 for own in kept for e in own[1:])
+    assert [(e["sender"], e["receiver"], e["bytes"]) for e in received] == [(0, 1, 1024)] * 4
+    assert all(e["duration_s"] > 0 for own in kept for e in own if e["event"] != "pipeline")
     assert {event["rank"] for event in told} == {0, 1}
+
+
+@pytest.mark.parametrize("call", ["first", "timed"])
+def test_a_call_that_fails_is_logged_with_its_error(call: str, make_pipeline: Make) -> None:
+    """What it was, how far this rank came, and why it failed; timed calls log nothing else."""
+    kept: list[dict[str, Any]] = []
+    pipeline = make_pipeline(ranks=Ranks(Place(0, 2)), kept=kept, samples=2)
+    pipeline.transport = wire = Wire(queue.Queue())  # type: ignore[assignment] # a stand-in
+    pipeline.step()
+    assert kept == []
+
+    def lost(latents: Any, header: Any) -> None:
+        raise MeasurementError(f"no rank {header.receiver}")
+
+    wire.send = lost  # type: ignore[method-assign] # of this one
+    with pytest.raises(MeasurementError, match="no rank 1"):
+        pipeline.step() if call == "timed" else pipeline.prepare(ignored)
+    begun, *events, failed = kept
+    assert begun == {"event": "pipeline", "call": 2, "steps": [0, 2], "samples": 2}
+    assert failed == {"event": "failed", "error": "MeasurementError: no rank 1"}
+    steps = ["step", "step", "send"] if call == "first" else []
+    assert [event["event"] for event in events] == steps
+
+
+@pytest.mark.parametrize(("keys", "timeout_s"), [({}, 30.0), ({"receive_timeout_s": 7.0}, 7.0)])
+def test_messages_are_waited_for_half_as_long_as_the_benchmark(
+    keys: dict[str, Any], timeout_s: float, make_pipeline: Make
+) -> None:
+    """So that the rank that waits in vain says so before it is ended; the key says otherwise."""
+    transport = make_pipeline(ranks=Ranks(Place(1, 2)), **keys).transport
+    assert transport is not None
+    assert transport._timeout.total_seconds() == timeout_s
+    assert transport._steps == " (steps 2 to 3)"
 
 
 @pytest.mark.parametrize(("samples", "ranks"), [(1, 2), (2, 2), (8, 2), (8, 4)])
@@ -244,6 +285,7 @@ def test_workload_without_steps_is_unsupported() -> None:
             backend="gloo",
             barrier=None,
             hosts=None,
+            timeout_s=60.0,
             on_events=None,
         )
 
@@ -263,7 +305,12 @@ def test_tensors_go_through_the_host_only_where_they_must(
 ) -> None:
     """NCCL sends from device to device, its headers between hosts; gloo stages a device's."""
     hosts = object()
-    section = type("Section", (), {"receive_timeout_s": 2.0})
-    transport = pipelines._transport(section, torch.device(device), backend, hosts)  # type: ignore[arg-type] # a stand-in
+    transport = pipelines._transport(
+        torch.device(device),
+        backend,
+        hosts,  # type: ignore[arg-type] # a stand-in
+        timeout_s=2.0,
+        steps=range(2),
+    )
     assert (transport._transfer_device.type == "cpu") == (staged or device == "cpu")
     assert transport._headers is (hosts if backend == "nccl" else None)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
+from pydantic import ValidationError
 
 from gpubench_plugin.workloads.moe import Router, capacity
+from gpubench_plugin.workloads.moe.workload import MoEModelSection
 from tests.unit.workloads.moe.made import section
 
 
@@ -58,6 +62,26 @@ def test_z_loss_is_the_formula_of_st_moe():
     expected = sum(tokens[:, :2].exp().sum(1).log() ** 2) / 2
     loss = routed(tokens, experts=2, top_k=1, balancing="z-loss", balancing_weight=1.0)
     assert loss.balancing_loss.item() == pytest.approx(expected.item())
+
+
+@pytest.mark.parametrize(("balancing", "aux_weight"), [("aux-loss", 0.5), ("none", 0.0)])
+def test_a_z_loss_adds_to_the_balancing_loss(balancing, aux_weight):
+    """Each has its weight, as in Megatron; without balancing the z-loss is alone."""
+    tokens = tokens_with([1.0, 0.0], [2.0, 0.0], [0.0, 3.0])
+    sizes = {"experts": 2, "top_k": 1}
+    aux = routed(tokens, balancing_weight=1.0, **sizes).balancing_loss
+    z = routed(tokens, balancing="z-loss", balancing_weight=1.0, **sizes).balancing_loss
+    both = routed(
+        tokens, balancing=balancing, balancing_weight=0.5, z_loss_weight=0.25, **sizes
+    ).balancing_loss
+    assert both.item() == pytest.approx(aux_weight * aux.item() + 0.25 * z.item())
+
+
+@pytest.mark.parametrize("made", [section, partial(MoEModelSection, name="moe")])
+def test_a_z_loss_is_not_added_to_itself(made):
+    """Two weights of one loss are refused, with what is allowed."""
+    with pytest.raises(ValidationError, match=r"z_loss_weight=0\.1 beside balancing=z-loss"):
+        made(balancing="z-loss", z_loss_weight=0.1)
 
 
 def test_nothing_balances_when_told_so_or_in_eval_mode():
