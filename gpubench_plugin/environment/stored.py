@@ -15,9 +15,10 @@ from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import BrokenFile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from pydantic import TypeAdapter
+    from pydantic import TypeAdapter, ValidationError
 
     from gpubench_plugin.records import Json
 
@@ -89,23 +90,46 @@ def restore(kind: type[_Record], fields: object, label: str, *, strict: bool = F
         BrokenFile: ``<label> violates the schema at <key>: <reason>``.
     """
     from pydantic import ValidationError
-    from pydantic_core import PydanticSerializationError, to_json
+    from pydantic_core import PydanticSerializationError
 
-    adapter: TypeAdapter[_Record] = _adapter(cast("Any", kind))
     try:
-        if not strict:
-            return adapter.validate_python(fields)
-        # In strict mode, pydantic builds a dataclass from an object in JSON text only.
-        return adapter.validate_json(to_json(fields, inf_nan_mode="constants"), strict=True)
+        return _validated(kind, fields, strict=strict)
     except ValidationError as error:
-        first_error = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first_error["loc"])) or "the document"
-        message = _MESSAGES.get(
-            first_error["type"], f"{first_error['msg']}, not {_excerpt(first_error['input'])}"
-        )
+        location, message = next(_violations(error))
+        key = ".".join(map(str, location)) or "the document"
         raise BrokenFile(f"{label} violates the schema at {key}: {message}") from error
     except PydanticSerializationError as error:  # a lone surrogate, which is not valid Unicode
         raise BrokenFile(f"{label} violates the schema at the document: {error}") from error
+
+
+def violations(kind: Any, fields: object) -> list[tuple[tuple[str | int, ...], str]]:
+    """Location and description of everything in `fields` that breaks the schema of a `kind`."""
+    from pydantic import ValidationError
+    from pydantic_core import PydanticSerializationError
+
+    try:
+        _validated(kind, fields, strict=True)
+    except ValidationError as error:
+        return list(_violations(error))
+    except PydanticSerializationError as error:
+        return [((), str(error))]
+    return []
+
+
+def _validated(kind: type[_Record], fields: object, *, strict: bool) -> _Record:
+    from pydantic_core import to_json
+
+    adapter: TypeAdapter[_Record] = _adapter(cast("Any", kind))
+    if not strict:
+        return adapter.validate_python(fields)
+    # In strict mode, pydantic builds a dataclass from an object in JSON text only.
+    return adapter.validate_json(to_json(fields, inf_nan_mode="constants"), strict=True)
+
+
+def _violations(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    for details in error.errors(include_url=False):
+        message = f"{details['msg']}, not {_excerpt(details['input'])}"
+        yield details["loc"], _MESSAGES.get(details["type"], message)
 
 
 def _excerpt(value: object) -> str:

@@ -26,7 +26,7 @@ from gpubench_plugin.environment import KernelLock, files, json_files, stored
 from gpubench_plugin.errors import BrokenFile, ResultsError
 from gpubench_plugin.records import Json
 
-_LINE: Final = stored.Format(kind="journal line", newest=1)
+FORMAT: Final = stored.Format(kind="journal line", newest=1)
 
 _PATIENCE_S: Final = 1.0
 """A thread that a signal has stopped within a write, for good, must not keep others from writing
@@ -87,7 +87,7 @@ class Journal:
         Raises:
             ResultsError: the write failed; the line is not in the journal, earlier ones are intact.
         """
-        head = {"schema_version": _LINE.newest, "event": event["event"], "time": self._now()}
+        head = {"schema_version": FORMAT.newest, "event": event["event"], "time": self._now()}
         data = (json_files.text(as_json({**head, **event})) + "\n").encode("ascii")
         is_locked = self._lock.acquire(timeout=_PATIENCE_S)
         try:
@@ -151,7 +151,7 @@ def read(path: Path) -> list[Json]:
             if number == len(lines) and (events or line.startswith(b"{")):
                 break
             raise BrokenFile(f"{path}, line {number}: invalid journal line: {error}") from None
-        events.append(_LINE.check(event, f"{path}, line {number}"))
+        events.append(FORMAT.check(event, f"{path}, line {number}"))
     return events
 
 

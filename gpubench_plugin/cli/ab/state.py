@@ -56,7 +56,9 @@ class Look:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _StateFile:
+class StateFile:
+    """The file of a comparison's state."""
+
     schema_version: int
     asked: Mapping[str, Any]
     identity: Mapping[str, Any]
@@ -96,7 +98,7 @@ class State:
             raise UsageProblem(f"--resume={folder}: no such folder")
         if not os.path.lexists(file):
             raise UsageProblem(f"--resume={folder}: not a `gpubench ab` folder: it has no {STATE}")
-        recorded = stored.restore(_StateFile, FORMAT.load(file), str(file))
+        recorded = stored.restore(StateFile, FORMAT.load(file), str(file))
         state = cls(
             folder=folder,
             request=recorded.asked,
@@ -111,7 +113,7 @@ class State:
 
     def write(self) -> None:
         """Write the state atomically; raises ResultsError."""
-        file = _StateFile(
+        file = StateFile(
             schema_version=FORMAT.newest,
             asked=self.request,
             identity=self.identity,

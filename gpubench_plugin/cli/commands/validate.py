@@ -1,0 +1,72 @@
+"""``gpubench validate``: whether files that gpubench wrote are intact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from gpubench_plugin.cli.commands._places import add_format, echo, echo_json
+from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.environment import counted
+from gpubench_plugin.reports import printable
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from gpubench_plugin.cli.validation import FileReport
+
+_MOST_SHOWN: Final = 20
+"""Problems of a file that are printed: the first ones mostly cause the others. Not measured."""
+
+
+class Validate(Command):
+    """Validates files that gpubench wrote, by their schemas: single ones, or all of a run's folder.
+
+    Prints a line per problem with file, line and key. Exits with 0 if all are valid, with 4 if one
+    is not, and with 2 for a file that is missing or of no kind that gpubench writes.
+    """
+
+    help: ClassVar[str] = "validate files written by gpubench, or a whole run"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Files, and output format."""
+        parser.add_argument(
+            "files",
+            metavar="FILE",
+            nargs="+",
+            type=Path,
+            help="file, folder of a run, or folder of a gpubench ab comparison",
+        )
+        add_format(parser, ("text", "json"), default="text")
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Print the problems."""
+        from gpubench_plugin.cli.validation import validate
+
+        reports = [report for path in options.files for report in validate(path)]
+        if options.format == "json":
+            echo_json({"files": [_as_json(report) for report in reports]})
+        else:
+            echo(map(printable, _lines(reports)))
+        is_valid = not any(report.problems for report in reports)
+        return ExitCode.OK if is_valid else ExitCode.INFRASTRUCTURE
+
+
+def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
+    for report in reports:
+        for problem in report.problems[:_MOST_SHOWN]:
+            key = f"{problem.key}: " if problem.key else ""
+            yield f"{report.path}:{problem.line}: {key}{problem.message}"
+        if (hidden := len(report.problems) - _MOST_SHOWN) > 0:
+            yield f"{report.path}: and {counted(hidden, 'more problem')} (--format=json has all)"
+        if not report.problems:
+            yield f"{report.path}: valid ({report.kind})"
+
+
+def _as_json(report: FileReport) -> dict[str, Any]:
+    return {
+        "path": str(report.path),
+        "kind": report.kind,
+        "problems": [vars(problem) for problem in report.problems],
+    }
