@@ -22,6 +22,7 @@ from gpubench_plugin.bench.training_checks import (
     checkpointing_of,
     reference_of,
     resumption_of,
+    scheduled,
     seeds_of,
 )
 
@@ -137,7 +138,7 @@ def checked_trainer(
     request: pytest.FixtureRequest, setting: Setting, module: torch.nn.Module, source: DataSource
 ) -> Trainer:
     """Trainer of `module` on `source`, registered with all untimed checks of the benchmark."""
-    parallelism = setting.parallelism
+    setting, parallelism = scheduled(setting, source), setting.parallelism
     is_evaluated = setting.configuration.training.evaluate
     evaluator = evaluator_of(setting, module, source) if is_evaluated else None
     trainer = trainer_of(

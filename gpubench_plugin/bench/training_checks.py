@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,30 @@ if TYPE_CHECKING:
         TimeToTarget,
         Trainer,
     )
+    from gpubench_plugin.training.data import DataSource
+
+
+def scheduled(setting: Setting, source: DataSource) -> Setting:
+    """Setting whose schedule, unless its length is configured, ends with the epochs of `source`.
+
+    Raises:
+        UsageProblem: a resumed training has a schedule whose length is not configured.
+    """
+    from gpubench_plugin.errors import UsageProblem
+    from gpubench_plugin.training import steps_of_check
+
+    training = setting.configuration.training
+    if training.epochs is None or training.schedule_steps is not None:
+        return setting
+    if training.resume is not None and training.scheduler != "constant":
+        raise UsageProblem(
+            f"training.schedule_steps=null beside training.resume: where training.scheduler="
+            f"{training.scheduler} ends depends on the steps before the checkpoint, too; allowed: "
+            "the steps of the whole training"
+        )
+    training = training.with_steps_of_epochs(steps_of_check(training, source))
+    update = {"training": training}
+    return replace(setting, configuration=setting.configuration.model_copy(update=update))
 
 
 def reference_of(setting: Setting, *, shared: bool) -> Fp32Reference | None:

@@ -305,6 +305,10 @@ class DataSection(Section):
     )
 
 
+_SCHEDULE_STEPS: Final = 1000
+"""Length of the schedule where the number of steps to be trained is open."""
+
+
 class TrainingSection(Section):
     """The training step, and the untimed training that checks it."""
 
@@ -322,7 +326,13 @@ class TrainingSection(Section):
         default=None, description="Use the fused optimizer; null: on accelerators"
     )
     scheduler: str = Field(default="constant", description="Learning rate schedule")
-    schedule_steps: PositiveInt = Field(default=1000, description="Length of the schedule in steps")
+    schedule_steps: PositiveInt | None = Field(
+        default=None,
+        description=(
+            "Length of the schedule in steps; null: the steps of the epochs, max_steps on the way "
+            "to a target, else 1000"
+        ),
+    )
     gradient_clipping: PositiveFloat | None = Field(
         default=None, description="Maximum global gradient norm"
     )
@@ -371,6 +381,21 @@ class TrainingSection(Section):
         description="Checkpoint to resume from: a manifest, or a folder with a latest checkpoint",
     )
     _loss_drop_ignored: str | None = PrivateAttr(default=None)
+    _steps_of_epochs: int | None = PrivateAttr(default=None)
+
+    @property
+    def schedule_length(self) -> int:
+        """Optimizer steps after which the schedule ends; derived, not a key."""
+        if self.schedule_steps is not None or self._steps_of_epochs is not None:
+            return self.schedule_steps or self._steps_of_epochs or 1
+        has_target = self.target_accuracy is not None or self.target_loss is not None
+        return self.max_steps if has_target else _SCHEDULE_STEPS
+
+    def with_steps_of_epochs(self, steps: int) -> Self:
+        """A copy in which ``epochs`` are so many optimizer steps."""
+        copy = self.model_copy()
+        copy._steps_of_epochs = steps
+        return copy
 
     @property
     def samples(self) -> int:

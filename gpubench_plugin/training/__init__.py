@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         require_gradients,
         require_scalar_loss,
         require_updates,
+        steps_of_check,
     )
     from gpubench_plugin.training.checkpoint import (
         BEST,

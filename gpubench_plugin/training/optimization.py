@@ -48,7 +48,7 @@ class Optimization:
         own = None if own_optimizer is None else own_optimizer(self._parameters)
         self._optimizer = self._built(training, device) if own is None else own
         schedule = catalog.load("schedulers", training.scheduler)
-        self._scheduler = schedule.build(self._optimizer, training.schedule_steps)
+        self._scheduler = schedule.build(self._optimizer, training.schedule_length)
         self._device = device
         self._clipping = training.gradient_clipping
         self.scaler = scaler

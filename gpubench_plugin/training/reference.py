@@ -315,7 +315,7 @@ class _TorchUpdates:
             unfused = training.model_copy(update={"fused": False})
             self._optimizer = builder(unfused, device).build(self._parameters)
         schedule: LearningRateSchedule = catalog.load("schedulers", training.scheduler)
-        self._scheduler = schedule.build(self._optimizer, training.schedule_steps)
+        self._scheduler = schedule.build(self._optimizer, training.schedule_length)
         self._clipping = training.gradient_clipping
 
     def gradient_norm(self) -> float:

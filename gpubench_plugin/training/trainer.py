@@ -107,6 +107,8 @@ class Trainer:
         self._no_sync = nullcontext if no_sync is None else no_sync
         self._agreement = agreement or RankAgreement()
         differs = {"differs_from_one_process": differs_from_one_process}
+        length = {"schedule_steps": training.schedule_length}
+        self._schedule_record = {} if training.scheduler == "constant" else length
         self._ranks_record = {} if self._agreement.world_size == 1 else differs
         self._optimization = Optimization(
             module.parameters(),
@@ -252,6 +254,7 @@ class Trainer:
                 "loss_drop": loss_ratio,
                 **({} if ignore_reason is None else {"loss_drop_lapsed": ignore_reason}),
                 "skipped_steps": skipped,
+                **self._schedule_record,
                 **self._ranks_record,
                 **comparison.correctness,
             },
