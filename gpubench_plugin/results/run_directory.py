@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.environment import listed, write
+from gpubench_plugin.environment import counted, listed, write
 from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
+from gpubench_plugin.records import LAST
 
 LONGEST: Final = 80
 """Characters in an experiment or tag, so that a run id fits into the 255 bytes of a file name."""
@@ -21,6 +22,7 @@ LONGEST: Final = 80
 RUN_ID: Final = re.compile(r"(\d{8}T\d{6}Z)_.+_[0-9a-f]{6}")
 """Pattern of :func:`new_run_id`."""
 
+_LATEST: Final = re.compile(rf"{LAST}(?:~(\d+))?")
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -225,7 +227,7 @@ def runs_in(results_dir: Path) -> list[RunDirectory]:
 def find_run(results_dir: Path, text: str, *, cwd: Path) -> RunDirectory:
     """Find the run that `text` names: its folder, a file in it, or a prefix of its id.
 
-    A path is relative to `results_dir` or `cwd`; an id may be of any experiment.
+    ``last`` is the latest run, ``last~1`` the one before, as git counts commits. A path is relative to `results_dir` or `cwd`; an id may be of any experiment.
 
     Raises:
         UsageProblem: no run matches, or several do; the message lists them.
@@ -257,6 +259,8 @@ def _run_at(results_dir: Path, text: str, cwd: Path) -> RunDirectory | None:
 
 def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
     runs = runs_in(results_dir)
+    if latest := _LATEST.fullmatch(text):
+        return _latest(runs, int(latest[1] or 0), results_dir)
     matches = [run for run in runs if run.run_id == text]
     matches = matches or [run for run in runs if run.run_id.startswith(text)]
     if len(matches) == 1:
@@ -268,6 +272,14 @@ def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
     hint = nearest(text, [run.run_id for run in runs])
     listing = f"latest: {_names_text(runs)}" if runs else "there are none"
     raise UsageProblem(f"no run in {results_dir} starts with {text!r}{hint}; {listing}")
+
+
+def _latest(runs: Sequence[RunDirectory], back: int, results_dir: Path) -> RunDirectory:
+    """The latest of the `runs`, or the one that is `back` runs before it."""
+    if back >= len(runs):
+        name = f"{LAST}~{back}" if back else LAST
+        raise UsageProblem(f"{name}: {results_dir} has {counted(len(runs), 'run')}")
+    return runs[-1 - back]
 
 
 def _names_text(runs: Sequence[RunDirectory]) -> str:

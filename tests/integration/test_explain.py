@@ -118,7 +118,7 @@ def test_what_cannot_be_explained_is_one_message(
 ) -> None:
     """Nothing there, several, unknown benchmarks, formats, and broken files; exit code 2 or 4."""
     assert shell("last", "mlp")[2] == (
-        f"gpubench: last: {results} contains no run and no comparison yet\n"
+        f"gpubench: last: {results} has 0 runs\n"
     )
     directory = write_run(results, 0, {MLP: 0.010, RESNET: 0.020})
     for arguments, message in (

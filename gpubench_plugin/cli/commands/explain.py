@@ -84,8 +84,6 @@ def _explanation(text: str, benchmark: str, paths: Locations) -> Explanation:
         if comparison.is_relative_to(paths.cwd):  # short, for the commands of the advice
             comparison = comparison.relative_to(paths.cwd)
         return explain_comparison(comparison, benchmark)
-    if text == _LATEST and not (text := max(_run_ids(paths), default="")):
-        raise UsageProblem(f"last: {paths.results_dir} contains no run and no comparison yet")
     return _explained_run(text, benchmark, paths)
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.results import RunDirectory
+from gpubench_plugin.results import RunDirectory, find_run
+from tests.support.runs_builder import run_id, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,3 +128,16 @@ def test_earlier_run_is_opened(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(earlier.path)
     run = RunDirectory.open(tmp_path / "link")
     assert (run, run.run_id, run.experiment) == (earlier, RUN, "resnet")
+
+
+def test_latest_runs_have_names(tmp_path: Path) -> None:
+    """``last`` and those before it, of all experiments; the message counts what there is."""
+    for number, experiment in enumerate(("one", "two", "one")):
+        write_run(tmp_path, number, experiment=experiment)
+
+    names = "last", "last~1", "last~2"
+    run_ids = [find_run(tmp_path, name, cwd=tmp_path).run_id for name in names]
+
+    assert run_ids == [run_id(2), run_id(1), run_id(0)]
+    with pytest.raises(UsageProblem, match=r"last~3: .* has 3 runs"):
+        find_run(tmp_path, "last~3", cwd=tmp_path)
