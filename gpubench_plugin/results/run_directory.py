@@ -227,7 +227,8 @@ def runs_in(results_dir: Path) -> list[RunDirectory]:
 def find_run(results_dir: Path, text: str, *, cwd: Path) -> RunDirectory:
     """Find the run that `text` names: its folder, a file in it, or a prefix of its id.
 
-    ``last`` is the latest run, ``last~1`` the one before, as git counts commits. A path is relative to `results_dir` or `cwd`; an id may be of any experiment.
+    ``last`` is the latest run, ``last~1`` the one before, as git counts commits. A path is relative
+    to `results_dir` or `cwd`; an id may be of any experiment.
 
     Raises:
         UsageProblem: no run matches, or several do; the message lists them.

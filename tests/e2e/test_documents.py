@@ -84,6 +84,7 @@ class Shell:
             "gpubench": self._gpubench,
             "git": lambda rest: self._process(["git", *rest]),
             "pip": self._pip,
+            ".": lambda rest: (0, ""),
         }
         assert words[0] in known, f"no way to run {command!r} is known here"
         return known[words[0]](words[1:])

@@ -117,9 +117,7 @@ def test_what_cannot_be_explained_is_one_message(
     shell: Shell, results: Path, tmp_path: Path
 ) -> None:
     """Nothing there, several, unknown benchmarks, formats, and broken files; exit code 2 or 4."""
-    assert shell("last", "mlp")[2] == (
-        f"gpubench: last: {results} has 0 runs\n"
-    )
+    assert shell("last", "mlp")[2] == (f"gpubench: last: {results} has 0 runs\n")
     directory = write_run(results, 0, {MLP: 0.010, RESNET: 0.020})
     for arguments, message in (
         (("last", "train"), f"'train' matches 2 benchmarks of the run {run_id(0)}"),
