@@ -77,6 +77,18 @@ MEANINGS: Final[Mapping[str, str]] = {
 }
 """Meaning of each flag in a line; ``docs/reference/flags.md`` has the exact conditions."""
 
+EXPLANATIONS: Final[Mapping[str, str]] = {
+    CONTENDED: "other processes used the CPU; close them or repeat",
+    THROTTLED: "heat or power slowed the GPU; cool it or lock clocks",
+    UNSTEADY: "not steady after warm-up; raise measure.warmup_max_s",
+    DRIFTING: "the step became slower or faster; find what grows",
+    NOT_CONVERGED: "not precise in time; raise measure.max_time_s",
+    DEPENDENT: "slow and fast phases; raise measure.max_time_s",
+    SUSPENDED: "the process was stopped in between; repeat",
+    INSTRUMENTED: "a debugger or tracer was on; measure without it",
+}
+"""What a doubt means and what to do about it, in a line of the terminal."""
+
 NOTES: Final = tuple(flag for flag in MEANINGS if flag not in DOUBTFUL_FLAGS)
 
 

@@ -58,7 +58,14 @@ if TYPE_CHECKING:
         variance_within,
         widened_noise,
     )
-    from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, Families, families, kind_of
+    from gpubench_plugin.compare.scaling import (
+        EFFICIENCY,
+        SCALING_METRICS,
+        SPEED_UP,
+        Families,
+        families,
+        kind_of,
+    )
     from gpubench_plugin.compare.statistics import (
         Bools,
         Estimates,

@@ -17,9 +17,10 @@ from gpubench_plugin.records import Measurement, Metric, Work, confidence_bounds
 SPEED_UP: Final = "scaling_speed_up"
 EFFICIENCY: Final = "scaling_efficiency"
 SCALING: Final = (SPEED_UP, EFFICIENCY)
-_ADDED: Final = frozenset(
+SCALING_METRICS: Final = frozenset(
     {*SCALING, *confidence_bounds_of(SPEED_UP), *confidence_bounds_of(EFFICIENCY)}
 )
+"""All metrics that :func:`with_scaling` adds."""
 
 THROUGHPUT: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
 """Rates of work that is summed over the ranks."""
@@ -102,9 +103,9 @@ def _family(measurement: Measurement) -> object:
 
 
 def _without_scaling(measurement: Measurement) -> Measurement:
-    if _ADDED.isdisjoint(measurement.metrics):
+    if SCALING_METRICS.isdisjoint(measurement.metrics):
         return measurement
-    metrics = {name: m for name, m in measurement.metrics.items() if name not in _ADDED}
+    metrics = {name: m for name, m in measurement.metrics.items() if name not in SCALING_METRICS}
     return replace(measurement, metrics=metrics)
 
 

@@ -88,5 +88,6 @@ if TYPE_CHECKING:
         refuse_second_z_loss,
     )
     from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.config.table_options import AUTO_TABLE, BY_FILE, BY_FUNCTION, TableOptions
 
 __getattr__ = lazy_names(__name__)

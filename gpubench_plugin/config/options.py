@@ -118,6 +118,27 @@ FLAGS: Final[dict[str, dict[str, str]]] = {
         "action": "store_true",
         "help": "Compare with a baseline of another machine or configuration, with a warning",
     },
+    "table": {
+        "metavar": "COLUMNS",
+        "help": (
+            "Result table: auto, none, or its columns, comma-separated: outcome, step, relative, "
+            "throughput, flops, mfu, memory, doubts, notes, or any metric (default: auto)"
+        ),
+    },
+    "table-sort": {
+        "metavar": "KEY",
+        "help": (
+            "Sort the result table by name, by a column or by a metric; -KEY: largest first "
+            "(default: in the order of the tests)"
+        ),
+    },
+    "table-group-by": {
+        "metavar": "KEY",
+        "help": (
+            "Group the result table by file, function, none, or a parameter, such as precision; "
+            "but for files, relative to the fastest of each group (default: file)"
+        ),
+    },
     "profile": {
         "action": "store_true",
         "help": "Trace a few extra steps of each benchmark with torch.profiler",
@@ -155,6 +176,9 @@ INI: Final = {
     "registry": ("", "Default of --registry"),
     "timeout-s": ("600", "Timeout of a benchmark in seconds"),
     "experiment": ("default", "Default of --experiment"),
+    "table": ("auto", "Default of --table"),
+    "table-sort": ("", "Default of --table-sort"),
+    "table-group-by": ("file", "Default of --table-group-by"),
 }
 
 

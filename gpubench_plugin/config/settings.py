@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config.options import FLAGS, INI, option_dest
+from gpubench_plugin.config.table_options import TableOptions
 from gpubench_plugin.errors import UsageProblem, invalid_choice
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Settings:
     gate_missing: str
     gate_inconclusive: str
     allow_incomparable: bool
+    table: TableOptions
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
@@ -94,6 +96,11 @@ class Settings:
             profile=bool(flags["profile"]),
             registry=option_values["registry"] or os.environ.get("GPUBENCH_REGISTRY", ""),
             adopt=bool(flags["adopt"]),
+            table=TableOptions.parse(
+                option_values["table"],
+                sort=option_values["table-sort"],
+                group_by=option_values["table-group-by"],
+            ),
             **_gate_settings(flags, option_values["baseline"]),
         )
 

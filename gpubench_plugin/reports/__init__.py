@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         painted,
         plain,
     )
-    from gpubench_plugin.reports.names import ShortNames, short_names
+    from gpubench_plugin.reports.names import ShortNames, name_room, short_names
     from gpubench_plugin.reports.run_list import run_as_json, run_in_full, run_table
     from gpubench_plugin.reports.scaling import scaling_lines
     from gpubench_plugin.reports.status import StatusLine, status_line
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         sparkline,
         width,
     )
+    from gpubench_plugin.reports.verbose_line import result_line
     from gpubench_plugin.reports.verdict_table import verdict_lines
     from gpubench_plugin.reports.verdicts import (
         ORDER,

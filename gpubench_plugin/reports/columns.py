@@ -1,98 +1,127 @@
-"""Columns of measurements: outcome, step, throughput, memory, doubts and notes."""
+"""Columns of measurements: step, throughput, FLOP/s, memory, doubts, notes, and any metric."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from gpubench_plugin.environment import byte_size, count, percentage, significant
+from gpubench_plugin.environment import byte_size, count, decimal_rate, percentage, quantity
 from gpubench_plugin.measure import FEWEST_TO_JUDGE, interval_ranks
 from gpubench_plugin.quality_flags import doubtful_flags, other_flags
 from gpubench_plugin.records import Measurement, confidence_bounds_of
-from gpubench_plugin.reports.table import Column, column, narrowed, width_of
+from gpubench_plugin.reports.table import Column, column
 from gpubench_plugin.reports.text import Glyphs, digits_for, seconds
 
 _RATES: Final[Mapping[str, tuple[Callable[[float, int], str], str]]] = {
-    "busbw_bytes_per_s": (lambda rate, digits: significant(rate / 1e9, digits), " GB/s busbw"),
+    "busbw_bytes_per_s": (lambda rate, digits: decimal_rate(rate, "B/s", digits), " busbw"),
     "samples_per_s": (count, " samples/s"),
     "tokens_per_s": (count, " tokens/s"),
-    "bytes_per_s": (byte_size, "/s"),
+    "bytes_per_s": (lambda rate, digits: decimal_rate(rate, "B/s", digits), ""),
 }
 """Throughput metrics by preference, each with a formatter and the rest of its unit. None is derived
 from the step time."""
-_TITLES: Final = ("samples/s", "tokens/s", "GB/s busbw")
-"""Units without a prefix that depends on the number: they can be in the title."""
-
-_FOLDED: Final = ("notes", "doubts")
-"""Columns moved below the table before any name is shortened."""
-_LEFT_OUT: Final = ("tflops", "mfu", "memory", "throughput")
-"""Columns left out, in this order, before names become too short."""
-_MIN_NAME_WIDTH: Final = 30
-"""Width to which names are shortened before a number is left out: a test's name and the end of its
-parameters."""
-
-
-def fitting_columns(
-    measurements: Sequence[Measurement], total: int, for_names: int, glyphs: Glyphs
-) -> dict[str, Column]:
-    """Non-empty columns in order that fit into `total`, by name.
-
-    `for_names` is the width of the names' column uncut. An outcome that does not fit moves to the
-    step's column, which is empty where nothing was measured; doubts, notes and numbers that do not
-    fit are left out.
-    """
-    columns = _all_columns(measurements, glyphs)
-    if width_of(columns.values()) > total - for_names:
-        columns = _with_outcome_folded(columns, measurements)
-    columns = narrowed(columns, _FOLDED, total - for_names)
-    name_width = min(for_names, max(_MIN_NAME_WIDTH, total // 3))
-    return narrowed(columns, _LEFT_OUT, total - name_width)
+METRIC_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "step": ("step_time_s",),
+    "relative": ("step_time_s",),
+    "throughput": tuple(_RATES),
+    "flops": ("tflops",),
+    "mfu": ("mfu",),
+    "memory": ("peak_memory_bytes",),
+}
+"""Metrics by the column that shows the first of them that there is."""
 
 
-def _all_columns(measurements: Sequence[Measurement], glyphs: Glyphs) -> dict[str, Column]:
-    columns = {
-        "outcome": Column(title="outcome", cells=[m.outcome for m in measurements]),
-        "step": _numbers("step", [step(m, glyphs) for m in measurements]),
+def named_columns(measurements: Sequence[Measurement], glyphs: Glyphs) -> dict[str, Column]:
+    """The columns that have a name of their own, by it, in the order of the table."""
+    return {
+        "step": numbers("step", [step(m, glyphs) for m in measurements]),
         "throughput": throughputs(measurements, glyphs),
-        "tflops": _metric(measurements, "TFLOP/s", "tflops", lambda flops: significant(flops, 3)),
+        "flops": _flops(measurements),
         "mfu": _metric(measurements, "MFU", "mfu", lambda share: percentage(share, 3)),
         "memory": _metric(measurements, "memory", "peak_memory_bytes", byte_size),
+        "outcome": Column(title="outcome", cells=[m.outcome for m in measurements]),
         "doubts": _flags("doubts", [doubtful_flags(m.flags) for m in measurements]),
         "notes": _flags("notes", [other_flags(m.flags) for m in measurements]),
     }
-    return {name: column for name, column in columns.items() if any(column.cells)}
 
 
-def _with_outcome_folded(
-    columns: Mapping[str, Column], measurements: Sequence[Measurement]
-) -> dict[str, Column]:
-    steps = columns["step"].cells if "step" in columns else [""] * len(measurements)
-    cells = [
-        step_text or measurement.outcome
-        for step_text, measurement in zip(steps, measurements, strict=True)
-    ]
-    other_columns = {name: c for name, c in columns.items() if name not in {"outcome", "step"}}
-    return {"step": _numbers("step", cells), **other_columns}
+def metric_column(measurements: Sequence[Measurement], name: str, glyphs: Glyphs) -> Column:
+    """Column of any metric, in the unit that fits."""
+    return column(name, [metric_text(m, name, glyphs) for m in measurements], numeric=True)
+
+
+def metric_text(measurement: Measurement, name: str, glyphs: Glyphs) -> str:
+    """A metric in the unit that fits; empty where there is none."""
+    metric = measurement.metrics.get(name)
+    if metric is None:
+        return ""
+    if metric.unit in {"1", "count"} and metric.value.is_integer():
+        return f"{metric.value:.0f}"
+    return quantity(metric.value, metric.unit, micro=glyphs.micro)
+
+
+def own_metrics(measurements: Iterable[Measurement]) -> list[str]:
+    """Names of metrics that tests and plugins have added, in the order of the measurements."""
+    from gpubench_plugin.compare import SCALING_METRICS
+    from gpubench_plugin.measure.metrics import is_built_in
+
+    names = dict.fromkeys(name for measurement in measurements for name in measurement.metrics)
+    return [name for name in names if name not in SCALING_METRICS and not is_built_in(name)]
+
+
+def relative_column(
+    measurements: Sequence[Measurement], groups: Sequence[str], glyphs: Glyphs
+) -> Column:
+    """Step time over that of the fastest of the group: ``1.83×``; one in doubt is no measure."""
+    fastest: dict[str, float] = {}
+    for measurement, group in zip(measurements, groups, strict=True):
+        median = measurement.metrics.get("step_time_s")
+        if median is not None and not doubtful_flags(measurement.flags):
+            fastest[group] = min(median.value, fastest.get(group, median.value))
+    cells = []
+    for measurement, group in zip(measurements, groups, strict=True):
+        median = measurement.metrics.get("step_time_s")
+        is_alone = groups.count(group) == 1
+        if median is None or is_alone or not fastest.get(group):
+            cells.append("")
+            continue
+        mark = f"{glyphs.doubtful} " if doubtful_flags(measurement.flags) else ""
+        cells.append(f"{mark}{median.value / fastest[group]:.2f}{glyphs.times}")
+    return numbers("relative", cells)
 
 
 def throughputs(measurements: Sequence[Measurement], glyphs: Glyphs) -> Column:
     """Throughput column; a common unit moves into the title."""
     cells = [_throughput(m, glyphs) for m in measurements]
     units = {unit.strip() for _, unit, _ in cells if unit}
-    if len(units) == 1 and (common_unit := units.pop()) in _TITLES:
-        return _numbers(common_unit, [f"{text}{interval}" for text, _, interval in cells])
-    return _numbers("throughput", ["".join(parts) for parts in cells])
+    if len(units) == 1:
+        return numbers(units.pop(), [f"{text}{interval}" for text, _, interval in cells])
+    return numbers("throughput", ["".join(parts) for parts in cells])
+
+
+def numbers(title: str, cells: Sequence[str]) -> Column:
+    """Column of numbers that need no escaping."""
+    return Column(title=title, cells=cells, numeric=True)
+
+
+def _flops(measurements: Sequence[Measurement]) -> Column:
+    """FLOP/s with the prefix that fits, in the title if it is the same for all."""
+    metrics = (m.metrics.get("tflops") for m in measurements)
+    cells = [
+        "" if metric is None else decimal_rate(metric.value * 1e12, "FLOP/s", 3)
+        for metric in metrics
+    ]
+    units = {cell.rpartition(" ")[2] for cell in cells if cell}
+    if len(units) == 1:
+        return numbers(units.pop(), [cell.rpartition(" ")[0] for cell in cells])
+    return numbers("FLOP/s", cells)
 
 
 def _metric(
     measurements: Sequence[Measurement], title: str, name: str, show: Callable[[float], str]
 ) -> Column:
     metrics = (m.metrics.get(name) for m in measurements)
-    return _numbers(title, ["" if metric is None else show(metric.value) for metric in metrics])
-
-
-def _numbers(title: str, cells: Sequence[str]) -> Column:
-    return Column(title=title, cells=cells, numeric=True)
+    return numbers(title, ["" if metric is None else show(metric.value) for metric in metrics])
 
 
 def _flags(title: str, flags: Sequence[Sequence[str]]) -> Column:
@@ -137,9 +166,10 @@ def _throughput(measurement: Measurement, glyphs: Glyphs) -> tuple[str, str, str
     name = next((name for name in _RATES if name in measurement.metrics), None)
     if name is None:
         return "", "", ""
-    show, unit = _RATES[name]
+    show, rest = _RATES[name]
     width = half_width(measurement, name)
-    text = show(measurement.metrics[name].value, digits_for(width))
+    text, space, prefixed = show(measurement.metrics[name].value, digits_for(width)).partition(" ")
+    unit = f"{space}{prefixed}{rest}"
     if doubtful_flags(measurement.flags):
         return f"{glyphs.doubtful} {text}", unit, ""
     return text, unit, _plus_minus(width, glyphs)

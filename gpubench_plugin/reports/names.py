@@ -6,18 +6,31 @@ size that all of them share; :attr:`ShortNames.common` says what was left out.
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from gpubench_plugin import catalog
-from gpubench_plugin.reports.text import printable
+from gpubench_plugin.reports.text import Glyphs, printable, shorten, width
 
 _PREFIX: Final = re.compile(r"(^|::)test_")
 _WORLD_SIZE: Final = re.compile(r"(?<![^-])ws(\d+)(?![^-])")
 """A world size among the parameters of an id, which are joined by dashes."""
+_MIN_ROOM: Final = 30
+"""Width that every name gets: a test's name and the end of its parameters."""
+_MIN_PARAMETERS: Final = 10
+"""Characters to which parameters are cut at most: the first letters and the last word."""
+_MIN_GAIN: Final = 3
+"""Characters that are worth an ellipsis."""
+
+
+def name_room(total: int) -> int:
+    """Columns for a name on a terminal of `total` columns, the same in all parts of a screen."""
+    return max(_MIN_ROOM, total // 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +43,25 @@ class ShortNames:
     def of(self, ids: Iterable[str]) -> list[str]:
         """The names of these `ids`, in order."""
         return [self.by_id[node_id] for node_id in ids]
+
+    def fitting(self, room: int, glyphs: Glyphs) -> ShortNames:
+        """The names within `room` columns, still distinct.
+
+        Where one is too long, an ellipsis stands for what the parameters of all have in common,
+        then for what all tests' names begin with, then for the first or the middle parameters of
+        those that are too long, and last of all for the middle of their names.
+        """
+        names = list(self.by_id.values())
+        for step in (
+            _without_common_parameters,
+            _without_common_beginning,
+            partial(_without_first_parameters, room=room),
+            partial(_without_middle_parameters, room=room),
+        ):
+            if any(width(name) > room for name in names):
+                names = _distinct(names, step(names, glyphs.ellipsis))
+        names = _numbered(shorten(names, room, glyphs.ellipsis))
+        return replace(self, by_id=dict(zip(self.by_id, names, strict=True)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,3 +143,90 @@ def _variant(variant: str | None, world_size: str, precision: str) -> str:
 
 def _name(part: _Parts, variant: str) -> str:
     return printable(_PREFIX.sub(r"\1", part.test) + variant)
+
+
+def _without_common_parameters(names: Sequence[str], ellipsis: str) -> list[str]:
+    """Replace what all parameters begin and end with, by whole words."""
+    variants = [name.partition("[")[2].removesuffix("]") for name in names if "[" in name]
+    if len(variants) <= 1:
+        return list(names)
+    if len(set(variants)) == 1:
+        return [name.partition("[")[0] for name in names]
+    head = _common_beginning(variants, "-")
+    tail = _common_beginning([variant.removeprefix(head)[::-1] for variant in variants], "-")
+    return [
+        f"{test}[{_cut_ends(variant.removesuffix(']'), len(head), len(tail), ellipsis)}]"
+        if bracket
+        else name
+        for name in names
+        for test, bracket, variant in [name.partition("[")]
+    ]
+
+
+def _without_common_beginning(names: Sequence[str], ellipsis: str) -> list[str]:
+    """Replace what the names of different tests begin with, by whole words."""
+    tests = {name.partition("[")[0] for name in names}
+    head = _common_beginning([*tests], "_/:.") if len(tests) > 1 else ""
+    return [_cut_ends(name, len(head), 0, ellipsis) for name in names]
+
+
+def _without_first_parameters(names: Sequence[str], ellipsis: str, room: int) -> list[str]:
+    """Drop the first words of the parameters of each name that is too long, until it fits."""
+    shortened = []
+    for name in names:
+        test, _, variant = name.partition("[")
+        words = variant.split("-")
+        text = name
+        while width(text) > room and len(words) > 1:
+            words = words[1:]
+            text = f"{test}[{ellipsis}{'-'.join(words)}"
+        shortened.append(text if width(text) <= room else name)
+    counts = Counter(shortened)
+    return [name if counts[text] > 1 else text for name, text in zip(names, shortened, strict=True)]
+
+
+def _without_middle_parameters(names: Sequence[str], ellipsis: str, room: int) -> list[str]:
+    """Cut the parameters of the names that are too long in the middle, those of a test alike."""
+    variants: dict[str, list[str]] = {}
+    for name in names:
+        test, bracket, variant = name.partition("[")
+        if bracket:
+            variants.setdefault(test, []).append(variant)
+    cut = {
+        test: dict(zip(texts, shorten(texts, room - width(test) - 1, ellipsis), strict=True))
+        for test, texts in variants.items()
+        if room - width(test) - 1 >= _MIN_PARAMETERS
+    }
+    return [
+        f"{test}[{cut[test][variant]}" if bracket and test in cut else name
+        for name in names
+        for test, bracket, variant in [name.partition("[")]
+    ]
+
+
+def _common_beginning(texts: Sequence[str], word_ends: str) -> str:
+    """What all `texts` begin with, up to one of the characters `word_ends`; may be empty."""
+    common = os.path.commonprefix([*texts])  # noqa: RUF071 # names are no paths
+    return common[: max(map(common.rfind, word_ends)) + 1]
+
+
+def _cut_ends(text: str, head: int, tail: int, ellipsis: str) -> str:
+    """The text with an ellipsis for its first `head` and last `tail` characters, if long enough."""
+    start = ellipsis if head >= _MIN_GAIN else text[:head]
+    end = ellipsis if tail >= _MIN_GAIN else text[len(text) - tail :]
+    return f"{start}{text[head : len(text) - tail]}{end}"
+
+
+def _distinct(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The names `after` a step, but those `before` it if two have become the same."""
+    return list(after if len(set(after)) == len(set(before)) else before)
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """The `names`, the second and later of the same with a number."""
+    seen: Counter[str] = Counter()
+    numbered = []
+    for name in names:
+        seen[name] += 1
+        numbered.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return numbered

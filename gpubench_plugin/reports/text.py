@@ -139,6 +139,9 @@ class Glyphs:
     axis: str = "│"
     regressed: str = "✗"
     improved: str = "✓"
+    times: str = "×"  # noqa: RUF001 # the sign of a factor
+    trusted: str = "✓"
+    in_doubt: str = "?"
 
 
 UNICODE: Final = Glyphs()
@@ -158,6 +161,9 @@ ASCII: Final = Glyphs(
     axis="|",
     regressed="x",
     improved="+",
+    times="x",
+    trusted="ok",
+    in_doubt="?",
 )
 
 

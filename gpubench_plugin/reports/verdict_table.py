@@ -90,16 +90,18 @@ def verdict_lines(
     glyphs: Glyphs = UNICODE,
     *,
     only_changed: bool = False,
+    longest_name: int | None = None,
 ) -> list[Line]:
     """Sides, notes, table of all verdicts (changed ones `only_changed`), reasons and counts.
 
-    All `comparisons` have the same base.
+    All `comparisons` have the same base. With `longest_name` names have at most so many columns, as
+    in other tables of the screen, even where there is room for more.
     """
     names = short_names(v.id for comparison in comparisons for v in comparison.verdicts)
     changed_ids = [v.id for comparison in comparisons for v in changed(comparison.verdicts)]
     rows = rows_of(comparisons)
     visible = [row for row in rows if not (only_changed and row.is_unchanged)]
-    verdict_table = _Table(visible, len(comparisons), width, glyphs)
+    verdict_table = _Table(visible, len(comparisons), width, glyphs, longest_name)
     labels = verdict_table.place(names, changed_ids)
     parts = (
         [
@@ -120,8 +122,16 @@ def verdict_lines(
 class _Table:
     """The table in the first layout that fits, or in several tables if none does."""
 
-    def __init__(self, rows: Sequence[Row], heads: int, width: int, glyphs: Glyphs):
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        heads: int,
+        width: int,
+        glyphs: Glyphs,
+        longest_name: int | None,
+    ):
         self._all_rows = rows
+        self._longest_name = longest_name
         self._head_labels = head_labels(heads)
         self._heads = range(heads)
         self._width = width
@@ -146,8 +156,8 @@ class _Table:
         room = self._width - self._indent - width_of(self._columns(self._first_heads))
         ids = [*dict.fromkeys((*(row.id for row in self._rows), *other_ids))]
         room = max(room, least - self._indent) if self._rows else self._width // 2
-        shortened = shorten(names.of(ids), room, self._glyphs.ellipsis)
-        return {**names.by_id, **dict(zip(ids, shortened, strict=True))}
+        fitting = names.fitting(min(room, self._longest_name or room), self._glyphs)
+        return {**names.by_id, **dict(zip(ids, fitting.of(ids), strict=True))}
 
     @property
     def row_count(self) -> int:

@@ -5,12 +5,13 @@ comparisons and histograms work. Only this module uses ``BenchmarkFixture.disabl
 ``cprofile``,
 ``extra_info``, ``stats``, ``_mode``, ``_timer``, ``_raw`` and ``_raw_pedantic``;
 ``Metadata.stats``, ``iterations``, ``options`` and ``params``; ``Stats`` with all of its fields;
-``Config._benchmarksession`` with its ``save``, ``autosave``, ``json`` and ``quiet``.
+``Config._benchmarksession`` with its ``save``, ``autosave``, ``json``, ``quiet`` and ``groups``.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from array import array
 from dataclasses import dataclass
 from functools import cache, wraps
@@ -21,7 +22,7 @@ from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.errors import MeasurementError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import pytest
@@ -226,6 +227,47 @@ def disable_output(config: pytest.Config) -> None:
     session.compare_fail = None
     session.histogram = False
     session.quiet = True
+
+
+_DISPLAY_OPTIONS: Final = (
+    *("columns", "sort", "group-by", "name", "time-unit", "histogram", "verbose", "cprofile"),
+    *("compare", "compare-fail"),
+)
+"""Options that ask for its table, or for what it prints with it, without ``--benchmark-``."""
+
+
+def hide_table(config: pytest.Config, own_ids: Collection[str]) -> None:
+    """Leave the benchmarks `own_ids` out of its table, unless one of its display options is used.
+
+    What it saves, and what it warns of, stays. Called before its ``pytest_terminal_summary``.
+    """
+    session: Any = config._benchmarksession  # type: ignore[attr-defined] # pytest-benchmark's
+    if not session.groups or _asks_for_table(config):
+        return
+    groups = [
+        (title, [b for b in benchmarks if b["fullname"] not in own_ids])
+        for title, benchmarks in session.groups
+    ]
+    session.groups = [(title, benchmarks) for title, benchmarks in groups if benchmarks]
+
+
+def _asks_for_table(config: pytest.Config) -> bool:
+    """Whether a display option is given, with its default, too, or set by a conftest."""
+    given_words = [
+        *map(str, config.invocation_params.args),
+        *map(str, config.getini("addopts")),
+        *os.environ.get("PYTEST_ADDOPTS", "").split(),
+    ]
+    given_names = {word.partition("=")[0] for word in given_words}
+    if any(f"--benchmark-{option}" in given_names for option in _DISPLAY_OPTIONS):
+        return True
+    defaults = {"sort": "min", "group_by": "group"}
+    options = (option.replace("-", "_") for option in _DISPLAY_OPTIONS if option != "name")
+    return any(
+        value and value != defaults.get(option)
+        for option in options
+        for value in [config.getoption(f"benchmark_{option}", None)]
+    )
 
 
 def add_metrics(output_json: Json, measurements: Mapping[str, Measurement]) -> None:

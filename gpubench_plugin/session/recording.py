@@ -321,13 +321,15 @@ class Recording:
         terminalreporter.section("gpubench", sep="=")
         measurements = [m for i, m in self.measurements.items() if i not in self._passed_tests]
         if measurements:
-            write_lines(terminalreporter, partial(terminal.summary_lines, measurements))
-        write_lines(terminalreporter, partial(scaling_lines, measurements))
+            summary = partial(terminal.summary_lines, measurements, options=self._settings.table)
+            write_lines(terminalreporter, summary)
+        write_lines(terminalreporter, partial(scaling_lines, measurements), is_apart=True)
+        pytest_benchmark.hide_table(self._config, self._own_cases.keys() | self._unselected)
         if self._write_error is not None:
-            terminalreporter.write_line(f"cannot write results: {self._write_error}", red=True)
-        terminalreporter.write_line(f"recorded in {self._display_directory()}")
+            terminalreporter.write(f"cannot write results: {self._write_error}\n", red=True)
+        terminalreporter.write(f"recorded in {self._display_directory()}\n")
         if self._index_warning is not None:
-            terminalreporter.write_line(printable(self._index_warning), yellow=True)
+            terminalreporter.write(f"{printable(self._index_warning)}\n", yellow=True)
 
     def _benchmark_json(self) -> Json | None:
         results_by_id = context_of(self._config).carried
@@ -347,11 +349,16 @@ def _has_outcome(payloads: Sequence[Json]) -> bool:
 
 
 def write_lines(
-    reporter: pytest.TerminalReporter, lines: Callable[[int, Glyphs], Iterable[Line]]
+    reporter: pytest.TerminalReporter,
+    lines: Callable[[int, Glyphs], Iterable[Line]],
+    *,
+    is_apart: bool = False,
 ) -> None:
-    """Print the `lines` made for the terminal's width and symbols."""
+    """Print the `lines` made for the terminal's width and symbols; `is_apart`: after a gap."""
     width = reporter.config.get_terminal_writer().fullwidth
-    for line in lines(width, glyphs_for(getattr(sys.stdout, "encoding", None))):
+    for number, line in enumerate(lines(width, glyphs_for(getattr(sys.stdout, "encoding", None)))):
+        if is_apart and number == 0:
+            reporter.write("\n")
         for text, markup in line:
             reporter.write(text, **markup)
         reporter.write("\n")

@@ -31,6 +31,7 @@ from gpubench_plugin.results.registry import absolute_url
 from gpubench_plugin.session import gate, xdist
 from gpubench_plugin.session.adoption import AdoptionPlugin
 from gpubench_plugin.session.missing_packages import MissingPackages
+from gpubench_plugin.session.result_words import ResultWords
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -167,6 +168,9 @@ def _record(
     recording = Recording(config, [item.stash[STATE].case for item in items])
     recording.start()
     manager.register(recording, "gpubench-recording")
+    if ResultWords.is_wanted(config):
+        own_ids = {i.nodeid for i in items if not i.stash[STATE].case.adopted}
+        manager.register(ResultWords(recording, settings, own_ids), "gpubench-result-words")
     if not gate.measuring_disabled_option(config):
         cases = {item.nodeid: item.stash[STATE].case for item in items}
         manager.register(MissingPackages(session, recording, cases), "gpubench-missing-packages")

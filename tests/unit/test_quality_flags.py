@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gpubench_plugin.quality_flags import (
     DOUBTFUL_FLAGS,
+    EXPLANATIONS,
     MEANINGS,
     NOTES,
     doubtful_flags,
@@ -44,3 +45,13 @@ def test_every_flag_says_in_a_line_what_it_means() -> None:
     """For who reads an explanation, without the reference at hand."""
     assert set(MEANINGS) == {*DOUBTFUL_FLAGS, *NOTES}
     assert max(map(len, MEANINGS.values())) <= 88
+
+
+def test_every_doubt_is_explained_as_in_the_docs() -> None:
+    """The terminal says in a line what a doubt means; the reference has the same sentences."""
+    assert tuple(EXPLANATIONS) == DOUBTFUL_FLAGS
+    row = re.compile(r"^\| `(\w+)` \| .* \| ([^|]+) \|$", re.MULTILINE)
+    doubts_text = _DOCS.read_text("utf-8").partition("## Notes")[0]
+    assert dict(row.findall(doubts_text)) == EXPLANATIONS
+    lines = [f"≈ {flag}: {text} (9 benchmarks)" for flag, text in EXPLANATIONS.items()]
+    assert max(map(len, lines)) <= 80

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         the_benchmark,
         unknown_benchmark,
     )
+    from gpubench_plugin.compare.baselines.last import LastResults
     from gpubench_plugin.compare.baselines.model import (
         Acceptance,
         Baseline,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.baselines.model import Reference
@@ -14,7 +14,7 @@ from gpubench_plugin.compare.comparability import Comparability, machine_differe
 from gpubench_plugin.compare.matching import restricted_to
 from gpubench_plugin.environment import counted, listed, short_commit
 from gpubench_plugin.errors import RegistryError
-from gpubench_plugin.records import LAST, Run, RunStatus
+from gpubench_plugin.records import LAST, Result, Run, RunStatus
 from gpubench_plugin.results import runs_in
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 LOOKED_AT: Final = 50
 """Runs read, at most, for a benchmark missing from the latest ones; not measured."""
+
+READ_BESIDE_MEASURING: Final = 10
+"""Runs read, at most, while others are measured: some milliseconds each; not measured."""
 
 _ENDED: Final[frozenset[RunStatus | None]] = frozenset({"complete", "failed"})
 
@@ -61,6 +64,42 @@ def last_runs(head: Run, *, results_dir: Path, connection: Connection) -> Refere
     )
 
 
+class LastResults:
+    """The last comparable result of each benchmark of one run on this machine, read as needed.
+
+    Runs are read from their directories, newest first, each once, and at most `limit` of them:
+    without the registry, whose libraries take memory that a CPU's numbers include.
+    """
+
+    def __init__(self, results_dir: Path, *, limit: int = READ_BESIDE_MEASURING):
+        completed = (run for run in reversed(runs_in(results_dir)) if run.summary.exists())
+        self._unread = read_runs(islice(completed, limit), [])
+        self._runs: list[Run] = []
+
+    def of(self, head: Run, name: str) -> Result | None:
+        """The latest earlier result that is comparable with benchmark `name` of `head`."""
+        comparability = Comparability(exempt=(), allow=False)
+        for run in chain(self._runs, self._newly_read(head)):
+            result = run.results.get(name)
+            if result is None or result.outcome != "measured":
+                continue
+            if not comparability.differences(run, result, head, head.results[name]):
+                return result
+        return None
+
+    def _newly_read(self, head: Run) -> Iterator[Run]:
+        for run in self._unread:
+            if _precedes(run, head):
+                self._runs.append(run)
+                yield run
+
+
+def _precedes(run: Run, head: Run) -> bool:
+    """Whether the run ended, and began before `head`."""
+    is_earlier = run.run_id != head.run_id and run.started < head.started
+    return run.status in _ENDED and is_earlier
+
+
 @dataclass
 class _Search:
     """Search for the run to compare each benchmark of `head` with, by benchmark."""
@@ -82,8 +121,7 @@ class _Search:
     def search(self, runs: Iterable[Run]) -> None:
         """Search the `runs`, newest first, until nothing is missing."""
         for run in runs:
-            is_earlier = run.run_id != self.head.run_id and run.started < self.head.started
-            if run.status in _ENDED and is_earlier:
+            if _precedes(run, self.head):
                 self.searched.append(run)
                 self._check(run)
             if not self.missing:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.measure.metrics._all import compute_all, preload
+    from gpubench_plugin.measure.metrics._all import compute_all, is_built_in, preload
     from gpubench_plugin.measure.metrics._peaks import DEVICES
     from gpubench_plugin.measure.metrics._plausibility import check_times, check_values
     from gpubench_plugin.measure.metrics._rates import log_rate_half_width, rate_flags

@@ -11,6 +11,9 @@ from gpubench_plugin.measure.metrics._plausibility import check_times, check_val
 from gpubench_plugin.measure.metrics.base import MetricSource
 from gpubench_plugin.records import Metric, Observation
 
+_PHASE = "phase_"
+"""Beginning of the metrics of a mixture of experts' phases, whose names the model chooses."""
+
 
 def compute_all(observation: Observation) -> dict[str, Metric]:
     """Every metric that applies to the observation, by name.
@@ -28,6 +31,16 @@ def compute_all(observation: Observation) -> dict[str, Metric]:
             metrics[metric.name] = metric
     check_values(metrics, observation)
     return metrics
+
+
+def is_built_in(name: str) -> bool:
+    """Whether a metric source computes the metric; others were added by a test or a plugin."""
+    return name in _built_in_names() or name.startswith(_PHASE)
+
+
+@cache
+def _built_in_names() -> frozenset[str]:
+    return frozenset(name for source in _sources().values() for name in source.produces)
 
 
 def preload() -> None:

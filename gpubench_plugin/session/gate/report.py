@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare import LABEL
 from gpubench_plugin.environment import counted, redacted_command
-from gpubench_plugin.reports import BAD, DOUBTFUL, GOOD, printable, verdict_lines
+from gpubench_plugin.reports import BAD, DOUBTFUL, GOOD, name_room, printable, verdict_lines
 from gpubench_plugin.reports import github as page
 from gpubench_plugin.session.gate.judgement import NOTHING_MEASURED, GateJudgement
 
@@ -90,7 +90,8 @@ def lines(
         if lookup.kind == "last":  # a note already covers a first run
             verdicts = [v for v in comparison.verdicts if v.metric or v.kind != "no_baseline"]
             visible = replace(comparison, verdicts=tuple(verdicts))
-        yield from verdict_lines([visible], width, glyphs, only_changed=True)
+        room = name_room(width)
+        yield from verdict_lines([visible], width, glyphs, only_changed=True, longest_name=room)
         for note in judgement.policy.undecided_notes(comparison.verdicts) if is_gate else ():
             yield ((note, BAD if ": fail (" in note else DOUBTFUL),)
     if not is_gate:

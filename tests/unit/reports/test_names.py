@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.reports import short_names
+from gpubench_plugin.reports import UNICODE, name_room, short_names
 
 FILE = "bench/test_mlp.py"
 
@@ -48,3 +48,37 @@ def test_no_two_benchmarks_have_one_name() -> None:
     ]
     odd = ["::", "\x1b::\n[", "[", ""]
     assert len({*short_names(odd).of(odd)}) == len(odd)
+
+
+@pytest.mark.parametrize(
+    ("names", "room", "expected"),
+    [
+        (["a_long_test[x]", "b[y]"], 14, ["a_long_test[x]", "b[y]"]),
+        (
+            ["train[deep-amp-nhwc]", "train[deep-fp32-nhwc]"],
+            18,
+            ["train[…amp…]", "train[…fp32…]"],
+        ),
+        (
+            ["resnet18_train[x-1]", "resnet18_infer[x-1]"],
+            13,
+            ["…train", "…infer"],
+        ),
+        (["gather[all-to-all]", "gather[all-gather]"], 16, ["gather[…to-all]", "gather[…gather]"]),
+    ],
+)
+def test_long_names_lose_what_they_share_first(
+    names: list[str], room: int, expected: list[str]
+) -> None:
+    """Parameters that all have, then the beginning of all names; an ellipsis stands for it."""
+    ids = [f"{FILE}::test_{name}" for name in names]
+    assert short_names(ids).fitting(room, UNICODE).of(ids) == expected
+
+
+def test_fitting_names_stay_distinct() -> None:
+    """However little room there is."""
+    ids = [f"{FILE}::test_{'x' * 60}{n}{'y' * 60}" for n in range(20)]
+    for room in (3, 10, name_room(80)):
+        names = short_names(ids).fitting(room, UNICODE).of(ids)
+        assert len(set(names)) == len(ids)
+    assert max(map(len, names)) <= name_room(80) == 30

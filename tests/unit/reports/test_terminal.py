@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
 
+from gpubench_plugin.config import AUTO_TABLE, TableOptions
+from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import OUTCOMES, Measurement, Metric, RankTimes
-from gpubench_plugin.reports import ASCII, header_lines, plain, summary_lines, width
+from gpubench_plugin.reports import ASCII, UNICODE, header_lines, plain, summary_lines, width
 
 FILE = "benchmarks/training/test_resnet.py"
 NUMBERS = {
@@ -35,8 +38,10 @@ def benchmark(name: str = "test_train[amp-ws1]", file: str = FILE, **fields: Any
     )
 
 
-def rendered(*measurements: Measurement, columns: int = 200) -> list[str]:
-    return [plain(line) for line in summary_lines(measurements, columns)]
+def rendered(
+    *measurements: Measurement, columns: int = 200, options: TableOptions = AUTO_TABLE
+) -> list[str]:
+    return [plain(line) for line in summary_lines(measurements, columns, options=options)]
 
 
 def header(columns: int) -> list[str]:
@@ -70,10 +75,10 @@ def test_summary_on_a_wide_terminal() -> None:
     """At 200 columns every column is shown, under the names of the files."""
     outlying = benchmark("test_b[fp32]", flags=("outliers",))
     assert rendered(benchmark("test_a"), outlying) == [
-        "benchmark  outcome              step     samples/s  TFLOP/s    MFU     memory  notes",
+        "benchmark             step     samples/s  GFLOP/s    MFU     memory  notes",
         FILE,
-        "  a        measured  18.42 ms ±0.54%  434.2 ±0.76%    0.123  41.2%  912.4 MiB",
-        "  b[fp32]  measured  18.42 ms ±0.54%  434.2 ±0.76%    0.123  41.2%  912.4 MiB  outliers",
+        "  a        18.42 ms ±0.54%  434.2 ±0.76%      123  41.2%  912.4 MiB",
+        "  b[fp32]  18.42 ms ±0.54%  434.2 ±0.76%      123  41.2%  912.4 MiB  outliers",
         "2 measured",
     ]
 
@@ -124,19 +129,19 @@ def test_a_step_without_interval_says_on_how_many_samples_it_rests(rounds: int) 
     assert row.endswith(f" 684 ms n={rounds}")
     (_, _, line, _) = summary_lines([benchmark(numbers=numbers)], 200)
     assert not any(markup.get("bold") for _, markup in line)
-    (_, _, row, _) = rendered(benchmark(numbers=numbers, flags=("not_converged",)))
+    row = rendered(benchmark(numbers=numbers, flags=("not_converged",)))[2]
     assert f"≈ 684 ms n={rounds}  not_converged" in row
 
 
 def test_many_rounds_without_interval_are_no_small_sample() -> None:
     """Dependent rounds may have no interval, however many there are."""
     numbers = {"step_time_s": 0.68412, "rounds": 1045}
-    (_, _, row, _) = rendered(benchmark(numbers=numbers, flags=("dependent",)))
+    row = rendered(benchmark(numbers=numbers, flags=("dependent",)))[2]
     assert "≈ 684 ms  dependent" in row
 
 
 def test_summary_on_a_narrow_terminal() -> None:
-    """At 80 columns outcome and flags move, and long names lose their middle."""
+    """At 80 columns flags move below the table, and long names lose what they share."""
     names = [f"test_resnet{size}_train[channels_last-amp-ws1]" for size in (18, 50)]
     lines = rendered(
         benchmark(names[0], flags=("outliers", "unsteady")),
@@ -144,31 +149,27 @@ def test_summary_on_a_narrow_terminal() -> None:
         columns=80,
     )
     assert lines == [
-        "benchmark                             step  samples/s  TFLOP/s    MFU     memory",
+        "benchmark                              step  samples/s    MFU     memory",
         FILE,
-        "  resnet18_…nels_last-amp-ws1]  ≈ 18.42 ms    ≈ 434.2    0.123  41.2%  912.4 MiB",
-        "  resnet50_…nels_last-amp-ws1]         oom          –        –      –          –",  # noqa: RUF001 # the dash of empty cells
-        "resnet18_…nels_last-amp-ws1]: doubtful: unsteady",
-        "resnet18_…nels_last-amp-ws1]: outliers",
-        "resnet50_…nels_last-amp-ws1]: out of memory",
+        "  resnet18_train[channels_last]  ≈ 18.42 ms    ≈ 434.2  41.2%  912.4 MiB",
+        "  resnet50_train[channels_last]         oom          –      –          –",  # noqa: RUF001 # the dash of empty cells
+        "resnet50_train[channels_last]: out of memory",
+        "≈ unsteady: not steady after warm-up; raise measure.warmup_max_s (1 benchmark)",
+        "notes: outliers (resnet18_train[channels_last])",
         "1 measured, 1 oom",
     ]
 
 
 def test_what_all_share_is_left_out_of_the_names() -> None:
     """Precision and world size are in the names only where they differ."""
-    params = {"precision": "amp", "world_size": "1"}
     alike = [
-        benchmark("test_a[amp-ws1]", params=params),
-        benchmark("test_b[nhwc-amp-ws1]", params=params),
-        benchmark("test_c[x-amp-ws1-cpu]", params=params),
+        benchmark("test_a[amp-ws1]"),
+        benchmark("test_b[nhwc-amp-ws1]"),
+        benchmark("test_c[x-amp-ws1-cpu]"),
     ]
-    fp32 = benchmark("test_a[fp32-ws1]", params={**params, "precision": "fp32"})
+    fp32 = benchmark("test_a[fp32-ws1]")
     assert [line.split()[0] for line in rendered(*alike)[2:-1]] == ["a", "b[nhwc]", "c[x-cpu]"]
-    assert [line.split()[0] for line in rendered(alike[0], fp32)[2:-1]] == [
-        "a[amp-ws1]",
-        "a[fp32-ws1]",
-    ]
+    assert [line.split()[0] for line in rendered(alike[0], fp32)[2:-1]] == ["a[amp]", "a[fp32]"]
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 132, 200])
@@ -194,14 +195,14 @@ def test_long_names_stay_apart() -> None:
 def test_column_without_anything_is_left_out() -> None:
     """A column in which no benchmark has a value does not appear."""
     (titles, *_) = rendered(benchmark(numbers={"step_time_s": 1.5e-6}))
-    assert titles.split() == ["benchmark", "outcome", "step"]
+    assert titles.split() == ["benchmark", "step"]
 
 
 @pytest.mark.parametrize(
     ("numbers", "title", "cell"),
     [
         ({"tokens_per_s": 12345.0}, "tokens/s", "12.3k"),
-        ({"bytes_per_s": 2.0**31}, "throughput", "2.00 GiB/s"),
+        ({"bytes_per_s": 2e9}, "GB/s", " 2.00"),
         ({"samples_per_s": 5.0, "tokens_per_s": 640.0}, "samples/s", "5.00"),
         ({"algbw_bytes_per_s": 2e10, "busbw_bytes_per_s": 1.5e10}, "GB/s busbw", " 15.0"),
     ],
@@ -235,16 +236,25 @@ def test_benchmarks_stand_under_their_files() -> None:
 
 
 def test_reasons_stand_below_the_table() -> None:
-    """Every benchmark that was not measured has its reason, on one line."""
+    """Each reason is said once, whole; what was not measured has no row but a number."""
+    reason = "measured on a CPU only with --measure.profile=full"
     lines = rendered(
-        benchmark("test_a", outcome="unsupported", reason="bf16 is not there"),
-        benchmark("test_b", outcome="failed", reason="ValueError: boom\nand more"),
-        benchmark("test_c"),
+        *(benchmark(f"test_{x}", outcome="unsupported", reason=reason) for x in "abcd"),
+        benchmark("test_e", outcome="failed", reason=f"{FILE}::test_e: ValueError: boom\nand more"),
+        benchmark("test_f", outcome="failed", reason="ValueError: " + "long " * 30),
+        benchmark("test_g", outcome="skipped"),
+        columns=80,
     )
-    assert lines[-3:] == [
-        "a: bf16 is not there",
-        "b: ValueError: boom and more",
-        "1 measured, 1 failed, 1 unsupported",
+    assert [line.split()[0] for line in lines[2:4]] == ["e", "f"]
+    assert lines[4:] == [
+        "e: ValueError: boom and more",
+        f"f: ValueError: {'long ' * 12}long",
+        f"  {'long ' * 14}long",
+        "  long long",
+        "4 unsupported: measured on a CPU only with --measure.profile=full (a, b, c and 1",
+        "  more)",
+        "1 skipped (g)",
+        "nothing was measured: 2 failed, 1 skipped, 4 unsupported",
     ]
 
 
@@ -271,11 +281,138 @@ def test_a_slow_rank_is_named() -> None:
     ]
 
 
+def own(**values: float) -> dict[str, float]:
+    """The usual numbers and metrics that tests have added."""
+    return {**NUMBERS, **values}
+
+
+def test_metrics_of_tests_are_columns_where_there_is_room() -> None:
+    """On a narrow terminal they stand below the table; the built-in ones are not among them."""
+    pair = (
+        benchmark("test_a", numbers=own(accuracy=0.93, entropy_of_the_routing=1.25, ttft_s=1.0)),
+        benchmark("test_b", numbers=own(accuracy=0.91)),
+    )
+    wide, narrow = rendered(*pair), rendered(*pair, columns=80)
+    assert wide[0].split()[-2:] == ["accuracy", "entropy_of_the_routing"]
+    assert wide[2].split()[-2:] == ["0.9300", "1.250"]
+    assert "accuracy" in narrow[0]
+    assert narrow[4:] == ["a: entropy_of_the_routing 1.250", "2 measured"]
+
+
+def options(table: str = "auto", sort: str = "", group_by: str = "file") -> TableOptions:
+    return TableOptions.parse(table, sort=sort, group_by=group_by)
+
+
+def test_columns_are_chosen_by_name() -> None:
+    """Any metric is a column; one that does not fit stands below."""
+    rows = [benchmark("test_a"), benchmark("test_b", outcome="failed", reason="why")]
+    lines = rendered(*rows, options=options("memory,step_time_ci_low_s,outcome"))
+    assert lines[:4] == [
+        "benchmark     memory  step_time_ci_low_s  outcome",
+        FILE,
+        "  a        912.4 MiB             0.01830  measured",
+        "  b           failed                   –  failed",  # noqa: RUF001 # the dash of empty cells
+    ]
+    assert rendered(*rows, options=options("none")) == ["1 measured, 1 failed"]
+
+
+def test_rows_are_sorted() -> None:
+    """By a column or a metric, the smallest first unless with a minus; what has none is last."""
+    rows = [
+        benchmark(f"test_{name}", numbers={"step_time_s": value, "depth": -value})
+        for name, value in (("a", 2.0), ("b", 3.0), ("c", 1.0))
+    ]
+    rows.append(benchmark("test_d", outcome="oom"))
+
+    def order(key: str) -> str:
+        lines = rendered(*rows, options=options(sort=key))
+        return "".join(line.split()[0] for line in lines[2:6])
+
+    assert [order(key) for key in ("", "step", "-step", "depth", "-name")] == [
+        "abcd",
+        "cabd",
+        "bacd",
+        "bacd",
+        "dcba",
+    ]
+
+
+def test_rows_are_grouped_and_compared_within_groups() -> None:
+    """Relative to the fastest of the group that is not in doubt."""
+    rows = [
+        benchmark(f"test_{name}[{size}]", params={"size": str(size)}, numbers=numbers, flags=flags)
+        for size in (1, 2)
+        for name, numbers, flags in (
+            ("a", {"step_time_s": 2.0 * size}, ()),
+            ("b", {"step_time_s": 3.0 * size}, ()),
+            ("c", {"step_time_s": 1.0 * size}, ("contended",)),
+        )
+    ]
+    by_size = rendered(*rows, options=options(group_by="size"))
+    assert [line.split()[0] for line in by_size[1:9]] == [
+        *("size=1", "a[1]", "b[1]", "c[1]"),
+        *("size=2", "a[2]", "b[2]", "c[2]"),
+    ]
+    relative = re.compile(rf"(?:≈ )?[\d.]+{UNICODE.times}")
+    assert relative.findall("\n".join(by_size)) == [
+        f"{cell}{UNICODE.times}" for cell in ("1.00", "1.50", "≈ 0.50") * 2
+    ]
+    by_function = "\n".join(rendered(*rows, options=options(group_by="function")))
+    assert [cell[:-1] for cell in relative.findall(by_function)] == ["1.00", "2.00"] * 2
+    assert "relative" not in rendered(*rows)[0]
+
+
+def test_an_option_that_fits_no_benchmark_is_told() -> None:
+    """With the nearest name; the table is printed all the same."""
+    lines = rendered(
+        benchmark("test_a", params={"precision": "fp32"}),
+        options=options("step,memry", sort="stp", group_by="precison"),
+    )
+    assert lines[0].split() == ["benchmark", "step"]
+    assert lines[3:6] == [
+        "--table: no benchmark has 'memry' (did you mean 'memory'?)",
+        "--table-sort: no benchmark has 'stp' (did you mean 'step'?)",
+        "--table-group-by: no benchmark has 'precison' (did you mean 'precision'?)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "sort", "group_by", "message"),
+    [
+        ("step,,memory", "", "file", "--table=step,,memory: an empty name in the list"),
+        ("none,step", "", "file", "auto and none stand alone"),
+        ("auto", "-", "file", "--table-sort=-: names no column"),
+        ("auto", "", " ", "--table-group-by=: empty"),
+    ],
+)
+def test_bad_options_are_refused(table: str, sort: str, group_by: str, message: str) -> None:
+    """The message names the option."""
+    with pytest.raises(UsageProblem, match=re.escape(message)):
+        options(table, sort, group_by)
+
+
+def test_a_doubt_is_explained_once() -> None:
+    """With the number of benchmarks where the rows show which, with their names elsewhere."""
+    rows = [benchmark(f"test_{x}", flags=("contended",)) for x in "abcd"]
+    text = "≈ contended: other processes used the CPU; close them or repeat"
+    assert rendered(*rows)[-2] == f"{text} (4 benchmarks)"
+    assert rendered(*rows, columns=80)[-2] == f"{text} (4 benchmarks)"
+    rows.append(benchmark("test_e", flags=("unsteady",)))
+    assert rendered(*rows, columns=55)[-5:-3] == [
+        "≈ contended: other processes used the CPU; close them",
+        "  or repeat (a, b, c and 1 more)",
+    ]
+
+
 def test_nothing_measured_is_said() -> None:
     """If nothing was measured, the last line says so, and no number is shown."""
-    lines = rendered(benchmark(outcome="skipped", reason="no GPU"), benchmark(outcome="oom"))
+    lines = rendered(benchmark("test_a", outcome="skipped"), benchmark("test_b", outcome="oom"))
     assert lines[0].split() == ["benchmark", "outcome"]
     assert lines[-1] == "nothing was measured: 1 skipped, 1 oom"
+    assert rendered(benchmark("test_a", outcome="skipped", reason="no GPU")) == [
+        "1 skipped: no GPU (a)",
+        "nothing was measured: 1 skipped",
+    ]
 
 
 def test_empty_session_is_said() -> None:

@@ -1,0 +1,145 @@
+"""Lines below the table of results: what it has no room for, and what a reader has to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+from gpubench_plugin.environment import counted, listed, percentage
+from gpubench_plugin.quality_flags import EXPLANATIONS, doubtful_flags, other_flags
+from gpubench_plugin.records import Measurement, Outcome
+from gpubench_plugin.reports.columns import metric_text
+from gpubench_plugin.reports.markup import BAD, DOUBTFUL, PLAIN, Line, Markup, marked
+from gpubench_plugin.reports.table import GAP, wrapped
+from gpubench_plugin.reports.text import Glyphs, printable
+from gpubench_plugin.reports.verdict_reasons import reworded
+
+_Key = TypeVar("_Key")
+
+NOT_IN_TABLE: Final[frozenset[Outcome]] = frozenset({"skipped", "unsupported", "not_measured"})
+"""Outcomes of benchmarks without a row: they are counted by their reason."""
+
+_NOTABLE_LAG: Final = 0.05
+"""Lag of the slowest rank that is reported: above the noise between ranks; not measured."""
+_MAX_NAMES: Final = 3
+"""Benchmarks named in a line they share: more fill a line of the terminal."""
+
+_BOUNDS: Final = {
+    "memory": "one sample more does not fit into memory",
+    "data": "an epoch of the data has no more samples",
+    "largest": "no larger one is tried",
+}
+"""What bounds a fitted batch size."""
+
+
+class Remarks:
+    """Lines about `measurements`, called by `names`, for a terminal of `width` columns."""
+
+    def __init__(
+        self,
+        measurements: Sequence[Measurement],
+        names: Mapping[str, str],
+        width: int,
+        glyphs: Glyphs,
+    ):
+        self._measurements = measurements
+        self._names = names
+        self._width = width
+        self._glyphs = glyphs
+
+    def failures(self) -> Iterator[Line]:
+        """Why the failed ones failed, each reason once, and whole."""
+        failed = [m for m in self._measurements if m.outcome not in {"measured", *NOT_IN_TABLE}]
+        for reason, names in self._by(failed, lambda m: [_reason(m)]).items():
+            if reason:
+                yield from self._line(f"{_listed(names)}: {reason}", BAD)
+
+    def doubts(self, shown: Collection[str]) -> Iterator[Line]:
+        """What each doubt means, once, and whose it is, unless the rows say so themselves.
+
+        They do if the doubts are among the `shown` columns, or if there is but one kind of doubt.
+        """
+        groups = self._by(self._measurements, lambda m: doubtful_flags(m.flags))
+        is_told = "doubts" in shown or len(groups) == 1
+        for flag in filter(groups.get, EXPLANATIONS):
+            names = groups[flag]
+            subject = counted(len(names), "benchmark") if is_told else _listed(names)
+            sign = f"{self._glyphs.doubtful} {flag}"
+            yield from self._line(f"{sign}: {EXPLANATIONS[flag]} ({subject})", DOUBTFUL)
+
+    def notes(self, shown: Collection[str]) -> Iterator[Line]:
+        """Slow ranks, fitted batches, lapsed checks, and the notes that have no column."""
+        for measurement in self._measurements:
+            for text, markup in (
+                (_slowest_rank_text(measurement), DOUBTFUL),
+                (_fit_text(measurement), PLAIN),
+                (str(measurement.correctness.get("loss_drop_lapsed", "")), PLAIN),
+            ):
+                if text:
+                    yield from self._line(f"{self._names[measurement.id]}: {text}", markup)
+        if "notes" not in shown:
+            groups = self._by(self._measurements, lambda m: other_flags(m.flags))
+            texts = [f"{flag} ({_listed(names)})" for flag, names in groups.items()]
+            if texts:
+                yield from self._line(f"notes: {'; '.join(texts)}", PLAIN)
+
+    def metrics(self, metrics: Sequence[str]) -> Iterator[Line]:
+        """The `metrics` that have no column, a line per benchmark."""
+        for measurement in self._measurements:
+            values = {name: metric_text(measurement, name, self._glyphs) for name in metrics}
+            text = ", ".join(f"{name} {value}" for name, value in values.items() if value)
+            if text:
+                yield from self._line(f"{self._names[measurement.id]}: {text}", PLAIN)
+
+    def left_out(self) -> Iterator[Line]:
+        """One line per reason for which benchmarks were not measured, with their number."""
+        left_out = [m for m in self._measurements if m.outcome in NOT_IN_TABLE]
+        groups = self._by(left_out, lambda m: [(m.outcome, _reason(m))])
+        for (outcome, reason), names in groups.items():
+            subject = f"{len(names)} {outcome.replace('_', ' ')}"
+            reason_text = f": {reason}" if reason else ""
+            yield from self._line(f"{subject}{reason_text} ({_listed(names)})", DOUBTFUL)
+
+    def _by(
+        self,
+        measurements: Iterable[Measurement],
+        keys: Callable[[Measurement], Iterable[_Key]],
+    ) -> dict[_Key, list[str]]:
+        """Names of the measurements by each of their `keys`."""
+        groups: dict[_Key, list[str]] = {}
+        for measurement in measurements:
+            for key in keys(measurement):
+                groups.setdefault(key, []).append(self._names[measurement.id])
+        return groups
+
+    def _line(self, text: str, markup: Markup) -> Iterator[Line]:
+        lines = wrapped(reworded(text, self._glyphs), self._width, hanging=GAP, cut_words=True)
+        return marked(lines, markup)
+
+
+def _reason(measurement: Measurement) -> str:
+    """The reason on one line, without the benchmark's id, which the line has."""
+    return printable(measurement.reason.replace(f"{measurement.id}: ", "", 1))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return listed(names, _MAX_NAMES)
+
+
+def _fit_text(measurement: Measurement) -> str:
+    """The batch size that was fitted, and what bounds it; empty if it was stated."""
+    fit = measurement.correctness.get("batch_fit")
+    return f"training.batch_size={fit['samples']} fitted: {_BOUNDS[fit['bound_by']]}" if fit else ""
+
+
+def _slowest_rank_text(measurement: Measurement) -> str:
+    """Slowest rank and its lag behind the fastest, if notable."""
+    slowest = measurement.slowest_rank
+    if slowest is None:
+        return ""
+    lag = slowest.median_s / min(rank.median_s for rank in measurement.ranks) - 1
+    if lag < _NOTABLE_LAG:
+        return ""
+    is_multi_host = len({rank.host for rank in measurement.ranks}) > 1
+    host_text = f" on {slowest.host}" if is_multi_host else ""
+    return f"slowest rank {slowest.rank}{host_text}: +{percentage(lag)} over the fastest"

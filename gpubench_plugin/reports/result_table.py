@@ -1,0 +1,191 @@
+"""The table of a session's results: rows in order and groups, and the columns that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from gpubench_plugin.config import BY_FILE, BY_FUNCTION, TableOptions
+from gpubench_plugin.errors import nearest
+from gpubench_plugin.quality_flags import doubtful_flags
+from gpubench_plugin.records import Measurement
+from gpubench_plugin.reports.columns import (
+    METRIC_OF,
+    half_width,
+    metric_column,
+    named_columns,
+    own_metrics,
+    relative_column,
+)
+from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, PLAIN, Line, Markup
+from gpubench_plugin.reports.table import GAP, Column, narrowed, table
+from gpubench_plugin.reports.text import Glyphs, cut, printable
+from gpubench_plugin.reports.text import width as text_width
+
+_FOLDED: Final = ("notes", "doubts")
+"""Columns whose contents stand below the table where they do not fit."""
+_LEFT_OUT: Final = ("flops", "mfu", "memory", "throughput")
+"""Columns left out, in this order, where they do not fit either."""
+_TITLE: Final = "benchmark"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultTable:
+    """Rows with names, and the columns that fit.
+
+    `below` are metrics that should have been columns but did not fit; `problems` are lines about
+    options that fit no result.
+    """
+
+    rows: Sequence[Measurement]
+    names: Mapping[str, str]
+    groups: Sequence[str]
+    columns: Mapping[str, Column]
+    below: Sequence[str]
+    problems: Sequence[str]
+
+    @classmethod
+    def fit(
+        cls,
+        measurements: Sequence[Measurement],
+        names: Mapping[str, str],
+        total: int,
+        glyphs: Glyphs,
+        options: TableOptions,
+    ) -> ResultTable:
+        """Table of `measurements`, called by `names`, that fits into `total` columns."""
+        problems = [*_problems(measurements, options)]
+        if options.group_by not in _grouping_keys(measurements):
+            options = replace(options, group_by=BY_FILE)
+        rows, groups = _grouped(_sorted(measurements, options, names), options)
+        indent = len(GAP) if any(groups) else 0
+        name_width = max(len(_TITLE), indent + max(text_width(names[row.id]) for row in rows))
+        wanted = _columns(rows, groups, glyphs, options)
+        give_way = [*_FOLDED, *reversed([name for name in wanted if _is_metric(name)]), *_LEFT_OUT]
+        if options.columns:
+            give_way = [*reversed(wanted)]
+        columns = narrowed(wanted, give_way, total - name_width)
+        return cls(
+            rows=rows,
+            names=names,
+            groups=groups,
+            columns=_with_outcomes(columns, rows),
+            below=[name for name in wanted if name not in columns and _is_metric(name)],
+            problems=problems,
+        )
+
+    def lines(self, total: int, glyphs: Glyphs) -> Iterator[Line]:
+        """Titles, and the rows below the titles of their groups."""
+        indent = GAP if any(self.groups) else ""
+        benchmark = Column(title=_TITLE, cells=[indent + self.names[row.id] for row in self.rows])
+        columns = [
+            replace(c, markup=[*map(partial(_markup, name), self.rows, c.cells)])
+            for name, c in self.columns.items()
+        ]
+        groups = [cut(printable(group), total, glyphs.ellipsis) for group in self.groups]
+        return table([benchmark, *columns], glyphs, nothing=glyphs.nothing, groups=groups)
+
+
+def _columns(
+    rows: Sequence[Measurement], groups: Sequence[str], glyphs: Glyphs, options: TableOptions
+) -> dict[str, Column]:
+    """The columns to show, where there is room: those chosen, or those that have a value."""
+    named = named_columns(rows, glyphs)
+    named["relative"] = relative_column(rows, groups, glyphs)
+    own = [] if options.columns else own_metrics(rows)
+    default = ["step", *["relative"] * (options.group_by != BY_FILE)]
+    default += ["throughput", "flops", "mfu", "memory", *own, "doubts", "notes"]
+    columns = {
+        name: named[name] if name in named else metric_column(rows, name, glyphs)
+        for name in options.columns or default
+    }
+    return {name: column for name, column in columns.items() if any(column.cells)}
+
+
+def _is_metric(name: str) -> bool:
+    return name not in METRIC_OF and name not in {"outcome", *_FOLDED}
+
+
+def _with_outcomes(
+    columns: Mapping[str, Column], rows: Sequence[Measurement]
+) -> Mapping[str, Column]:
+    """Put the outcome of what has no numbers into the first column."""
+    first = next(iter(columns), "")
+    if not first:
+        return {"outcome": Column(title="outcome", cells=[row.outcome for row in rows])}
+    cells = [
+        cell if row.outcome == "measured" else str(row.outcome)
+        for row, cell in zip(rows, columns[first].cells, strict=True)
+    ]
+    return {**columns, first: replace(columns[first], cells=cells)}
+
+
+def _sorted(
+    measurements: Sequence[Measurement], options: TableOptions, names: Mapping[str, str]
+) -> list[Measurement]:
+    """The measurements by the sort key, those without it last."""
+    if not options.sort:
+        return list(measurements)
+    if options.sort == "name":
+        return sorted(measurements, key=lambda m: names[m.id], reverse=options.descending)
+    candidates = METRIC_OF.get(options.sort, (options.sort,))
+    values = {
+        m.id: next(m.metrics[name].value for name in candidates if name in m.metrics)
+        for m in measurements
+        if not m.metrics.keys().isdisjoint(candidates)
+    }
+    with_value = [m for m in measurements if m.id in values]
+    others = [m for m in measurements if m.id not in values]
+    return [*sorted(with_value, key=lambda m: values[m.id], reverse=options.descending), *others]
+
+
+def _grouped(
+    measurements: Sequence[Measurement], options: TableOptions
+) -> tuple[list[Measurement], list[str]]:
+    """The rows, those of a group together, and the title of each one's group."""
+    titles = {m.id: _group(m, options.group_by) for m in measurements}
+    order = list(dict.fromkeys(titles.values()))
+    rows = sorted(measurements, key=lambda m: order.index(titles[m.id]))
+    return rows, [titles[row.id] for row in rows]
+
+
+def _group(measurement: Measurement, key: str) -> str:
+    file, separator, name = measurement.id.partition("::")
+    if key == BY_FILE:
+        return file if separator else ""
+    if key == BY_FUNCTION:
+        return name.partition("[")[0]
+    if key == "none":
+        return ""
+    return f"{key}={measurement.params[key]}" if key in measurement.params else f"without {key}"
+
+
+def _grouping_keys(measurements: Sequence[Measurement]) -> set[str]:
+    return {BY_FILE, BY_FUNCTION, "none"} | {name for m in measurements for name in m.params}
+
+
+def _problems(measurements: Sequence[Measurement], options: TableOptions) -> Iterator[str]:
+    """What the options name that no benchmark has."""
+    metrics = {name for m in measurements for name in m.metrics}
+    columns = {*METRIC_OF, "outcome", *_FOLDED}
+    allowed = {
+        "--table": (options.columns, columns | metrics),
+        "--table-sort": ((options.sort,) if options.sort else (), {"name", *METRIC_OF} | metrics),
+        "--table-group-by": ((options.group_by,), _grouping_keys(measurements)),
+    }
+    for flag, (names, known) in allowed.items():
+        for name in names:
+            if name not in known:
+                yield f"{flag}: no benchmark has {name!r}{nearest(name, sorted(known))}"
+
+
+def _markup(name: str, row: Measurement, cell: str) -> Markup:
+    """Steps with an interval are bold, doubts yellow, outcomes of failures red."""
+    if row.outcome != "measured":
+        return BAD if cell == row.outcome else PLAIN
+    if name == "doubts" or (name == "step" and doubtful_flags(row.flags)):
+        return DOUBTFUL
+    has_interval = name == "step" and half_width(row, "step_time_s") is not None
+    return BOLD if has_interval else PLAIN

@@ -1,0 +1,79 @@
+"""Results behind pytest's words of a verbose session: ``PASSED 374.7 µs ±0.9%  +3.1% ✓``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from gpubench_plugin.launchers import report_payload
+from gpubench_plugin.reports import glyphs_for, result_line
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gpubench_plugin.compare.baselines import LastResults
+    from gpubench_plugin.config import Settings
+    from gpubench_plugin.records import Measurement, Result
+    from gpubench_plugin.session.recording import Recording
+
+_Status = tuple[str, str, Any]
+_PASSED: Final = "passed"
+
+
+class ResultWords:
+    """Adds its result to the word of each benchmark among `ids` that passed.
+
+    The change against the last comparable run is looked up at the first result, and given up for
+    the rest of the session at the first error: it is a service, and no part of the record.
+    """
+
+    def __init__(self, recording: Recording, settings: Settings, ids: Collection[str]):
+        self._recording = recording
+        self._settings = settings
+        self._ids = ids
+        self._last_results: LastResults | None = None
+        self._is_unavailable = False
+
+    @classmethod
+    def is_wanted(cls, config: pytest.Config) -> bool:
+        """Whether the session prints a line per test."""
+        return config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES) > 0
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_report_teststatus(
+        self, report: pytest.CollectReport | pytest.TestReport
+    ) -> Generator[None, _Status, _Status]:
+        """Append the result to the word that pytest or another plugin has for the report."""
+        status = yield
+        if report.when != "call" or report.nodeid not in self._ids or status[0] != _PASSED:
+            return status
+        assert isinstance(report, pytest.TestReport)
+        measurement = report_payload.read(report).get("measurement")
+        if measurement is None:
+            return status
+        category, letter, word = status
+        text = self._text(measurement)
+        if isinstance(word, str):
+            return category, letter, f"{word} {text}".strip()
+        return category, letter, (f"{word[0]} {text}".strip(), word[1])
+
+    def _text(self, measurement: Measurement) -> str:
+        glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
+        return result_line(measurement, self._earlier(measurement), glyphs)
+
+    def _earlier(self, measurement: Measurement) -> Result | None:
+        if self._is_unavailable:
+            return None
+        try:
+            if self._last_results is None:
+                from gpubench_plugin.compare.baselines import LastResults
+
+                self._last_results = LastResults(self._settings.results_dir)
+            head = self._recording.run_of([measurement.without_samples()])
+            return self._last_results.of(head, measurement.id)
+        except Exception:  # whatever lies in the results directory, the session goes on
+            self._is_unavailable = True
+            return None
