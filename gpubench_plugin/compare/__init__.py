@@ -79,6 +79,6 @@ if TYPE_CHECKING:
         spread_about_mean,
     )
     from gpubench_plugin.compare.step_time import Subject, merge_parts, subject_of
-    from gpubench_plugin.compare.threshold import LABEL, better_bar, worse_bar
+    from gpubench_plugin.compare.threshold import LABEL, MEDIANS, better_bar, worse_bar
 
 __getattr__ = lazy_names(__name__)

@@ -58,10 +58,12 @@ class LaunchValues:
 
 
 def percent(share: float) -> str:
-    """Format a share with significant digits only: ``0.35%``, ``4.1%``, ``12%``."""
+    """Format a share with significant digits only: ``0.35%``, ``4.1%``, ``12%``, ``99.94%``."""
     size = abs(share) * 100
     if size >= 10_000:
         return f"{float(f'{share * 100:.2e}'):.0f}%"
+    if 99.5 <= size < 100:
+        return f"{share * 100:.2f}%"
     digits = 0 if size >= 9.95 or size == 0 else 1 if size >= 0.995 else 2
     text = f"{share * 100:.{digits}f}"
     return f"{text.removeprefix('-') if not float(text) else text}%"

@@ -19,6 +19,9 @@ from gpubench_plugin.records import Better, Method, Verdict, VerdictKind
 _MOST: Final = 700.0
 """The largest log ratio of an effect: a float's exponential overflows from 709.8 on."""
 
+MEDIANS: Final = "medians "
+"""Begin of the clause that has both values, for readers without a table."""
+
 _BOUND_HINT: Final = "; use an absolute bound such as '<=0.25'"
 
 
@@ -110,7 +113,7 @@ def inconclusive_verdict(
     base, head = _median(series.base), median(series.head)
     effect = effect_of(base, head, series.better) if base is not None and head > 0 else None
     if base is not None:
-        cause += f"; medians {quantity(base, series.unit)} and {quantity(head, series.unit)}"
+        cause += f"; {MEDIANS}{quantity(base, series.unit)} and {quantity(head, series.unit)}"
     if effect is not None:
         cause += f": {effect_text(series, effect)}"
     return verdict(

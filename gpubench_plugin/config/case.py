@@ -108,7 +108,7 @@ class Case:
     def _deselect_reason(self) -> str:
         """Reason to deselect or skip a measurable benchmark in this run; empty if none."""
         if not self.mark.allows(self.world_size):
-            return f"needs ranks={self.mark.ranks!r}, not {self.world_size}"
+            return self.mark.needed_ranks
         is_quick = self.device.type == "cpu" and self.configuration.measure.profile != "full"
         if self.full_profile_only and is_quick:
             return "measured on a CPU only with --measure.profile=full"

@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 import pytest
 
 from gpubench_plugin import catalog
+from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import UsageProblem, invalid_choice
 
 Ranks = int | tuple[int, ...] | str
@@ -82,6 +83,16 @@ class BenchmarkMark:
         if isinstance(self.ranks, str):
             return world_size >= self._smallest
         return world_size in self.world_sizes
+
+    @property
+    def needed_ranks(self) -> str:
+        """Ranks that it runs on, in words: ``needs 2 ranks or more: --world-size=2``."""
+        if isinstance(self.ranks, str):
+            return f"needs {counted(self._smallest, 'rank')} or more: --world-size={self._smallest}"
+        sizes = [*map(str, self.world_sizes)]
+        number = " or ".join(filter(None, [", ".join(sizes[:-1]), sizes[-1]]))
+        noun = "rank" if sizes == ["1"] else "ranks"
+        return f"runs on {number} {noun} only: --world-size={','.join(sizes)}"
 
     @property
     def _smallest(self) -> int:

@@ -70,7 +70,7 @@ def run_in_full(
     if environment:
         yield "environment"
     for key, value in environment.items():
-        yield from wrapped(f"{key}: {value}", total, indent="  ")
+        yield from wrapped(f"{key}: {'unknown' if value is None else value}", total, indent="  ")
 
 
 def run_as_json(run: RunOverview) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gpubench_plugin.compare import MEDIANS
 from gpubench_plugin.environment import listed
 from gpubench_plugin.records import Comparison, Verdict
 from gpubench_plugin.reports.markup import Line, marked
@@ -80,7 +81,7 @@ def heads_text(positions: Collection[int], heads: int) -> str:
 
 
 def _reasons(comparisons: Sequence[Comparison], labels: Mapping[str, str]) -> list[_Reason]:
-    """Reasons by kind and text, the worst first; without what is a note on the whole anyway."""
+    """Reasons by kind and text, the worst first; without what notes or the table say anyway."""
     reasons: dict[tuple[bool, str, str], _Reason] = {}
     for head, comparison in enumerate(comparisons):
         verdicts = changed(worst_first(comparison.verdicts))
@@ -89,7 +90,11 @@ def _reasons(comparisons: Sequence[Comparison], labels: Mapping[str, str]) -> li
             label = labels[verdict.id]
             if counts[verdict.id] > 1 or not has_value(verdict):
                 label = f"{label} {printable(verdict.metric)}".strip()
-            clauses = [c for c in verdict.reason.split(_SEPARATOR) if c not in comparison.notes]
+            clauses = [
+                clause
+                for clause in verdict.reason.split(_SEPARATOR)
+                if clause not in comparison.notes and not clause.startswith(MEDIANS)
+            ]
             key = (has_value(verdict), verdict.kind, verdict.reason)
             reason = reasons.setdefault(
                 key, _Reason(verdict=verdict, clauses=tuple(clauses), heads_by_label={})

@@ -30,7 +30,7 @@ class BertSection(LanguageSection):
 
 
 class Bert(LanguageModel[BertSection]):
-    """Bidirectional attention, trained on masked tokens."""
+    """BERT language model: bidirectional attention, trained on masked tokens."""
 
     Section = BertSection
     configuration = "BertConfig"

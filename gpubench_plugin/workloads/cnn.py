@@ -22,7 +22,7 @@ class CNNSection(ImageSection):
 
 
 class CNN(ImageClassifier[CNNSection]):
-    """3×3 convolutions with batch norm, ReLU and 2×2 max pooling, then linear layers.
+    """Small convolutional image classifier: 3×3 convolutions, batch norm, max pooling.
 
     Raises:
         UsageProblem: the image is too small for its stages.

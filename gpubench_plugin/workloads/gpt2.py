@@ -8,7 +8,7 @@ from gpubench_plugin.workloads._language import CausalLanguageModel, LanguageSec
 
 
 class GPT2(CausalLanguageModel[LanguageSection]):
-    """Learned positions, pre-norm, tied embeddings.
+    """GPT-2 language model: learned positions, pre-norm, tied embeddings.
 
     Source: https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf
     """

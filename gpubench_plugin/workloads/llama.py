@@ -26,7 +26,7 @@ class LlamaSection(RotarySection):
 
 
 class Llama(CausalLanguageModel[LlamaSection]):
-    """Rotary embeddings, RMS norm, SwiGLU, grouped-query attention."""
+    """Llama language model: rotary embeddings, RMS norm, SwiGLU, grouped-query attention."""
 
     Section = LlamaSection
     configuration = "LlamaConfig"

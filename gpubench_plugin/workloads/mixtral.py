@@ -19,7 +19,7 @@ class MixtralSection(MixtureSection):
 
 
 class Mixtral(MixtureOfExperts[MixtralSection]):
-    """Few wide experts with normalized routing weights."""
+    """Mixtral language model: mixture of few wide experts, routing weights normalized."""
 
     Section = MixtralSection
     configuration = "MixtralConfig"

@@ -22,7 +22,7 @@ class MLPSection(ImageSection):
 
 
 class MLP(ImageClassifier[MLPSection]):
-    """Linear layers with ReLU on flattened grey images."""
+    """Multilayer perceptron: linear layers with ReLU that classify grey images."""
 
     Section = MLPSection
     channels = 1

@@ -19,7 +19,7 @@ class QwenMoeSection(MixtureSection):
 
 
 class QwenMoe(MixtureOfExperts[QwenMoeSection]):
-    """Many narrow experts with normalized routing weights, and normalized queries and keys."""
+    """Qwen3-MoE language model: mixture of many narrow experts, queries and keys normalized."""
 
     Section = QwenMoeSection
     configuration = "Qwen3MoeConfig"

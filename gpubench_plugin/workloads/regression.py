@@ -22,7 +22,7 @@ class RegressionSection(ModelSection):
 
 
 class Regression(Workload[RegressionSection]):
-    """Linear layers with ReLU and a scalar output."""
+    """Regression: linear layers with ReLU and a scalar output."""
 
     Section = RegressionSection
 

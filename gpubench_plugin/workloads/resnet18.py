@@ -14,7 +14,7 @@ class ResNet18Section(ResNetSection):
 
 
 class ResNet18(ResNet):
-    """Two basic blocks (two 3×3 convolutions) per stage."""
+    """ResNet-18 image classifier: two basic blocks (two 3×3 convolutions) per stage."""
 
     Section = ResNet18Section
     depths = (2, 2, 2, 2)

@@ -33,7 +33,7 @@ class ResNet50Section(ResNetSection):
 
 
 class ResNet50(ResNet):
-    """Bottleneck blocks: 1×1, 3×3 and 1×1 convolutions, a quarter as wide in the middle."""
+    """ResNet-50 image classifier: bottleneck blocks of 1×1, 3×3 and 1×1 convolutions."""
 
     Section = ResNet50Section
     depths = (3, 4, 6, 3)

@@ -30,7 +30,7 @@ class UNet2DSection(UNetSection):
 
 
 class UNet2D(Denoiser[UNet2DSection]):
-    """``UNet2DModel`` on RGB images."""
+    """Diffusion U-Net (``UNet2DModel``) that denoises RGB images."""
 
     Section = UNet2DSection
     channels = 3

@@ -36,7 +36,7 @@ class UNetCondSection(UNetSection):
 
 
 class UNetCond(Denoiser[UNetCondSection]):
-    """``UNet2DConditionModel`` on latents, with random text embeddings."""
+    """Stable Diffusion's U-Net (``UNet2DConditionModel``) on latents and text embeddings."""
 
     Section: ClassVar[type[UNetCondSection]] = UNetCondSection
     channels = 4

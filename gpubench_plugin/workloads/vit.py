@@ -41,7 +41,7 @@ class ViTSection(ImageSection):
 
 
 class ViT(ImageClassifier[ViTSection]):
-    """``ViTForImageClassification``, with a convolution only for patch embedding."""
+    """Vision transformer (ViT) image classifier: a convolution embeds the patches."""
 
     Section = ViTSection
     convolutional = True

@@ -127,11 +127,11 @@ def test_each_world_size_is_a_case_with_its_own_gang(suite: tuple[Project, Run])
     ]
     reasons = {b["name"]: b["reason"] for b in run.summary["benchmarks"] if b["reason"]}
     assert reasons == {
-        "test_fails[ws1]": "needs ranks=2, not 1",
+        "test_fails[ws1]": "runs on 2 ranks only: --world-size=2",
         "test_fails[ws2]": "ValueError: no luck on rank 0",
-        "test_runs_pytest[ws1]": "needs ranks=2, not 1",
+        "test_runs_pytest[ws1]": "runs on 2 ranks only: --world-size=2",
         "test_runs_pytest[ws2]": "the test did not call gpubench",
-        "test_one[ws2]": "needs ranks=1, not 2",
+        "test_one[ws2]": "runs on 1 rank only: --world-size=1",
     }
     measured = {name for name, outcome in run.outcomes.items() if outcome == "measured"}
     assert measured == {

@@ -101,11 +101,11 @@ def disturbance_notes(
     )
     if not counts:
         return
-    sides = ", ".join(f"{len(disturbed[s])} of {len(launches[s])} of the {s}" for s in SIDES)
+    sides = ", ".join(f"{s} {len(disturbed[s])} of {len(launches[s])}" for s in SIDES)
     flags = ", ".join(f"{name} {counts[name]}" for name in MACHINE_FLAGS if counts[name])
     yield f"disturbed launches: {sides} ({flags}); {_remeasured_text(attempts)}"
     remedies = dict.fromkeys(_REMEDIES[name] for name in MACHINE_FLAGS if counts[name])
-    yield f"to quieten the machine: {'; '.join(remedies)}"
+    yield f"to quiet the machine: {'; '.join(remedies)}"
 
 
 _REMEDIES: Final[Mapping[str, str]] = {

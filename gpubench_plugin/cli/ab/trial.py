@@ -166,10 +166,9 @@ class ComparisonRunner:
         pair_runs = [self._runs(self._pair(pair, findings)) for pair in range(1, pairs + 1)]
         bases, heads = zip(*pair_runs, strict=True)
         findings.judge(bases, heads, unchanged_from=look.unchanged_from)
-        self._progress.message(
-            f"{pairs} pairs: {findings.decided} of {findings.suite} decided"
-            + (f", {counted(len(findings.open), 'benchmark')} undecided" if findings.open else "")
-        )
+        final = f"{findings.decided} of {counted(findings.suite, 'verdict')} final"
+        outlook = f"; {_outlook(findings)}" if findings.open else ""
+        self._progress.message(f"judged {pairs} pairs: {final}{outlook}")
 
     def _unchanged_from(self, pairs: int, findings: Tracker) -> int:
         """Pairs required for "unchanged", more if a slow launch may have been remeasured away.
@@ -394,6 +393,13 @@ class ComparisonRunner:
     def _require_unchanged(self) -> None:
         for name, contender in self._contenders.items():
             contender.source.require_unchanged(self._state.identity[name], self._files[name])
+
+
+def _outlook(findings: Tracker) -> str:
+    """What is open: ``2 benchmarks are inconclusive, about 25 pairs needed``."""
+    number = len(findings.open)
+    text = f"{counted(number, 'benchmark')} {'is' if number == 1 else 'are'} inconclusive"
+    return f"{text}, about {needed} pairs needed" if (needed := findings.pairs_needed) else text
 
 
 def _error_text(lines: tuple[str, ...]) -> str:

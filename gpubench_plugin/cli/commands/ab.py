@@ -100,6 +100,11 @@ class Ab(Command):
             progress.message("stdout was closed early")
         if compared.advice:
             progress.message(f"to decide what is still inconclusive: {compared.advice}")
+        elif compared.comparison.count("inconclusive"):
+            progress.message(
+                "more pairs would hardly decide what is still inconclusive: quiet the machine "
+                "(gpubench doctor), or raise the limit"
+            )
         return code
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import ClassVar, Final
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands._places import add_format, echo, glyphs
+from gpubench_plugin.cli.commands._places import add_format, echo, glyphs, output_width
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.environment import text
 from gpubench_plugin.errors import invalid_choice
@@ -17,6 +18,7 @@ from gpubench_plugin.reports import column, lines
 
 _KINDS: Final = ("workloads", "precision", "parallelism", "metrics")
 """Kinds listed by default."""
+_INDENT: Final = "  "
 
 
 class List(Command):
@@ -59,10 +61,12 @@ def _description(component: object) -> str:
 
 
 def _table(components: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """A table per kind, cut to a terminal's width; whole in a file or pipe."""
+    total = output_width() - len(_INDENT) if sys.stdout.isatty() else None
     for number, (kind, group) in enumerate(groupby(components, key=itemgetter("kind"))):
         rows = [*group]
         columns = [
             column("", [row[title] for row in rows]) for title in ("name", "meaning", "where")
         ]
         yield from ["", kind] if number else [kind]
-        yield from (f"  {line}" for line in lines(columns, None, glyphs()))
+        yield from (f"{_INDENT}{line}" for line in lines(columns, total, glyphs()))

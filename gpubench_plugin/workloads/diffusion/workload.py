@@ -59,7 +59,7 @@ class DiffusionModelSection(UNetCondSection):
 
 
 class Diffusion(UNetCond):
-    """``UNet2DConditionModel``, or `DummyUNet` with channels and text of the same sizes."""
+    """Diffusion pipeline: denoising by a conditional U-Net, or a small stand-in, over ranks."""
 
     Section = DiffusionModelSection
     section: DiffusionModelSection

@@ -57,7 +57,7 @@ class MoEModelSection(ImageSection):
 
 
 class MoE(ImageClassifier[MoEModelSection]):
-    """Pixel rows as tokens of residual MoE blocks, averaged for classification.
+    """Mixture-of-experts classifier: rows of pixels are the tokens of residual MoE blocks.
 
     The z-loss is a mean over tokens, so that data parallel ranks have the gradients of one process.
     With the aux-loss each rank balances its own tokens, which is recorded.

@@ -13,6 +13,7 @@ from tests.support.made import series
         (0.1234, "12%"),
         (-0.041, "-4.1%"),
         (543.2, "54300%"),
+        (-0.99944, "-99.94%"),
     ],
 )
 def test_a_percentage_has_the_digits_that_matter(share, text):

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpubench_plugin.config import check_precisions, full_profile_only
+from gpubench_plugin.config import BenchmarkMark, check_precisions, full_profile_only
 from gpubench_plugin.errors import UsageProblem
 
 
@@ -35,6 +35,19 @@ def test_the_mark_keeps_a_precision_out_of_quick_runs(
     """Without names it is meant for every precision, with names for these."""
     node = _node(pytest.mark.gpubench_full(*named))
     assert full_profile_only(node, precision) is left_out
+
+
+@pytest.mark.parametrize(
+    ("ranks", "reason"),
+    [
+        (">=2", "needs 2 ranks or more: --world-size=2"),
+        (1, "runs on 1 rank only: --world-size=1"),
+        ((2, 4, 8), "runs on 2, 4 or 8 ranks only: --world-size=2,4,8"),
+    ],
+)
+def test_the_ranks_that_a_benchmark_needs_are_told_in_words(ranks: Any, reason: str) -> None:
+    """With the option that gives them."""
+    assert BenchmarkMark(ranks=ranks).needed_ranks == reason
 
 
 def test_marks_of_case_and_function_add_up() -> None:

@@ -110,10 +110,10 @@ def test_the_report_counts_disturbed_launches_and_says_what_to_do() -> None:
     launches = {"base": [quiet, loud, *[quiet] * 4], "head": [*[quiet] * 4, hot, quiet]}
     first, second = disturbance_notes(launches, tries)
     assert first == (
-        "disturbed launches: 1 of 6 of the base, 1 of 6 of the head (contended 2, throttled 1); "
+        "disturbed launches: base 1 of 6, head 1 of 6 (contended 2, throttled 1); "
         "pairs remeasured: 1"
     )
-    assert second.startswith("to quieten the machine: close other programs")
+    assert second.startswith("to quiet the machine: close other programs")
     assert "--lock-gpu-clocks" in second
     assert list(disturbance_notes({"base": [quiet], "head": [quiet]}, attempts("-"))) == []
 
