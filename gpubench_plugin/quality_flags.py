@@ -67,7 +67,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     UNCALIBRATED: "no calls were spent on calibrating the clock: short blocks may be too long",
     TIMER_OVERHEAD: "calls too short to be timed singly: the timer's own time is in them",
     PRECISION_UNUSED: "nothing was computed in the precision named by the id",
-    UNCHECKED: "not compared with the fp32 reference",
+    UNCHECKED: "not compared with the fp32 reference, or variants not with each other",
     GROWING_MEMORY: "memory grew in every quarter of the timed calls: a leak",
     UNCOLLECTED: "reference cycles held device memory: the peak includes garbage",
     SINCE_START: "the process's memory peak could not be reset: it is that since its start",

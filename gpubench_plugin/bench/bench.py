@@ -2,98 +2,43 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pytest
-
-from gpubench_plugin.bench.amounts import refuse_contradicting_amounts, stated_work
-from gpubench_plugin.bench.extra_calls import inspect_call, profile_steps, run_traced
-from gpubench_plugin.bench.metric_log import MetricLog
-from gpubench_plugin.bench.progress import ProgressLog
+from gpubench_plugin.bench.amounts import refuse_contradicting_amounts
+from gpubench_plugin.bench.comparison import Comparison
+from gpubench_plugin.bench.extra_calls import inspect_call
 from gpubench_plugin.bench.step import (
     FirstCallValidator,
     TimedStep,
     has_been_used,
     refuse_unfinished,
 )
-from gpubench_plugin.bench.throttling import ThrottlePolicy
-from gpubench_plugin.config import fixture_names
+from gpubench_plugin.bench.variants import Variants
 from gpubench_plugin.errors import UsageProblem, error_text
-from gpubench_plugin.measure import CustomMetric, build_measurement
-from gpubench_plugin.records import Better, Check, Measurement, Observation, Samples, Work
+from gpubench_plugin.measure import CustomMetric
+from gpubench_plugin.records import Better, Measurement, Samples, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     import torch
     from torch import nn
 
-    from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
+    from gpubench_plugin.bench.agreement import ResultCheck
     from gpubench_plugin.bench.own_models import OwnModels
-    from gpubench_plugin.config import Case
-    from gpubench_plugin.distributed import ProcessGroup, Reduction
-    from gpubench_plugin.launchers import BenchmarkState, RunContext
     from gpubench_plugin.measure import Progress, Subject
     from gpubench_plugin.measure.clocks import Step
-    from gpubench_plugin.precision import Precision
 
     OptimizerOf = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
-class Bench:
+class Bench(Comparison):
     """Value of the ``gpubench`` fixture: call it once with the step to measure.
 
     Amounts are per rank and per call of the step. Checks run before the timing.
     """
-
-    def __init__(
-        self,
-        item: pytest.Item,
-        *,
-        state: BenchmarkState,
-        context: RunContext,
-        device: torch.device,
-        precision: Precision | None,
-        group: ProcessGroup,
-        parts: BenchmarkParts,
-        own_models: OwnModels | None = None,
-    ):
-        assert state.carrier is not None
-        self._item = item
-        self._state = state
-        self._carrier = state.carrier
-        self._notes = state.notes
-        self._context = context
-        self._device = device
-        self._precision = precision
-        self._group = group
-        self._parts = parts
-        self._own_models = own_models
-        self._measured_once = False
-        self._result: object = None
-        self._has_result = False
-        self._custom_metrics: dict[str, CustomMetric] = {}
-        self._metric_log = MetricLog(state.case.id, state.notes.log)
-
-    @property
-    def _case(self) -> Case:
-        """The case, which is reconfigured where a batch size is fitted."""
-        return self._state.case
-
-    @property
-    def _reduction(self) -> Reduction:
-        from gpubench_plugin.distributed import Reduction
-
-        grace_s = self._case.configuration.distributed.failure_grace_s
-        return Reduction(self._group, self._case.id, grace_s=grace_s)
-
-    @property
-    def _throttling(self) -> ThrottlePolicy:
-        return ThrottlePolicy(case=self._case, notes=self._notes, context=self._context)
 
     @property
     def result(self) -> object:
@@ -198,14 +143,39 @@ class Bench:
         self._precision = self._own_models.precision
         return self._own_models
 
-    @contextmanager
-    def _noting(self) -> Iterator[None]:
-        """Note what is raised, since the test may catch it and pass."""
-        try:
-            yield
-        except BaseException as error:
-            self._notes.raised(error)
-            raise
+    def compare(
+        self,
+        variants: Mapping[str, Step],
+        *,
+        check: ResultCheck = None,
+        samples: float | None = None,
+        tokens: float | None = None,
+        bytes: float | None = None,
+        flops: float | None = None,
+        setup: Step | None = None,
+        teardown: Step | None = None,
+    ) -> Measurement:
+        """Measure `variants` of a step in turns; return this rank's measurement of the last one.
+
+        The first is the reference, over which each other one has its speed-up. Each is called once
+        before anything is timed, and their results must agree: be equal, or close by the tolerances
+        of :func:`torch.testing.assert_close`; or satisfy `check`, a function of the results by
+        name, which raises or returns False where they disagree. ``check=False`` checks nothing.
+        Amounts, `setup` and `teardown` are those of every variant, as of a single step.
+
+        Raises:
+            UsageProblem: called after a measurement, there are fewer than two variants, or one has
+                an impossible name, is no plain callable or returns unfinished work.
+            CorrectnessError: the results disagree, or another check failed.
+            MeasurementError: a number is impossible.
+            Throttled: the GPU was throttled, and ``measure.throttle=fail``.
+            Unsupported: ``training.deterministic``, but an operation has no deterministic form.
+        """
+        amounts = {"samples": samples, "tokens": tokens, "bytes": bytes, "flops": flops}
+        with self._noting():
+            stated = self._claim_measurement(amounts)
+            steps = Variants.of(variants, self._case.id, setup=setup, teardown=teardown)
+            return self._run_comparison(steps, stated, check)
 
     def record(
         self,
@@ -243,8 +213,7 @@ class Bench:
         self._metric_log.log(step, metrics)
 
     def _run_measurement(self, timed: TimedStep, stated: Work) -> Measurement:
-        from gpubench_plugin.measure import Tracers
-        from gpubench_plugin.results import append, pytest_benchmark
+        from gpubench_plugin.results import pytest_benchmark
         from gpubench_plugin.training import nondeterminism_errors
 
         subject = timed.subject
@@ -274,81 +243,30 @@ class Bench:
             timed, samples, precision=self._precision, tensors=self._parts.tensor_memory
         )
         check = replace(check, correctness={**check.correctness, **products})
-        if self._case.configuration.profiling.enabled:
-            self._notes.enter("profile")
-        profile_steps(timed, case=self._case, context=self._context, device=self._device)
-        observation = Observation(
-            samples=samples,
-            work=self._work(stated, own_work, subject),
-            device=self._device.type,
-            device_name=self._case.device.model,
-            precision="" if self._precision is None else self._precision.compute_dtype,
-            world_size=1,
-            facts={**check.facts, **facts, **memory},
+        self._profile(timed)
+        observation = self._observation(
+            samples, self._work(stated, own_work, subject), {**check.facts, **facts, **memory}
         )
-        measurement = self._conclude(observation, check)
-        if self._group.world.size > 1:
-            self._notes.log(
-                {"event": "traffic", **asdict(self._group.control.traffic - traffic_before)}
-            )
-            if self._context.ranks_folder is not None:
-                append(self._context.ranks_folder, self._group.world.rank, self._case.id, samples)
-        # Paused here, since pytest-benchmark's own pause makes coverage lose the rest of the test:
-        # 4 of 8 lines, pytest-benchmark 5.3.1 with coverage 7.
-        Tracers().paused(partial(pytest_benchmark.store_result, self._carrier, measurement))
-        self._context.carried[self._case.id] = self._carrier.stats
-        if self._group.world.is_root:  # only rank zero's is reported
-            self._notes.measurement = measurement
-        return measurement
-
-    def _claim_measurement(self, amounts: Mapping[str, object]) -> Work:
-        """Claim the benchmark's single measurement; return the stated `amounts`."""
-        if self._measured_once:
-            raise UsageProblem(f"{self._case.id}: gpubench was called twice; one step per test")
-        self._measured_once = True
-        return stated_work(amounts, self._case.id)
+        measurement = self._conclude({"": observation}, check)
+        return self._publish(measurement, samples, traffic_before)
 
     def _run_once(self, timed: TimedStep) -> Measurement:
         from gpubench_plugin.results import pytest_benchmark
 
         result = pytest_benchmark.run_once(self._carrier, timed.call, timed.setup, timed.teardown)
         refuse_unfinished(result, timed.call, self._case.id)
-        self._result, self._has_result = result, True
-        self._notes.error_reason = "measuring is disabled (--benchmark-disable)"
-        return self._case.unmeasured("not_measured", self._notes.error_reason)
-
-    def _prepare(self, subject: Subject | None) -> Check:
-        """Run the untimed checks, the timed `subject`'s last; a failure on one rank fails all."""
-        self._notes.enter("compile" if self._is_compiled(subject) else "check")
-        check = Check()
-        failure: BaseException | None = None
-        try:
-            check = self._parts.check(subject, self._notes.log)
-        except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
-            failure = error  # raised below, once all ranks know: none may wait for a failed one
-        self._reduction.raise_check_failures(failure)
-        return check
+        return self._not_measured(result)
 
     def _measure(
         self, timed: TimedStep, stated: Work, own_work: Work
     ) -> tuple[Samples, dict[str, float]]:
         from gpubench_plugin.measure import Tracers, measure
-        from gpubench_plugin.measure.clocks import clock_for
-        from gpubench_plugin.measure.probes import (
-            Contention,
-            DeviceState,
-            MemoryGrowth,
-            PeakMemory,
-            Suspension,
-        )
+        from gpubench_plugin.measure.probes import Contention
 
-        section = self._case.configuration.measure
-        clock = clock_for(self._device, timing=self._case.timing, cache=section.cache)
+        clock = self._clock()
         first_call = FirstCallValidator(timed, self._parts.subjects, self._case.id, stated=stated)
-        tracers, tensors = Tracers(), self._parts.tensor_memory
-        growth = MemoryGrowth(self._device)
-        amounts = replace(own_work, **stated.known_amounts)
-        progress_log = ProgressLog(self._notes.log, amounts, self._group.world.size)
+        tracers = Tracers()
+        progress_log = self._progress_log(replace(own_work, **stated.known_amounts))
 
         def on_first_call() -> None:
             failure: Exception | None = None
@@ -358,34 +276,23 @@ class Bench:
                 failure = error
             self._reduction.raise_check_failures(failure)
             self._notes.enter("warm-up")
-            if tensors is not None:
-                tensors.watch(timed.run_briefly)
-            growth.begin()
+            probes.begin(timed.run_briefly)
 
         def on_timed() -> None:
             progress_log.begin()
             first_call.begin()
-            device_state.begin()
+            probes.device_state.begin()
 
         def on_block(progress: Progress) -> None:
-            growth.block_ended()
+            probes.growth.block_ended()
             progress_log.block_ended(progress)
 
-        with ExitStack() as probes:
-            memory = probes.enter_context(PeakMemory(self._device, clock.prepare()))
-            device_state = probes.enter_context(
-                DeviceState(self._device, sharing_ranks=self._sharing_ranks)
-            )
-            clock.on_launched = device_state.sample
-            self._throttling.guard(
-                device_state, agreement=self._group.agreement, reduction=self._reduction
-            )
-            suspension = probes.enter_context(Suspension())
+        with self._probed([clock]) as probes:
             measured = partial(
                 measure,
                 timed.call,
                 clock=clock,
-                section=section,
+                section=self._case.configuration.measure,
                 agreement=self._group.agreement,
                 fixed_rounds=self._case.fixed_rounds,
                 setup=self._metric_log.around_calls(timed.setup),
@@ -399,47 +306,17 @@ class Bench:
                 samples = tracers.paused(measured)
         first_call.end(samples.calls, clock.result)
         self._result, self._has_result = clock.result, True
-        facts = {**memory.facts, **device_state.facts, **self._facts(timed)}
-        if (event := device_state.event) is not None:
-            self._notes.log(event)
+        facts = {**probes.facts, **self._facts(timed.subject)}
+        self._log_device_state(probes)
         for subject in first_call.advanced:
             step_counts = subject.finish()  # checks the timed calls, of foreign steps as well
             if subject is timed.subject:
                 facts.update(step_counts, **self._parts.facts(subject))
         if (wrapped := first_call.wrapped) is not None and stated.flops is not None:
             self._work(stated, wrapped.work(), wrapped)  # refuses FLOPs other than counted
-        run_traced(
-            timed,
-            tracers,
-            agreement=self._group.agreement,
-            has_census=self._precision is not None or tensors is not None,
-        )
-        growth_flags = growth.flags(samples.block_calls, samples.calls_per_duration)
-        flags = (
-            *memory.flags,
-            *growth_flags,
-            *device_state.flags,
-            *suspension.flags,
-            *tracers.flags,
-        )
-        return samples.flagged(*flags), facts
-
-    @property
-    def _sharing_ranks(self) -> int:
-        """Ranks that use this one's device."""
-        return self._group.world.local_size if self._case.shares_device else 1
-
-    def _facts(self, timed: TimedStep) -> dict[str, float]:
-        """Facts about the step from the configuration."""
-        return {
-            "compiled": float(self._is_compiled(timed.subject)),
-            "confidence": self._case.configuration.measure.confidence,
-            "processors": float(os.cpu_count() or 0),
-        }
-
-    def _is_compiled(self, subject: Subject | None) -> bool:
-        has_model = subject is not None or "model" in fixture_names(self._item)
-        return has_model and self._case.configuration.model.compile != "none"
+        self._run_traced(timed, tracers)
+        flags = probes.flags(samples.block_calls, samples.calls_per_duration)
+        return samples.flagged(*flags, *tracers.flags), facts
 
     def _work(self, stated: Work, subject_work: Work, subject: Subject | None) -> Work:
         """Merge the `stated` amounts with the subject's, counting its FLOPs.
@@ -469,21 +346,3 @@ class Bench:
             {"event": "flops", "per_call": flops.total, "uncounted_ops": flops.uncounted_ops}
         )
         return flops.total or None
-
-    def _conclude(self, observation: Observation, check: Check) -> Measurement:
-        """Build the measurement over all ranks; ranks other than zero get their own.
-
-        Errors on rank zero fail the benchmark on every rank.
-        """
-        failure: Exception | None = None
-        try:
-            reduced = self._reduction.merge(observation)
-            measurement = build_measurement(
-                self._item, self._case, reduced, check, custom_metrics=self._custom_metrics.values()
-            )
-            if self._group.world.is_root:  # whose flags are those of all ranks
-                self._throttling.refuse(measurement)
-        except Exception as error:
-            failure = error
-        self._reduction.raise_conclusion(failure)
-        return measurement

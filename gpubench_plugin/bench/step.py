@@ -36,20 +36,21 @@ class TimedStep:
     setup: Step | None
     teardown: Step | None
 
-    def run(self) -> None:
-        """Call the step once, untimed, with its setup and teardown."""
-        self._run(self.call)
+    def run(self) -> object:
+        """Call the step once, untimed, with its setup and teardown, and return its result."""
+        return self._run(self.call)
 
     def run_briefly(self) -> None:
         """An equivalent, possibly shorter call: the first steps of a whole training."""
         self._run(getattr(self.subject, "brief_step", self.call))
 
-    def _run(self, call: Step) -> None:
+    def _run(self, call: Step) -> object:
         if self.setup is not None:
             self.setup()
-        call()
+        result = call()
         if self.teardown is not None:
             self.teardown()
+        return result
 
     @classmethod
     def of(
@@ -81,7 +82,7 @@ def _call_of(target: object, benchmark: str) -> tuple[Step, Subject | None]:
         )
     if not callable(target):
         raise UsageProblem(
-            f"{benchmark}: gpubench({_short_repr(target)}) is not callable; pass the step "
+            f"{benchmark}: gpubench({short_repr(target)}) is not callable; pass the step "
             "itself, not the result of calling it: gpubench(trainer), gpubench(lambda: a @ b)"
         )
     owner = _subject(getattr(target, "__self__", None))
@@ -186,6 +187,7 @@ def _subject(value: object) -> Subject | None:
     return value if isinstance(value, Subject) and not isinstance(value, type) else None
 
 
-def _short_repr(value: object) -> str:
+def short_repr(value: object) -> str:
+    """`value` as Python shows it, on one line, cut after as much as tells what it is."""
     text = " ".join(repr(value).split())
     return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]}…"

@@ -205,24 +205,42 @@ class Reduction:
         Raises:
             MeasurementError: the ranks ran different calls, or are out of step.
         """
+        (merged,) = self.merge_all([own])
+        return merged
+
+    def merge_all(self, own: Sequence[Observation]) -> list[Observation]:
+        """The same for several observations of one measurement.
+
+        Raises:
+            MeasurementError: the ranks ran different calls, or are out of step.
+        """
         if self._is_single_rank:
-            return own
+            return list(own)
+        # All are collected before any is refused, so that the ranks stay in step.
+        aggregates = [self._aggregate(observation) for observation in own]
+        if not self._world.is_root:
+            return list(own)
+        return [
+            replace(
+                observation,
+                samples=aggregate.samples,
+                ranks=aggregate.ranks,
+                work=aggregate.work,
+                facts=aggregate.facts,
+                world_size=self._world.size,
+            )
+            for observation, aggregate in zip(own, aggregates, strict=True)
+        ]
+
+    def _aggregate(self, own: Observation) -> RankAggregate:
+        """The reports of all ranks; of none but on rank zero."""
         report = RankReport.of(
             own.samples, own.work, own.facts, rank=self._world.rank, host=socket.gethostname()
         )
         aggregate = RankAggregate()
         for report_data in self._control.collect(f"samples {self._benchmark}", report.to_json()):
             aggregate.add(RankReport.from_json(report_data))
-        if not self._world.is_root:
-            return own
-        return replace(
-            own,
-            samples=aggregate.samples,
-            ranks=aggregate.ranks,
-            work=aggregate.work,
-            facts=aggregate.facts,
-            world_size=self._world.size,
-        )
+        return aggregate
 
     def raise_conclusion(self, failure: Exception | None) -> None:
         """Wait until rank zero has accepted the numbers; `failure` is this rank's.

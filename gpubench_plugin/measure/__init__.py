@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.measure.loop import measure
     from gpubench_plugin.measure.outliers import has_outliers
-    from gpubench_plugin.measure.paired_turns import SpeedUp, paired_speed_up
+    from gpubench_plugin.measure.paired_turns import (
+        SpeedUp,
+        paired_speed_up,
+        speed_up_metric,
+        turns_s,
+        variant_facts,
+    )
     from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
     from gpubench_plugin.measure.progress import Progress
     from gpubench_plugin.measure.protocols import Checkable, Log, Subject
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.throttle import longest_wait_s, wait_while_throttled
     from gpubench_plugin.measure.tracers import Tracers
     from gpubench_plugin.measure.trend import is_trending
-    from gpubench_plugin.measure.turns import FEWEST_TURNS, Variant, measure_in_turns
+    from gpubench_plugin.measure.turns import FEWEST_TURNS, Variant, measure_in_turns, naming
     from gpubench_plugin.measure.warmup import WarmUp, warm_up
 
 __getattr__ = lazy_names(__name__)

@@ -13,8 +13,11 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.measure.interval import Interval, median_interval
+from gpubench_plugin.records import confidence_bounds_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpubench_plugin.records import Samples
 
 
@@ -31,17 +34,52 @@ def paired_speed_up(reference: Samples, other: Samples, confidence: float) -> Sp
     """Speed-up of `other` over `reference`, which took turns in one measurement.
 
     The time of a turn is its length over its calls; over several ranks both are the slowest rank's.
+    A 95 % interval covered a true 1.1x in 96 to 99 % of 200 measurements on each of nine machines:
+    with independent, lasting and skewed noise, drift, random walks and modes of 1.2x, for calls of
+    2 and 20 ms; ``tests/unit/measure/test_turns.py`` repeats five of them.
     """
     ratios = [
         reference_s / other_s
-        for reference_s, other_s in zip(_turns_s(reference), _turns_s(other), strict=True)
+        for reference_s, other_s in zip(turns_s(reference), turns_s(other), strict=True)
     ]
     interval = median_interval(ratios, confidence)
     value = median(ratios) if interval is None else interval.median
     return SpeedUp(value=value, interval=interval, pairs=len(ratios))
 
 
-def _turns_s(samples: Samples) -> list[float]:
+def turns_s(samples: Samples) -> list[float]:
     """Mean seconds per call of each turn."""
     blocks = zip(samples.block_s, samples.block_calls, strict=True)
     return [length_s / calls for length_s, calls in blocks]
+
+
+def variant_facts(variants: Mapping[str, Samples], confidence: float) -> dict[str, float]:
+    """Facts of `variants`, the first of which is the reference, named as the metrics they become.
+
+    ``speed_up`` is that of the second of two; of more each has ``speed_up_<name>``.
+    """
+    facts: dict[str, float] = {}
+    for name, samples in variants.items():
+        rounds = samples.rounds_s or samples.durations_s
+        step_time = median_interval(rounds, confidence)
+        facts |= _with_bounds(f"variant_{name}_step_time_s", median(rounds), step_time)
+        facts[f"variant_{name}_rounds"] = float(samples.rounds)
+    (_, reference), *others = variants.items()
+    for name, samples in others:
+        faster = paired_speed_up(reference, samples, confidence)
+        metric = speed_up_metric(name, len(variants))
+        facts |= _with_bounds(metric, faster.value, faster.interval)
+    return facts
+
+
+def speed_up_metric(variant: str, variants: int) -> str:
+    """Name of the metric of a speed-up, of so many `variants`."""
+    return "speed_up" if variants == 2 else f"speed_up_{variant}"
+
+
+def _with_bounds(name: str, value: float, interval: Interval | None) -> dict[str, float]:
+    facts = {name: float(value)}
+    if interval is not None:
+        low, high = confidence_bounds_of(name)
+        facts |= {low: float(interval.low), high: float(interval.high)}
+    return facts

@@ -10,8 +10,8 @@ takes every decision, and nothing but the step runs inside a timed block.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +38,16 @@ FEWEST_TURNS: Final = 10
 """Turns of each variant, if time allows: an interval at 95 % needs six."""
 
 
+@contextmanager
+def naming(variant: str) -> Iterator[None]:
+    """Add the name of the `variant` as a note to an exception that is raised by it."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in variant {variant!r}")
+        raise
+
+
 @dataclass(frozen=True, kw_only=True)
 class Variant:
     """A variant that was called once, which took `first_call_s`, with a clock of its own.
@@ -45,6 +55,7 @@ class Variant:
     A clock learns what its step costs, so that two steps cannot share one.
     """
 
+    name: str
     task: Task
     clock: Clock
     first_call_s: float
@@ -89,17 +100,18 @@ def measure_in_turns(
     is_counted = fixed_rounds is None and section.by == "steps"
     with gc_disabled(collected_while_timing=section.gc):
         agreement.barrier()
-        preparations = [
-            prepare(
-                variant.task,
-                clock=variant.clock,
-                section=section,
-                agreement=agreement,
-                first_call_s=variant.first_call_s,
-                is_counted=is_counted,
-            )
-            for variant in variants
-        ]
+        preparations = []
+        for variant in variants:
+            with naming(variant.name):
+                preparation = prepare(
+                    variant.task,
+                    clock=variant.clock,
+                    section=section,
+                    agreement=agreement,
+                    first_call_s=variant.first_call_s,
+                    is_counted=is_counted,
+                )
+            preparations.append(preparation)
         plans = [
             plan.broadcast(agreement)
             for plan in _plans(planners, preparations, section, fixed_rounds)
@@ -200,7 +212,8 @@ class _Turns:
                 if durations == 0:  # of the first in the pass: then all have none
                     self._update_intervals()
                     return
-                self._take_turn(number, durations)
+                with naming(self._variants[number].name):
+                    self._take_turn(number, durations)
             order.reverse()
             elapsed_s = (now() - start_ns) * 1e-9 / len(self._variants)
             self._check(elapsed_s)

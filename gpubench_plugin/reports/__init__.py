@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         sparkline,
         width,
     )
+    from gpubench_plugin.reports.variants import variant_lines
     from gpubench_plugin.reports.verbose_line import result_line
     from gpubench_plugin.reports.verdict_table import verdict_lines
     from gpubench_plugin.reports.verdicts import (

@@ -293,6 +293,16 @@ class PipelineEvent(_BenchmarkEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TurnsEvent(_BenchmarkEvent):
+    """Turns of the variants that a benchmark compared, on rank zero."""
+
+    event: Literal["turns"]
+    step_s: Mapping[str, tuple[float, ...]] = field(
+        metadata=doc("By variant: mean seconds per call of each turn, in the order of the passes")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeviceStateEvent(_BenchmarkEvent):
     """What slowed a GPU during the timed calls, and what NVML does not tell of it."""
 
@@ -348,7 +358,7 @@ KNOWN: Final = frozenset(
         *("training_step", "epoch", "code", "flops", "traffic"),
         *("log", "evaluation", "convergence", "checkpoint", "resumed", "batch_trial", "pipeline"),
         *("device_state", "throttle_wait", "throttled", "rank_ended", "gang_not_started"),
-        *("phase", "progress"),
+        *("phase", "progress", "turns"),
     }
 )
 """Events with a record of their own."""
@@ -389,6 +399,7 @@ Line = Annotated[
     | ResumedEvent
     | BatchTrialEvent
     | PipelineEvent
+    | TurnsEvent
     | DeviceStateEvent
     | ThrottleWaitEvent
     | ThrottledEvent

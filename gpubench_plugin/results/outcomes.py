@@ -33,9 +33,9 @@ _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 def outcome_of(error: BaseException, *, skipped: bool = False) -> tuple[Outcome, str]:
     """Outcome and reason for a benchmark that raised `error`."""
     if isinstance(error, Unsupported):
-        return "unsupported", error_text(error)
+        return "unsupported", _noted_text(error)
     if skipped:
-        return "skipped", error_text(error)
+        return "skipped", _noted_text(error)
     if (lost := lost_context(error)) is not None:
         return "crashed", crash_reason(error, lost)
     if (allocation := failed_allocation(error)) is not None:
@@ -50,7 +50,13 @@ def crash_reason(error: BaseException, lost: BaseException) -> str:
 
 
 def _typed_text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error_text(error)}".strip(": ")
+    return f"{type(error).__name__}: {_noted_text(error)}".strip(": ")
+
+
+def _noted_text(error: BaseException) -> str:
+    """Message of `error`, with its notes (PEP 678) on the same line."""
+    notes = [" ".join(note.split()) for note in getattr(error, "__notes__", ())]
+    return " ".join((error_text(error), *(f"({note})" for note in notes)))
 
 
 def release_frames(errors: Iterable[BaseException]) -> None:

@@ -24,7 +24,14 @@ from gpubench_plugin.launchers import (
     signals_ignored,
     update_context,
 )
-from gpubench_plugin.reports import glyphs_for, printable, scaling_lines, status_line, terminal
+from gpubench_plugin.reports import (
+    glyphs_for,
+    printable,
+    scaling_lines,
+    status_line,
+    terminal,
+    variant_lines,
+)
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.session.run import open_run
 
@@ -323,7 +330,8 @@ class Recording:
         if measurements:
             summary = partial(terminal.summary_lines, measurements, options=self._settings.table)
             write_lines(terminalreporter, summary)
-        write_lines(terminalreporter, partial(scaling_lines, measurements), is_apart=True)
+        for lines in (scaling_lines, variant_lines):
+            write_lines(terminalreporter, partial(lines, measurements), is_apart=True)
         pytest_benchmark.hide_table(self._config, self._own_cases.keys() | self._unselected)
         if self._write_error is not None:
             terminalreporter.write(f"cannot write results: {self._write_error}\n", red=True)

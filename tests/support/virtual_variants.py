@@ -28,13 +28,14 @@ class VirtualVariants:
         self.order: list[int] = []
         self._machine = machine
         self._variants = [
-            self._variant(partial(self._run, number, step_s))
+            self._variant(str(number), partial(self._run, number, step_s))
             for number, step_s in enumerate(steps_s)
         ]
 
-    def _variant(self, step: Any) -> Variant:
+    def _variant(self, name: str, step: Any) -> Variant:
         clock, task = CpuClock(self.host.now), Task(step=step)
-        return Variant(task=task, clock=clock, first_call_s=clock.time_first_call(task))
+        first_call_s = clock.time_first_call(task)
+        return Variant(name=name, task=task, clock=clock, first_call_s=first_call_s)
 
     def _run(self, number: int, step_s: float) -> int:
         factor = self._machine(self.host.time_ns / NS_PER_S, len(self.order))

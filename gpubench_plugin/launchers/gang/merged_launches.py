@@ -57,7 +57,9 @@ def _metrics_over(launches: Sequence[Measurement]) -> dict[str, Metric]:
         if name in interval_ends or len(values) < len(launches):
             continue
         metrics[name] = replace(metric, value=median(values))
-        if (name == "step_time_s" or name.endswith("_per_s")) and min(values) > 0:
+        has_interval = set(confidence_bounds_of(name)) <= launches[0].metrics.keys()
+        is_time_or_rate = name == "step_time_s" or name.endswith("_per_s")
+        if (has_interval or is_time_or_rate) and min(values) > 0:
             ends = zip(confidence_bounds_of(name), interval_over(values, confidence), strict=True)
             metrics |= {end: Metric(name=end, value=value, unit=metric.unit) for end, value in ends}
     return metrics

@@ -120,5 +120,12 @@ def everything(observe: Observe) -> Observation:
             "power_w": 650.0,
             "energy_j": 1300.0,
             "energy_window_s": 56.0,
+            "variant_eager_step_time_s": 0.6,
+            "variant_eager_step_time_ci_low_s": 0.5,
+            "variant_eager_step_time_ci_high_s": 0.7,
+            "variant_eager_rounds": 100.0,
+            "speed_up_compiled": 1.2,
+            "speed_up_compiled_ci_low": 1.1,
+            "speed_up_compiled_ci_high": 1.3,
         },
     )

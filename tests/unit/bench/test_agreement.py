@@ -1,0 +1,127 @@
+"""Whether the results of two variants agree, and what is said where they do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gpubench_plugin.bench.agreement import ResultCheck, agreement, copied
+from gpubench_plugin.errors import CorrectnessError, UsageProblem
+
+ONES = torch.ones(4)
+
+
+@dataclass
+class Output:
+    """As some libraries return it."""
+
+    logits: Any
+
+
+class Opaque:
+    """An object that is equal to itself only."""
+
+
+def compared(first: object, second: object, check: ResultCheck = None) -> str:
+    """How two results were compared that agree."""
+    results = {"eager": copied(first), "compiled": copied(second)}
+    return agreement(results, check, "test_it").comparison
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (ONES, ONES + 1e-7),
+        (ONES, ONES.bfloat16() * 1.001),
+        (ONES.requires_grad_(), ONES.detach().numpy()),
+        (torch.tensor(float("nan")), torch.tensor(float("nan"))),
+        ((1.0, [ONES, "greedy"]), [1.0, (ONES, "greedy")]),
+        ({"logits": ONES, "cache": None}, {"logits": ONES, "cache": None}),
+        (Output(logits=ONES), Output(logits=ONES.clone())),
+        (np.float32(0.5), 0.5),
+        (np.array(["a", "b"]), ["a", "b"]),
+    ],
+)
+def test_equal_and_close_results_agree(first: object, second: object) -> None:
+    """By the tolerances of their types, in any nesting."""
+    assert compared(first, second) == "close"
+
+
+def test_variants_without_results_are_unchecked() -> None:
+    """None says nothing; so does a check that is switched off, whatever the results."""
+    assert compared(None, None) == "unchecked"
+    assert compared((None, []), (None, [])) == "unchecked"
+    assert compared(1, 2, check=False) == "unchecked"
+    results = {"eager": None, "compiled": None}
+    assert agreement(results, None, "test_it").flags == ("unchecked",)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        (
+            ONES,
+            ONES + 0.5,
+            "Mismatched elements: 4 / 4 (100.0%); Greatest absolute difference: 0.5",
+        ),
+        (
+            ONES,
+            torch.ones(5),
+            "'compiled' disagrees with 'eager': The values for attribute 'shape'",
+        ),
+        ({"a": [1, 2]}, {"a": [1, 3]}, "at result['a'][1]: Scalars are not equal; Expected 2 but"),
+        ([1], [1, 2], "at result[1]: is not in the other"),
+        ({"a": 1}, {}, "at result['a']: is missing"),
+        ("yes", "no", "the values differ"),
+        (ONES, None, "NoneType instead of Tensor"),
+    ],
+)
+def test_a_disagreement_names_variant_place_and_amount(
+    first: object, second: object, reason: str
+) -> None:
+    """In one line, which is the reason of the failed benchmark."""
+    with pytest.raises(CorrectnessError) as caught:
+        compared(first, second)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_be_compared_asks_for_a_check() -> None:
+    """Two objects without equality neither agree nor disagree; one object does with itself."""
+    with pytest.raises(UsageProblem, match="two objects of Opaque cannot be compared at result"):
+        compared([Opaque()], [Opaque()])
+    shared = Opaque()
+    assert compared(shared, shared) == "close"
+
+
+def test_a_copy_keeps_what_is_written_in_place() -> None:
+    """A buffer that every variant writes to is compared as each has left it."""
+    buffer, array = torch.zeros(2), np.zeros(2)
+    kept = copied({"buffer": buffer, "array": [array]})
+    buffer += 1
+    array += 1
+    assert compared(kept, {"buffer": torch.zeros(2), "array": [np.zeros(2)]}) == "close"
+
+
+def test_a_check_of_ones_own_decides() -> None:
+    """It is given the results by name; raising an AssertionError and returning False refuse."""
+    seen = []
+    assert compared(1, 2, check=seen.append) == "check"
+    assert seen == [{"eager": 1, "compiled": 2}]
+    with pytest.raises(
+        CorrectnessError, match="'eager', 'compiled' disagree: check returned False"
+    ):
+        compared(1, 2, check=lambda results: results["eager"] == results["compiled"])
+
+    def asserting(results: dict[str, int]) -> None:
+        message = "too far apart"
+        raise AssertionError(message)
+
+    with pytest.raises(CorrectnessError, match="disagree: too far apart"):
+        compared(1, 2, check=asserting)
+    with pytest.raises(UsageProblem, match="check='exact'"):
+        compared(1, 1, check="exact")  # type: ignore[arg-type] # what is refused

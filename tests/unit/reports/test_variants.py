@@ -1,0 +1,83 @@
+"""The lines on variants below the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.records import Measurement, Metric
+from gpubench_plugin.reports import ASCII, plain, variant_lines, width
+
+
+def benchmark(*names: str, flags: tuple[str, ...] = (), **metrics: float) -> Measurement:
+    """A measurement that compared variants of these `names`."""
+    return Measurement(
+        id="test_it.py::test_step[ws1]",
+        name="test_step[ws1]",
+        outcome="measured",
+        params={},
+        world_size=1,
+        flags=flags,
+        metrics={name: Metric(name=name, value=value, unit="1") for name, value in metrics.items()},
+        correctness={"variants": [{"name": name, "flags": []} for name in names]},
+    )
+
+
+def rendered(measurement: Measurement, columns: int = 120, **fields: Any) -> list[str]:
+    return [plain(line) for line in variant_lines([measurement], columns, **fields)]
+
+
+CLEAR = {"speed_up": 1.8234, "speed_up_ci_low": 1.7911, "speed_up_ci_high": 1.8612}
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, "compiled is 1.82x (1.79 .. 1.86) as fast as eager"),
+        ({"flags": ("outliers",)}, "compiled is 1.82x (1.79 .. 1.86) as fast as eager"),
+        ({"flags": ("drifting",)}, "≈ compiled is 1.8x as fast as eager"),
+        (
+            {"speed_up": 0.5512, "speed_up_ci_low": 0.5502, "speed_up_ci_high": 0.5531},
+            "compiled is 0.5512x (0.5502 .. 0.5531) as fast as eager",
+        ),
+        (
+            {"speed_up": 1.001, "speed_up_ci_low": 0.991, "speed_up_ci_high": 1.013},
+            "no difference visible: compiled is 0.991 .. 1.01 times as fast as eager",
+        ),
+    ],
+)
+def test_a_speed_up_has_the_digits_of_its_interval(changes: dict[str, Any], line: str) -> None:
+    """A difference that the interval does not show is none; one in doubt has no interval."""
+    measurement = benchmark("eager", "compiled", **{**CLEAR, **changes})
+    assert rendered(measurement) == [f"step[ws1]: {line}"]
+
+
+def test_too_few_turns_are_said() -> None:
+    """A value without an interval is marked as a doubtful one, in ASCII as well."""
+    lines = rendered(benchmark("eager", "compiled", speed_up=1.8234), glyphs=ASCII)
+    reason = "too few turns for an interval"
+    assert lines == [f"step[ws1]: ~ compiled is 1.8x as fast as eager: {reason}"]
+
+
+def test_each_of_several_variants_has_its_line() -> None:
+    """All are compared with the first, and lines are broken where the terminal ends."""
+    metrics = {
+        f"speed_up_{name}{end}": value
+        for name in ("fused", "compiled")
+        for end, value in (("", 1.5), ("_ci_low", 1.4), ("_ci_high", 1.6))
+    }
+    lines = rendered(benchmark("eager", "fused", "compiled", **metrics), columns=40)
+    assert lines == [
+        "step[ws1]: fused is 1.50x (1.40 .. 1.60)",
+        "  as fast as eager",
+        "step[ws1]: compiled is 1.50x (1.40 ..",
+        "  1.60) as fast as eager",
+    ]
+    assert all(width(line) <= 40 for line in lines)
+
+
+def test_other_benchmarks_have_no_line() -> None:
+    """Neither one that failed, nor a pipeline, which has a speed-up of its own."""
+    assert rendered(benchmark("eager", "compiled")) == []
+    assert rendered(benchmark(**CLEAR)) == []
