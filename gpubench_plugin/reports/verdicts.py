@@ -127,7 +127,7 @@ def signed(fraction: float | None) -> str:
     if fraction is None:
         return ""
     size = abs(fraction) * 100
-    digits = 2 if size < 9.995 else 1 if size < 99.95 else 0
+    digits = 2 if size < 9.995 or 99.95 <= size < 100 else 1 if size < 99.95 else 0
     text = f"{fraction * 100:+.{digits}f}%"
     return text if text.strip("+-0.%") else "0.00%"
 
