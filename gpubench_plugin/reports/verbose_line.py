@@ -11,6 +11,10 @@ from gpubench_plugin.reports.columns import half_width, step
 from gpubench_plugin.reports.text import Glyphs
 
 _STEP: Final = "step_time_s"
+_LEAST_CHANGE: Final = 0.0005
+"""Smaller changes round to 0.0%."""
+_ONE_DIGIT: Final = 0.01
+"""Changes below have a single digit, as the larger ones have one behind the point."""
 
 
 def result_line(measurement: Measurement, earlier: Result | None, glyphs: Glyphs) -> str:
@@ -41,8 +45,8 @@ def _change(measurement: Measurement, earlier: Result | None, glyphs: Glyphs) ->
     if doubtful_flags(measurement.flags):
         return ""
     change = measurement.metrics[_STEP].value / before.value - 1
-    digits = 1 if abs(change) < 0.01 else 2
-    text = percentage(abs(change), digits) if abs(change) >= 0.0005 else "0.0%"
-    sign = "-" if change < 0 else "+"
     doubt = glyphs.doubtful if doubtful_flags(earlier.flags) else ""
-    return f"{doubt}{sign}{text}"
+    if abs(change) < _LEAST_CHANGE:
+        return f"{doubt}0.0%"
+    sign = "-" if change < 0 else "+"
+    return f"{doubt}{sign}{percentage(abs(change), 1 if abs(change) < _ONE_DIGIT else 2)}"

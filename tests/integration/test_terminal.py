@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pexpect
 import pytest
 
+from tests.support.projects import InlineProject
+
 if TYPE_CHECKING:
-    from tests.support.projects import Project
+    from tests.support.projects import Project, Run
 
 BENCHMARKS = """
 import pytest, time
@@ -34,23 +36,77 @@ def pytest_gpubench_measurement(item, measurement):
 """A machine that is busy has no say in what a table looks like."""
 
 
-@pytest.mark.parametrize("width", [80, 200])
-def test_table_fits_the_terminal(project: Project, width: int) -> None:
-    """Header, table and reasons stay within the columns there are, names distinguishable."""
+THEIRS = """
+def test_theirs(benchmark):
+    benchmark(lambda: None)
+
+def test_ordinary():
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run, Run]:
+    """Two verbose sessions, the second beside tests that are not ours, and one without a table."""
+    project = InlineProject(tmp_path_factory.mktemp("sessions"))
     project.write("conftest.py", WITHOUT_DOUBTS)
     project.write("test_it.py", BENCHMARKS)
+    narrow = {"COLUMNS": "80"}
+    first = project.run("-v", env=narrow)
+    project.write("results/default/29990101T000000Z_run_000000/metrics.jsonl", "{")
+    project.write("results/default/29990101T000000Z_run_000000/summary.json", "[1, 2")
+    project.write("test_theirs.py", THEIRS)
+    second = project.run("-v", "-rA", "--benchmark-autosave", "--junitxml=unit.xml", env=narrow)
+    silent = project.run(
+        "--table=none", "--benchmark-columns=min", "-k", "channels_last", env=narrow
+    )
+    return first, second, silent
 
-    run = project.run("--benchmark-quiet", env={"COLUMNS": str(width)})
+
+def test_the_table_fits_the_terminal(sessions: tuple[Run, Run, Run]) -> None:
+    """Header, table and reasons stay within the columns there are, names distinguishable."""
+    run = sessions[0]
 
     ours = run.out[run.out.index("= gpubench =") :]
-    assert [line for line in ours.splitlines() if len(line) > width] == []
+    assert [line for line in ours.splitlines() if len(line) > 80] == []
     assert "channels_last" in ours
     assert "contiguous" in ours
     assert "samples/s" in ours
     assert "±" in ours
-    assert "not today" in ours
+    assert "1 skipped: not today (skipped)" in ours
     assert "2 measured, 1 skipped" in ours
     assert re.search(r"device cpu \(.+\).*precision fp32", run.out.replace("\n         ", ""))
+
+
+def test_each_result_stands_behind_its_outcome(sessions: tuple[Run, Run, Run]) -> None:
+    """With its change from the second run on, whatever else lies there; others are as ever."""
+    first, second, silent = sessions
+    result = r"PASSED [\d.]+ (?:ms|µs) (?:±[\d.]+%)?(?: n=\d+)?"
+    ours = "test_a_benchmark_with_a_rather_long_name"
+    assert (first.code, second.code) == (0, 0), second.out + second.err
+    assert len(re.findall(rf"{ours}\S+ {result} [✓?] ", first.out)) == 2
+    assert len(re.findall(rf"{ours}\S+ {result}  [+-]?[\d.]+% [✓?] ", second.out)) == 2
+    assert re.search(r"test_ordinary PASSED +\[100%\]", second.out)
+    assert re.search(r"test_theirs PASSED +\[ ", second.out)
+    assert re.search(r"test_skipped\[ws1\] SKIPPED \(not today\) +\[", second.out)
+    assert re.search(rf"^PASSED test_it.py::{ours}\S+$", second.out, re.MULTILINE)
+    assert "✓" not in silent.out
+
+
+def test_the_table_of_pytest_benchmark_has_only_what_is_not_ours(
+    sessions: tuple[Run, Run, Run],
+) -> None:
+    """Unless one of its display options is used; what it saves is said in any case."""
+    first, second, silent = sessions
+    assert "benchmark: 2 tests" not in first.out
+    assert "Name (time in" not in first.out
+    assert "benchmark: 1 tests" in second.out
+    theirs = second.out[second.out.index("benchmark: 1 tests") :].partition("Legend")[0]
+    assert "test_theirs" in theirs
+    assert "rather_long" not in theirs
+    assert "Saved benchmark data in" in second.err + second.out
+    assert "benchmark: 1 tests" in silent.out
+    assert silent.out.partition("= gpubench =")[2].splitlines()[1] == "1 measured"
 
 
 @pytest.mark.own_process

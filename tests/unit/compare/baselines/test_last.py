@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpubench_plugin.compare.baselines import (
     Baselines,
+    LastResults,
     Reference,
     Resolver,
     baseline_name,
@@ -153,3 +155,39 @@ def test_no_baseline_is_called_last_but_one_from_before_still_counts(
 
     assert (last.kind, origins(last)) == ("history", {MLP: 0, RESNET: 0})
     assert "a baseline is named 'last' and takes precedence over the last run" in last.notes[0]
+
+
+def test_the_last_result_of_a_benchmark_is_found_while_others_are_measured(
+    tmp_path: Path,
+) -> None:
+    """The latest comparable one; each run is read once, and no more than some."""
+    write_run(tmp_path, 0, BOTH)
+    write_run(tmp_path, 1, {MLP: 0.011})
+    write_run(tmp_path, 2, [measurement(MLP, settings={"data.batch_size": 16})])
+    write_run(tmp_path, 3, BOTH, facts={"cpu": {"model": "Another", "usable_cores": 2}})
+    broken = write_run(tmp_path, 4, BOTH)
+    broken.summary.write_text("{")
+    head = StoredRun(write_run(tmp_path, 5, BOTH)).run()
+    write_run(tmp_path, 6, {MLP: 0.013})
+
+    last = LastResults(tmp_path)
+    steps = {
+        name: result.metrics["step_time_s"].value
+        for name in (MLP, RESNET)
+        if (result := last.of(head, name)) is not None
+    }
+
+    assert steps == {MLP: 0.011, RESNET: 0.020}
+    shutil.rmtree(tmp_path / "default")
+    assert last.of(head, RESNET) is not None
+    assert LastResults(tmp_path).of(head, MLP) is None
+
+
+def test_no_more_than_some_runs_are_read_while_others_are_measured(tmp_path: Path) -> None:
+    """A benchmark that is new does not make a session read all of them."""
+    for number in range(4):
+        write_run(tmp_path, number, {RESNET: 0.020} if number else BOTH)
+    head = StoredRun(write_run(tmp_path, 4, BOTH)).run()
+
+    assert LastResults(tmp_path, limit=4).of(head, MLP) is None
+    assert LastResults(tmp_path, limit=5).of(head, MLP) is not None
