@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
 
+from gpubench_plugin.environment import decimal_rate
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.measure.metrics._peaks import (
     CACHE_FACTOR,
@@ -84,9 +85,10 @@ def check_values(metrics: Mapping[str, Metric], observation: Observation) -> Non
     for rate, unit, limit, source in _rate_limits(metrics, observation):
         if rate > limit:
             amount = "FLOPs" if unit == "FLOP/s" else "bytes"
+            limit_text = decimal_rate(limit, unit.partition(" ")[0])
             raise MeasurementError(
-                f"{rate:.4g} {unit} per device exceeds the maximum of {observation.device_name}, "
-                f"{limit:.4g} ({source}); the {amount} of a call or the clock are wrong"
+                f"{decimal_rate(rate, unit)} per device exceeds the maximum of "
+                f"{observation.device_name}, {limit_text} ({source}); the {amount} of a call or the clock are wrong"
             )
 
 
@@ -101,7 +103,7 @@ def _rate_limits(
     if observation.device == "cpu":
         if cores := observation.facts.get("processors", 0.0):
             yield flops, "FLOP/s", cores * CORE_FLOPS_PER_S, f"{cores:g} processors"
-            yield bytes_per_s, "bytes/s", cores * CORE_BYTES_PER_S, f"{cores:g} processors"
+            yield bytes_per_s, "B/s", cores * CORE_BYTES_PER_S, f"{cores:g} processors"
         return
     limits = plausibility_limits(observation.device_name)
     limit = max(limits.tflops.values()) * 1e12 * OPERATIONS_FACTOR
@@ -109,10 +111,10 @@ def _rate_limits(
     yield flops, "FLOP/s", limit, source
     fits_cache = (observation.work.bytes or 0.0) / observation.world_size < CACHED_BYTES
     limit = limits.memory * 1e9 * (CACHE_FACTOR if fits_cache else 1.0)
-    yield bytes_per_s, "bytes/s", limit, limits.source
+    yield bytes_per_s, "B/s", limit, limits.source
     if "busbw_bytes_per_s" in metrics:
         busbw = metrics["busbw_bytes_per_s"].value
-        yield busbw, "bytes/s between devices", limits.link * 1e9, limits.source
+        yield busbw, "B/s between devices", limits.link * 1e9, limits.source
 
 
 def _check_times(label: str, times_s: Sequence[float]) -> None:
@@ -130,7 +132,7 @@ def _above_peak(mfu: float, observation: Observation) -> MeasurementError:
     peak = flops_peak(observation.device_name, observation.precision)
     peak_text = f"{peak.flops_per_s / 1e12:g} TFLOP/s ({peak.source})" if peak else "unknown"
     return MeasurementError(
-        f"MFU is {mfu:.0%}: {rate / 1e12:.4g} TFLOP/s per device, but the dense "
+        f"MFU is {mfu:.0%}: {decimal_rate(rate, 'FLOP/s')} per device, but the dense "
         f"{observation.precision} peak of {observation.device_name} is {peak_text}; the FLOPs "
         "of a call or the clock are wrong"
     )

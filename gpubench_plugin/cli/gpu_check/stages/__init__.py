@@ -23,7 +23,7 @@ STAGES: Final = (
         limit_s=90,
         program=f"{_HERE}.clocks:clocks",
         proves=(
-            "a step takes what it takes in a bare loop (0.5 %), a kernel what do_bench says (2 %)",
+            "a step takes what it takes in a bare loop (0.5%), a kernel what do_bench says (2%)",
             "cold kernels read memory; launch_bound and elsewhere are raised where they should be",
             "a spin lasts as long as it should, whatever the clock of the GPU was before",
         ),
@@ -33,7 +33,7 @@ STAGES: Final = (
         parts=("proof",),
         limit_s=40,
         program=f"{_HERE}.counters:counters",
-        proves=("NVML's counters move with the load; energy is the integral of power (10 %)",),
+        proves=("NVML's counters move with the load; energy is the integral of power (10%)",),
     ),
     Stage(
         name="out-of-memory",
@@ -77,14 +77,14 @@ STAGES: Final = (
         parts=("speed",),
         limit_s=180,
         program=f"{_HERE}.headline:resnet50",
-        proves=("ResNet-50 in amp: images per second beside a loop written by hand (0.5 %)",),
+        proves=("ResNet-50 in amp: images per second beside a loop written by hand (0.5%)",),
     ),
     Stage(
         name="llama",
         parts=("speed",),
         limit_s=300,
         program=f"{_HERE}.headline:llama",
-        proves=("Llama of 1.1 billion in bf16: MFU beside a loop written by hand (0.5 %)",),
+        proves=("Llama of 1.1 billion in bf16: MFU beside a loop written by hand (0.5%)",),
     ),
     Stage(
         name="decode",
