@@ -243,8 +243,8 @@ def _too_small(mark: BenchmarkMark, device: devices.Device, precision: str) -> s
     """Why `device` cannot hold what the mark says that it needs in `precision`, if so."""
     if mark.needs_memory_gib is None:
         return ""
-    in_16_bits = catalog.load("precision", precision).compute_dtype in {"fp16", "bf16"}
-    needed_gib = mark.needs_memory_gib / (2 if in_16_bits else 1)
+    compute_dtype = catalog.load("precision", precision).compute_dtype
+    needed_gib = mark.needs_memory_gib * {"fp16": 0.5, "bf16": 0.5, "fp64": 2}.get(compute_dtype, 1)
     return devices.too_small_reason(device, needed_gib, precision=precision)
 
 

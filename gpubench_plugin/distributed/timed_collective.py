@@ -65,7 +65,7 @@ _NOTHING: Final = -1.0
 _BUFFERS: Final = 3
 """Input, output and expected output: there are never more of the message's size."""
 
-_DTYPES: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
+_DTYPES: Final = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 _UNSUPPORTED_MESSAGE: Final = re.compile(
     r"does not support|no support for|not implemented|unsupported device type|No backend type",

@@ -24,14 +24,13 @@ class Precision:
     """Value of ``--precision``; a base class of several precisions has none."""
 
     compute_dtype: ClassVar[str]
-    """Dtype of matrix products, which selects the peak for MFU: fp32, tf32, fp16 or bf16."""
+    """Dtype of matrix products, which selects the peak for MFU: fp64, fp32, tf32, fp16 or bf16."""
 
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other words for it, in lower case, that messages answer with its `name`."""
 
     unlike_any: ClassVar[tuple[str, ...]] = (
         *("fp8", "float8", "fp4", "nvfp4", "mxfp4", "mxfp8", "int8", "int4"),
-        *("fp64", "float64", "double"),
     )
     """Words for precisions that none here is close to: a similar spelling is no suggestion."""
 

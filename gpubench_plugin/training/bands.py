@@ -70,6 +70,7 @@ _ELEVEN_BITS: Final = _bands((0.001, 0.01), (0.05, 0.4))
 _NORMALISED_LATER: Final = (0.5, 1.5)
 
 BANDS: Final[Mapping[str, Bands]] = {
+    "fp64": _FP32,  # what differs is the reference's rounding
     "fp32": _FP32,
     "tf32": _ELEVEN_BITS,
     "amp": _ELEVEN_BITS,
@@ -83,6 +84,7 @@ BANDS: Final[Mapping[str, Bands]] = {
 # Largest errors of the first step, nearest the loss: amp 4.1e-2 and 2.7e-2, bf16 1.5e-1 and 5.2e-2,
 # bf16-true 6.8e-2 and 5.6e-2, fp16-true 2.4e-2 and 2.3e-2; of later steps 0.39 and (globally) 0.41.
 BATCH_NORMALISED: Final[Mapping[str, Bands]] = {
+    "fp64": _bands((1e-3, 1e-2), (1e-3, 1e-2)),
     "fp32": _bands((1e-3, 1e-2), (1e-3, 1e-2)),
     "tf32": _bands((0.1, 0.05), _NORMALISED_LATER),
     "amp": _bands((0.1, 0.05), _NORMALISED_LATER),
@@ -92,7 +94,7 @@ BATCH_NORMALISED: Final[Mapping[str, Bands]] = {
 }
 """For models with batch normalization; at the first step, of the gradient nearest the loss."""
 
-_OF_DTYPE: Final = {"fp32": "fp32", "tf32": "tf32", "fp16": "amp", "bf16": "bf16"}
+_OF_DTYPE: Final = {"fp64": "fp64", "fp32": "fp32", "tf32": "tf32", "fp16": "amp", "bf16": "bf16"}
 
 
 def bands_of(

@@ -109,8 +109,8 @@ def compare(
 
 
 def wider_dtype(compute_dtype: str) -> torch.dtype:
-    """Dtype of exact results, by a precision's ``compute_dtype``."""
-    return torch.float64 if compute_dtype == "fp32" else torch.float32
+    """Dtype of exact results, by a precision's ``compute_dtype``; nothing is wider than fp64."""
+    return torch.float64 if compute_dtype in {"fp32", "fp64"} else torch.float32
 
 
 def exact_results(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Greedy = Callable[["Tensor"], tuple["Tensor", "Tensor"]]
 Compile = Callable[[Greedy], Greedy]
 
-TOLERANCE: Final = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 5e-2}
+TOLERANCE: Final = {"fp64": 1e-4, "fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 5e-2}
 """Largest difference of logits with and without a cache, relative to the largest logit: above
 rounding in many layers, far below the error of a wrong cache position; not measured."""
 
@@ -34,7 +34,7 @@ CHECKED_TOKENS: Final = 8
 """Tokens generated to compare logits: enough for the cache to be read at several positions, few
 enough for an uncached pass; not measured."""
 
-_DTYPE: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
+_DTYPE: Final = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class Generation:

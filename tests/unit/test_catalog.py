@@ -66,7 +66,7 @@ def test_every_component_loads_and_is_of_its_kind(kind: str) -> None:
         ("bfloat16", " (did you mean 'bf16' or 'bf16-true'?)"),
         ("mixed", " (did you mean 'amp' or 'bf16'?)"),
         ("fp8", ""),
-        ("double", ""),
+        ("double", " (did you mean 'fp64'?)"),
     ],
 )
 def test_unknown_name_is_refused_with_the_nearest(name: str, hint: str) -> None:

@@ -53,10 +53,13 @@ def _reasons(module: nn.Module) -> Iterator[str]:
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
     """2-norm of the gradients of all `parameters`; synchronizes the device.
 
-    It is computed in fp32, since the norm of 16-bit gradients may exceed their range.
+    It is computed in fp32 at least, since the norm of 16-bit gradients may exceed their range.
     """
     gradients = (p.grad for p in parameters if p.grad is not None)
-    norms = (torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients)
+    norms = (
+        torch.linalg.vector_norm(g, dtype=torch.promote_types(g.dtype, torch.float32))
+        for g in gradients
+    )
     return hypot(*(float(n.full_tensor() if isinstance(n, DTensor) else n) for n in norms))
 
 
@@ -95,7 +98,7 @@ class Parallelism:
     def unsupported(self, compute_dtype: str) -> str | None:
         """Reason not to support the configuration or `compute_dtype`, or None.
 
-        `compute_dtype` is that of matrix products: fp32, tf32, fp16 or bf16.
+        `compute_dtype` is that of matrix products: fp64, fp32, tf32, fp16 or bf16.
         """
         too_few = self.group.world.size < self.least_ranks
         return f"requires at least {self.least_ranks} ranks" if too_few else None

@@ -1,10 +1,11 @@
 """Peak rates of devices: dense FLOP/s for MFU, memory and link bandwidth.
 
 All figures are from datasheets, with which those of A30, B300, GB200, GH200 and L40 have not been
-compared; of one "with sparsity" half is the dense one. A device is matched by its full name, so
-that a slice (MIG) or a variant is not taken for it. Consumer cards are left out: they run above the
-clock of their datasheet, so true measurements would exceed the peak. So are H20 and H800, of which
-NVIDIA has no public datasheet. MFU has no fallback.
+compared; of one "with sparsity" half is the dense one, and of fp64 that of tensor cores where there
+are any. A device is matched by its full name, so that a slice (MIG) or a variant is not taken for
+it. Consumer cards are left out: they run above the clock of their datasheet, so true measurements
+would exceed the peak. So are H20 and H800, of which NVIDIA has no public datasheet. MFU has no
+fallback.
 
 Rates above a plausibility limit are refused. Limits are generous, above what any dtype or cache
 reaches; devices that are not in the table have one as well.
@@ -80,13 +81,13 @@ def _device(name: str, source: str, *, memory: float, link: float, **tflops: flo
 
 DEVICES = (
     _device("A100-(?:SXM4|PCIE)-40GB", _A100, memory=1555, link=600,
-            fp32=19.5, tf32=156, bf16=312, fp16=312),
+            fp64=19.5, fp32=19.5, tf32=156, bf16=312, fp16=312),
     _device("A100-SXM4-80GB", _A100, memory=2039, link=600,
-            fp32=19.5, tf32=156, bf16=312, fp16=312),
+            fp64=19.5, fp32=19.5, tf32=156, bf16=312, fp16=312),
     _device("A100 80GB PCIe", _A100, memory=1935, link=600,
-            fp32=19.5, tf32=156, bf16=312, fp16=312),
+            fp64=19.5, fp32=19.5, tf32=156, bf16=312, fp16=312),
     _device("A10", _A10, memory=600, link=64, fp32=31.2, tf32=62.5, bf16=125, fp16=125),
-    _device("A30", _A30, memory=933, link=200, fp32=10.3, tf32=82, bf16=165, fp16=165),
+    _device("A30", _A30, memory=933, link=200, fp64=10.3, fp32=10.3, tf32=82, bf16=165, fp16=165),
     _device("A40", _A40, memory=696, link=112.5, fp32=37.4, tf32=74.8, bf16=149.7, fp16=149.7),
     # For fp32 and tf32 of Blackwell NVIDIA's own pages differ.
     _device("B200", _HGX, memory=8000, link=1800, bf16=2250, fp16=2250, fp8=4500),
@@ -95,17 +96,17 @@ DEVICES = (
     _device("GB200", _GB200, memory=8000, link=1800, bf16=2500, fp16=2500, fp8=5000),
     # Named for the memory of its CPU; its own are 96 GB of HBM3.
     _device("GH200 480GB", _GH200, memory=4000, link=900,
-            fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
+            fp64=67, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
     _device("H100 80GB HBM3", _H100, memory=3350, link=900,
-            fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
+            fp64=67, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
     _device("H100 NVL", _H100, memory=3900, link=600,
-            fp32=60, tf32=417.5, bf16=835.5, fp16=835.5, fp8=1670.5),
+            fp64=60, fp32=60, tf32=417.5, bf16=835.5, fp16=835.5, fp8=1670.5),
     _device("H100 PCIe", _H100_PCIE, memory=2000, link=600,
-            fp32=51, tf32=378, bf16=756.5, fp16=756.5, fp8=1513),
+            fp64=51, fp32=51, tf32=378, bf16=756.5, fp16=756.5, fp8=1513),
     _device("H200", _H200, memory=4800, link=900,
-            fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
+            fp64=67, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
     _device("H200 NVL", _H200, memory=4800, link=900,
-            fp32=60, tf32=417.5, bf16=835.5, fp16=835.5, fp8=1670.5),
+            fp64=60, fp32=60, tf32=417.5, bf16=835.5, fp16=835.5, fp8=1670.5),
     _device("L4", _L4, memory=300, link=64, fp32=30.3, tf32=60, bf16=121, fp16=121, fp8=242.5),
     _device("L40", _L40, memory=864, link=64,
             fp32=90.5, tf32=90.5, bf16=181.05, fp16=181.05, fp8=362),
@@ -113,9 +114,9 @@ DEVICES = (
             fp32=91.6, tf32=183, bf16=362.05, fp16=362.05, fp8=733),
     # The datasheet says 300 GB/s, NVIDIA's product brief 320.
     _device("T4", _T4, memory=320, link=32, fp32=8.1, fp16=65),
-    _device("V100-PCIE-(?:16|32)GB", _V100, memory=900, link=32, fp32=14, fp16=112),
-    _device("V100S-PCIE-32GB", _V100, memory=1134, link=32, fp32=16.4, fp16=130),
-    _device("V100-SXM2-(?:16|32)GB", _V100, memory=900, link=300, fp32=15.7, fp16=125),
+    _device("V100-PCIE-(?:16|32)GB", _V100, memory=900, link=32, fp64=7, fp32=14, fp16=112),
+    _device("V100S-PCIE-32GB", _V100, memory=1134, link=32, fp64=8.2, fp32=16.4, fp16=130),
+    _device("V100-SXM2-(?:16|32)GB", _V100, memory=900, link=300, fp64=7.8, fp32=15.7, fp16=125),
 )  # fmt: skip
 
 _HEADROOM = 10

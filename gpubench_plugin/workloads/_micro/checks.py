@@ -13,6 +13,7 @@ from gpubench_plugin.environment import is_device_failure
 from gpubench_plugin.errors import CorrectnessError, Unsupported
 
 DTYPES: Final = {
+    "fp64": torch.float64,
     "fp32": torch.float32,
     "tf32": torch.float32,
     "fp16": torch.float16,
@@ -27,7 +28,14 @@ DTYPES: Final = {
 # other: 2.8e-6, which F(4×4, 3×3) would make ten times as much.
 # Source of the algorithms: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks,
 # arXiv:1509.09308.
-TOLERANCES: Final = {"fp32": 5e-5, "tf32": 2.0**-8, "fp16": 2.0**-8, "bf16": 2.0**-5}
+# In fp64 as far above its rounding as in fp32.
+TOLERANCES: Final = {
+    "fp64": 1e-13,
+    "fp32": 5e-5,
+    "tf32": 2.0**-8,
+    "fp16": 2.0**-8,
+    "bf16": 2.0**-5,
+}
 """Largest relative error of a result, by a precision's ``compute_dtype``."""
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config import MoeSection
 
 _DTYPES: Final = {
+    "fp64": torch.float64,
     "fp32": torch.float32,
     "tf32": torch.float32,
     "bf16": torch.bfloat16,

@@ -1,0 +1,42 @@
+"""fp64 for everything: weights, inputs and arithmetic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.precision._nested import cast_floating
+from gpubench_plugin.precision.base import Batch, Precision
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+class FP64(Precision):
+    """IEEE double precision everywhere; the losses of most workloads are computed in fp32."""
+
+    name = "fp64"
+    aliases = ("float64", "double", "f64")
+    where = "cpu, cuda, xpu with double precision"
+    compute_dtype = "fp64"
+
+    def unsupported(self, device: torch.device) -> str | None:
+        """Refuse a device on which torch has no fp64 tensors."""
+        import torch
+
+        try:
+            torch.ones(1, dtype=torch.float64, device=device)
+        except (TypeError, RuntimeError) as error:
+            return f"{device.type} does not support fp64: {error}".partition("\n")[0]
+        return None
+
+    def convert_module(self, module: nn.Module) -> nn.Module:
+        """Floating parameters and buffers cast to fp64."""
+        return module.double()
+
+    def convert_batch(self, batch: Batch) -> Batch:
+        """Floating tensors in tuples, lists and dictionaries cast to fp64."""
+        import torch
+
+        converted: Batch = cast_floating(batch, torch.float64)
+        return converted
