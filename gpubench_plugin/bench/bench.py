@@ -242,8 +242,8 @@ class Bench(Comparison):
         samples, products, memory = inspect_call(
             timed, samples, precision=self._precision, tensors=self._parts.tensor_memory
         )
-        check = replace(check, correctness={**check.correctness, **products})
-        self._profile(timed)
+        operators = self._profile(timed)
+        check = replace(check, correctness={**check.correctness, **products, **operators})
         observation = self._observation(
             samples, self._work(stated, own_work, subject), {**check.facts, **facts, **memory}
         )

@@ -45,8 +45,8 @@ class Comparison(Stages):
             precision=self._precision,
             tensors=self._parts.tensor_memory,
         )
-        self._profile(variants.together)
-        correctness = {**check.correctness, **products, **agreement.correctness}
+        operators = self._profile(variants.together)
+        correctness = {**check.correctness, **products, **operators, **agreement.correctness}
         facts = {**check.facts, **facts, **memory}
         observations = {
             name: self._observation(of_variant, stated, facts)

@@ -63,19 +63,23 @@ def inspect_call(
 
 def profile_steps(
     timed: TimedStep, *, case: Case, context: RunContext, device: torch.device
-) -> None:
-    """Trace a few extra steps on every rank, if configured; rank zero writes the trace."""
+) -> dict[str, Any]:
+    """Trace a few extra steps on every rank, if configured; rank zero writes the trace.
+
+    Returns the operators of the steps for the record, on rank zero.
+    """
     section, run = case.configuration.profiling, context.run
     if not section.enabled:
-        return
+        return {}
     from gpubench_plugin.measure.probes import profile
 
-    profile(
+    operators = profile(
         timed.run,
         section=section,
         device=device,
         path=None if run is None else run.traces / f"{file_name(case)}.json",
     )
+    return {} if operators is None else {"operators": operators}
 
 
 def file_name(case: Case) -> str:

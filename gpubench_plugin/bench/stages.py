@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
@@ -171,10 +171,11 @@ class Stages:
         has_model = subject is not None or "model" in fixture_names(self._item)
         return has_model and self._case.configuration.model.compile != "none"
 
-    def _profile(self, timed: TimedStep) -> None:
+    def _profile(self, timed: TimedStep) -> dict[str, Any]:
+        """Profile a few steps, if configured; what is recorded of them."""
         if self._case.configuration.profiling.enabled:
             self._notes.enter("profile")
-        profile_steps(timed, case=self._case, context=self._context, device=self._device)
+        return profile_steps(timed, case=self._case, context=self._context, device=self._device)
 
     def _observation(self, samples: Samples, work: Work, facts: Mapping[str, float]) -> Observation:
         """Observation of this rank."""

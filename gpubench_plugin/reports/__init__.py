@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         plain,
     )
     from gpubench_plugin.reports.names import ShortNames, name_room, short_names
+    from gpubench_plugin.reports.operators import operator_lines
     from gpubench_plugin.reports.run_list import run_as_json, run_in_full, run_table
     from gpubench_plugin.reports.scaling import scaling_lines
     from gpubench_plugin.reports.status import StatusLine, status_line

@@ -26,6 +26,7 @@ from gpubench_plugin.launchers import (
 )
 from gpubench_plugin.reports import (
     glyphs_for,
+    operator_lines,
     printable,
     scaling_lines,
     status_line,
@@ -330,7 +331,7 @@ class Recording:
         if measurements:
             summary = partial(terminal.summary_lines, measurements, options=self._settings.table)
             write_lines(terminalreporter, summary)
-        for lines in (scaling_lines, variant_lines):
+        for lines in (operator_lines, scaling_lines, variant_lines):
             write_lines(terminalreporter, partial(lines, measurements), is_apart=True)
         pytest_benchmark.hide_table(self._config, self._own_cases.keys() | self._unselected)
         if self._write_error is not None:

@@ -220,6 +220,10 @@ def test_profile_traces_extra_steps(project: Project) -> None:
 
     (trace,) = (run.directory / "traces").iterdir()
     assert "aten::mm" in trace.read_text()
+    (benchmark,) = run.summary["benchmarks"]
+    busiest = benchmark["correctness"]["operators"]["top"][0]
+    assert (busiest["name"], busiest["calls"]) == ("aten::mm", 1.0)
+    assert "operators by own CPU time, per step" in run.out
 
 
 def test_our_plugins_and_debugger_reach_the_benchmark(project: Project) -> None:

@@ -13,6 +13,7 @@ from torch.profiler import profile as torch_profile
 
 from gpubench_plugin.environment import synchronize
 from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.measure.probes.operators import operator_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.config import ProfilingSection
+    from gpubench_plugin.records import Json
 
 _ACTIVITIES: Final = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
 
@@ -30,8 +32,10 @@ def profile(
     section: ProfilingSection,
     device: torch.device,
     path: Path | None,
-) -> None:
+) -> Json | None:
     """Run ``section.steps`` extra, untimed steps, and write their trace to `path` as JSON.
+
+    Returns their operators, see :func:`.operator_table`; None without a path.
 
     One more step runs before them, with the profiler on and its events dropped: CUPTI, which traces
     the device, starts at the first of its calls. Every rank must call this, since the steps may
@@ -43,7 +47,7 @@ def profile(
     if path is None:
         step()
         _run(step, section.steps)
-        return
+        return None
     activities = [ProfilerActivity.CPU]
     if device.type in _ACTIVITIES:
         activities.append(_ACTIVITIES[device.type])
@@ -60,6 +64,9 @@ def profile(
         _run(step, section.steps)
         synchronize(device)
     _write(profiler, path)
+    return operator_table(
+        profiler.key_averages(), steps=section.steps, on_device=device.type in _ACTIVITIES
+    )
 
 
 def _first_dropped(number: int) -> ProfilerAction:

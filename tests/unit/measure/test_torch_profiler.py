@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from gpubench_plugin.config import ProfilingSection
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.measure.probes import profile, profiler
+from gpubench_plugin.measure.probes.operators import operator_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +51,61 @@ def test_trace_holds_the_operations_of_every_step(tmp_path: Path) -> None:
         0,
     ]
     assert [path] == list(path.parent.iterdir())
+
+
+def test_operators_are_counted_per_step(tmp_path: Path) -> None:
+    """Of three traced steps one step's calls and time are told, without spans of whole steps."""
+    table = profile(Step(), section=ProfilingSection(steps=3), device=CPU, path=tmp_path / "t.json")
+    assert table is not None
+    calls = {row["name"]: row["calls"] for row in table["top"]}
+    assert (calls["aten::mm"], calls["aten::ones"]) == (1.0, 2.0)
+    assert not {"step 0", "ProfilerStep*"} & calls.keys()
+    assert (table["time_of"], table["steps"]) == ("cpu", 3)
+    assert sum(row["share"] for row in table["top"]) == pytest.approx(1.0)
+    ones = next(row for row in table["top"] if row["name"] == "aten::ones")
+    assert 0 < ones["self_s"] < ones["total_s"] < 1  # it calls aten::empty and aten::fill_
+
+
+def averaged(key: str, *, device: str = "CPU", count: int = 2, **times_us: float) -> Any:
+    times = dict.fromkeys(
+        ("self_cpu_time_total", "cpu_time_total", "self_device_time_total", "device_time_total"),
+        0.0,
+    )
+    place = SimpleNamespace(name=device)
+    return SimpleNamespace(key=key, device_type=place, count=count, **{**times, **times_us})
+
+
+def test_operators_of_a_device_are_ordered_by_its_time() -> None:
+    """By the time of their kernels, which are no operators themselves."""
+    averages = [
+        averaged("step 0", self_device_time_total=50.0),
+        averaged("kernel", device="CUDA", self_device_time_total=40.0),
+        averaged("aten::add", self_cpu_time_total=9.0, self_device_time_total=10.0),
+        averaged("aten::mm", count=8, self_device_time_total=30.0, device_time_total=36.0),
+        averaged("cudaLaunchKernel", self_cpu_time_total=99.0),
+        *(averaged(f"tiny {n}", self_device_time_total=1e-6) for n in range(30)),
+    ]
+    table = operator_table(averages, steps=2, on_device=True)
+    assert table is not None
+    first, second, *rest = table["top"]
+    assert first == {
+        "name": "aten::mm",
+        "calls": 4.0,
+        "self_s": pytest.approx(15e-6),
+        "total_s": pytest.approx(18e-6),
+        "share": pytest.approx(0.75, rel=1e-5),
+    }
+    assert (second["name"], len(rest), table["operators"]) == ("aten::add", 18, 33)
+    assert (table["time_of"], table["self_s"]) == ("device", pytest.approx(20e-6, rel=1e-5))
+
+
+def test_operators_that_use_no_device_are_ordered_by_the_processors_time() -> None:
+    """A step that leaves a device idle has a table as well; one without operators has none."""
+    averages = [averaged("aten::add", self_cpu_time_total=8.0), averaged("aten::mm")]
+    table = operator_table(averages, steps=2, on_device=True)
+    assert table is not None
+    assert (table["time_of"], [row["name"] for row in table["top"]]) == ("cpu", ["aten::add"])
+    assert operator_table([averaged("step 0")], steps=2, on_device=True) is None
 
 
 class Starting(Step):

@@ -1,0 +1,54 @@
+"""Operators of profiled benchmarks: where a step's time goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.environment import duration, percentage
+from gpubench_plugin.reports.markup import BOLD
+from gpubench_plugin.reports.table import GAP, column, names_column, table
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubench_plugin.records import Json, Measurement
+    from gpubench_plugin.reports.markup import Line
+
+_SHOWN: Final = 10
+"""Operators on the terminal; the record has more."""
+
+
+def operator_lines(
+    measurements: Sequence[Measurement], width: int, glyphs: Glyphs = UNICODE
+) -> list[Line]:
+    """The operators of each profiled benchmark with the most time of their own, per step."""
+    lines: list[Line] = []
+    for measurement in measurements:
+        if operators := measurement.correctness.get("operators"):
+            title = f"{printable(measurement.name.removeprefix('test_'))}: {_heading(operators)}"
+            lines.append(((cut(title, width, glyphs.ellipsis), BOLD),))
+            lines += _table(operators["top"][:_SHOWN], width, glyphs)
+    return lines
+
+
+def _heading(operators: Json) -> str:
+    place = {"device": "device time", "cpu": "CPU time"}[operators["time_of"]]
+    shown = min(_SHOWN, len(operators["top"]))
+    return f"{shown} of {operators['operators']} operators by own {place}, per step"
+
+
+def _table(rows: Sequence[Json], width: int, glyphs: Glyphs) -> list[Line]:
+    def time(value: Any) -> str:
+        return duration(value, micro=glyphs.micro)
+
+    numbers = [
+        column("calls", [f"{row['calls']:.3g}" for row in rows], numeric=True),
+        column("self", [time(row["self_s"]) for row in rows], numeric=True),
+        column("total", [time(row["total_s"]) for row in rows], numeric=True),
+        column("share", [percentage(row["share"]) for row in rows], numeric=True),
+    ]
+    names = [printable(row["name"]) for row in rows]
+    operators = names_column(names, numbers, width, glyphs, indent=GAP)
+    return [*table([replace(operators, title=f"{GAP}operator"), *numbers], glyphs)]

@@ -1,0 +1,41 @@
+"""Operators of profiled benchmarks on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.reports import operator_lines, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubench_plugin.records import Measurement
+
+ROW = {"calls": 2.5, "self_s": 1.5e-5, "total_s": 2e-3, "share": 0.75}
+
+
+def test_profiled_benchmarks_have_a_table_that_fits(measured: Callable[..., Measurement]) -> None:
+    """The ten operators with the most time, their names escaped and cut to the terminal."""
+    names = ["aten::mm", "evil\x1b[2J" + "x" * 200, *(f"aten::{n}" for n in range(15))]
+    operators = {
+        "time_of": "device",
+        "steps": 3,
+        "operators": 48,
+        "self_s": 2e-5,
+        "top": [{"name": name, **ROW} for name in names],
+    }
+    profiled = measured(name="test_a[fp32]", correctness={"operators": operators})
+    title, heading, first, *rest = map(plain, operator_lines([measured(), profiled], 80))
+    assert title == "a[fp32]: 10 of 48 operators by own device time, per step"
+    assert heading.split() == ["operator", "calls", "self", "total", "share"]
+    assert first.split() == ["aten::mm", "2.5", "15.00", "µs", "2.000", "ms", "75%"]
+    assert len(rest) == 9
+    assert all(len(line) <= 80 and "\x1b" not in line for line in (first, *rest))
+
+
+@pytest.mark.parametrize("width", [40, 200])
+def test_nothing_is_said_without_profiles(measured: Callable[..., Measurement], width: int) -> None:
+    """A session without ``--profile`` has no such tables."""
+    assert operator_lines([measured()], width) == []
