@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_command(arguments: Sequence[str] | None) -> int:
     try:
-        parser = _parser()
+        parser = build_parser()
         options, unknown = parser.parse_known_args(arguments)
         if unknown:
             hint = options.suggestion or options.command.hint_for_unknown
@@ -164,7 +164,8 @@ class _Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, message)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Parser of the command line, with a subparser for each command."""
     parser = _Parser(
         prog="gpubench", description="Compare, judge and manage benchmark runs.", epilog=_EPILOG
     )

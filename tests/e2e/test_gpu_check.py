@@ -211,6 +211,15 @@ def test_files_of_the_user_stay() -> None:
     assert Path("out/stages/mine.txt").exists()
 
 
+def test_the_record_is_the_document(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With ``--format=json`` it is all that is printed, as it was written."""
+    monkeypatch.setattr(stages, "STAGES", (FACTS, stage("passes")))
+    main.main(["gpu-check", "--out=out", "--format=json"])
+    assert json.loads(capsys.readouterr().out) == json.loads(Path("out/gpu-check.json").read_text())
+
+
 def test_a_reader_that_has_gone_does_not_end_the_check(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -276,7 +276,7 @@ def test_newcomers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     rows: list[dict[str, Any]] = []
     for kinds in ((), ("formats",)):
         assert main(["list", "--format=json", *kinds]) == 0
-        rows += json.loads(capsys.readouterr().out)
+        rows += json.loads(capsys.readouterr().out)["components"]
     assert {tuple(row.values()) for row in rows if row["name"].startswith("toy")} == LISTED
 
 

@@ -37,7 +37,7 @@ CONFIGURATIONS = f"""
 "{RESNET}": {{distributed: {{world_size: 1}}}}
 """
 
-PARSER = cache(main._parser)
+PARSER = cache(main.build_parser)
 """Made once: with all its commands it takes as long as most of them."""
 
 
@@ -61,7 +61,7 @@ class Results(Scenario):
         with (
             redirect_stdout(io.StringIO()) as out,
             redirect_stderr(io.StringIO()) as err,
-            patch.object(main, "_parser", PARSER),
+            patch.object(main, "build_parser", PARSER),
         ):
             code = main.main([*words, *where])
         assert code in {0, *may}, (words, out.getvalue(), err.getvalue())

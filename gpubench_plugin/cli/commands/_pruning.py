@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.cli.commands._places import Locations, echo, warn
+from gpubench_plugin.cli.commands._places import Locations, echo, echo_json, warn
 from gpubench_plugin.cli.commands.base import ExitCode
 from gpubench_plugin.environment import byte_size, counted
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem
@@ -60,12 +60,15 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
             )
         pruning = _Pruning(options=options, registry=resolver.reached.registry, protected=protected)
         for directory in candidates:
-            echo(pruning.prune_run(directory))
+            pruning.prune_run(directory)
         days = max(_UNBEGUN_DAYS, options.older_than or 0)
         cutoff = now - timedelta(days=days) if options.runs else None
         for leftover in list(leftovers(paths.results_dir, unbegun_before=cutoff)):
-            echo(pruning.remove_leftover(leftover))
-    echo([pruning.total()])
+            pruning.remove_leftover(leftover)
+    if options.format == "json":
+        echo_json(pruning.document())
+    else:
+        echo([*pruning.lines(), pruning.total()])
     warn(pruning.errors)
     return ExitCode.INFRASTRUCTURE if pruning.errors else ExitCode.OK
 
@@ -88,6 +91,16 @@ def _validate(options: argparse.Namespace) -> None:
         raise UsageProblem(f"--older-than: {options.older_than} is not from 0 to 700000 days")
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """What became of a run, a part of one, or a leftover: `kept` says why it stays."""
+
+    path: str
+    bytes: int = 0
+    kept: str = ""
+    leftover: bool = False
+
+
 @dataclass(kw_only=True)
 class _Pruning:
     """One pruning pass; `protected` maps run ids to the baselines that depend on them."""
@@ -96,16 +109,17 @@ class _Pruning:
     registry: Registry | None
     protected: Mapping[str, str]
     errors: list[str] = field(default_factory=list)
+    entries: list[_Entry] = field(default_factory=list)
     removed: int = 0
     removed_bytes: int = 0
 
-    def prune_run(self, directory: RunDirectory) -> Iterator[str]:
-        """Prune one run and yield report lines."""
-        label = printable(f"{directory.experiment}/{directory.run_id}")
+    def prune_run(self, directory: RunDirectory) -> None:
+        """Prune one run."""
+        label = f"{directory.experiment}/{directory.run_id}"
         try:
             removals = self._removals(directory)
         except _KeepRunError as reason:
-            yield f"kept {label}: {printable(str(reason))}"
+            self.entries.append(_Entry(path=label, kept=str(reason)))
             return
         except GpubenchError as error:
             self.errors.append(str(error))
@@ -114,10 +128,10 @@ class _Pruning:
             part = removal.path.relative_to(directory.path).as_posix()
             if self._apply(removal):
                 suffix = "" if part == "." else f"/{part}"
-                yield f"{self._verb()} {label}{suffix}  {byte_size(removal.bytes)}"
+                self.entries.append(_Entry(path=f"{label}{suffix}", bytes=removal.bytes))
 
-    def remove_leftover(self, leftover: Leftover) -> Iterator[str]:
-        """Delete leftovers of a killed process and yield report lines."""
+    def remove_leftover(self, leftover: Leftover) -> None:
+        """Delete leftovers of a killed process."""
         from gpubench_plugin.results import remove_leftover
 
         try:
@@ -126,8 +140,34 @@ class _Pruning:
         except GpubenchError as error:
             self.errors.append(str(error))
             return
-        label = printable("/".join(leftover.path.parts[-2:]))
-        yield f"{self._verb()} {label}  {byte_size(leftover.bytes)}, left over by a killed process"
+        label = "/".join(leftover.path.parts[-2:])
+        self.entries.append(_Entry(path=label, bytes=leftover.bytes, leftover=True))
+
+    def lines(self) -> Iterator[str]:
+        """What became of each run and leftover."""
+        for entry in self.entries:
+            label = printable(entry.path)
+            if entry.kept:
+                yield f"kept {label}: {printable(entry.kept)}"
+            else:
+                origin = ", left over by a killed process" if entry.leftover else ""
+                yield f"{self._verb()} {label}  {byte_size(entry.bytes)}{origin}"
+
+    def document(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "dry_run": self.options.dry_run,
+            "removed": [
+                {"path": entry.path, "bytes": entry.bytes, "leftover": entry.leftover}
+                for entry in self.entries
+                if not entry.kept
+            ],
+            "kept": [
+                {"path": entry.path, "reason": entry.kept} for entry in self.entries if entry.kept
+            ],
+            "removed_bytes": self.removed_bytes,
+            "errors": self.errors,
+        }
 
     def total(self) -> str:
         """Summary line."""

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from gpubench_plugin.cli.commands._places import (
     RUN,
     Locations,
+    add_format,
     add_locations,
     echo,
+    echo_json,
     glyphs,
     output_width,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.environment import counted
+from gpubench_plugin.environment import counted, json_files, stored
 from gpubench_plugin.errors import GpubenchError, UsageProblem
 from gpubench_plugin.reports import column, lines, printable, wrapped
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpubench_plugin.compare.baselines import Baseline, Baselines, Reference, Resolver
 
@@ -70,23 +73,33 @@ class BaselineCommand(Command):
         for name, subparser in actions.choices.items():
             if name in {"set", "rm"}:
                 subparser.add_argument("--reason", default="", help="reason, for the change log")
+            add_format(subparser, ("text", "json"), default="text")
             add_locations(subparser)
 
     def run(self, options: argparse.Namespace) -> int:
         """Run the selected action."""
         paths = Locations.of(options)
         with paths.baselines() as (baselines, resolver):
-            options.action(options, baselines, resolver)
+            document, text = options.action(options, baselines, resolver)
+        if options.format == "json":
+            echo_json(document)
+        else:
+            echo(text)
         return ExitCode.OK
 
 
-def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
+Output: TypeAlias = "tuple[Mapping[str, Any], Iterable[str]]"
+"""What an action prints: the document with ``--format=json``, else the lines."""
+
+
+def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> Output:
     from gpubench_plugin.compare.baselines import baseline_name
 
     baseline_name(options.name)
     if options.if_missing and baselines.exists(options.name):  # before the runs are looked at
-        echo([f"baseline {options.name} already exists and is left unchanged"])
-        return
+        note = f"baseline {options.name} already exists and is left unchanged"
+        existing = _as_json(baselines.require(options.name))
+        return {"changed": False, "baseline": existing, "notes": [note]}, [note]
     candidates = [resolver.candidate(text) for text in options.runs]
     baseline = baselines.set(
         options.name,
@@ -97,12 +110,20 @@ def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) 
         reset_accepted=options.reset_accepted,
         if_missing=options.if_missing,
     )
-    echo(_description(baseline))
-    echo(_candidate_notes(candidates))
-    echo(_missing_runs_hint(baseline))
-    echo(_single_session_warning([candidate.run.started for candidate in candidates]))
+    notes = [
+        *_candidate_notes(candidates),
+        *_missing_runs_hint(baseline),
+        *_single_session_warning([candidate.run.started for candidate in candidates]),
+    ]
     if not options.if_missing:
-        echo(_replacement_summary(baseline))
+        notes += _replacement_summary(baseline)
+    document = {"changed": True, "baseline": _as_json(baseline), "notes": notes}
+    return document, [*_description(baseline), *notes]
+
+
+def _as_json(baseline: Baseline) -> dict[str, Any]:
+    fields: dict[str, Any] = json_files.jsonable(stored.dump(baseline))
+    return fields
 
 
 def _overridden_objections(candidates: list[Reference], *, force: bool, reason: str) -> list[str]:
@@ -182,52 +203,73 @@ def _replacement_summary(baseline: Baseline) -> Iterator[str]:
         yield f"    from {printable(acceptance.run)} on"
 
 
-def _list(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
+def _list(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> Output:
     rows = [_row(name, baselines) for name in baselines.names()]
+    document = {"folder": str(baselines.folder), "baselines": [vars(row) for row in rows]}
     if not rows:
-        echo([f"no baseline in {baselines.folder}; create one: gpubench baseline set NAME RUN"])
-        return
-    titles = ("baseline", "pinned", "branch", "accepted", "changed", "")
+        hint = "create one: gpubench baseline set NAME RUN"
+        return document, [f"no baseline in {baselines.folder}; {hint}"]
     cells = [
-        column(title, texts, numeric=title in {"pinned", "accepted"})
-        for title, texts in zip(titles, zip(*rows, strict=True), strict=True)
+        column("baseline", [row.name for row in rows]),
+        column("pinned", ["" if row.problem else str(row.pinned) for row in rows], numeric=True),
+        column("branch", [row.branch or glyphs().nothing * (not row.problem) for row in rows]),
+        column(
+            "accepted", ["" if row.problem else str(row.accepted) for row in rows], numeric=True
+        ),
+        column("changed", [row.changed[:16].replace("T", " ") for row in rows]),
+        column("", [row.problem and f"broken: {row.problem}" for row in rows]),
     ]
-    echo(lines(cells, output_width(), glyphs()))
+    return document, lines(cells, output_width(), glyphs())
 
 
-def _row(name: str, baselines: Baselines) -> tuple[str, ...]:
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    name: str
+    pinned: int = 0
+    branch: str | None = None
+    accepted: int = 0
+    changed: str = ""
+    problem: str = ""
+
+
+def _row(name: str, baselines: Baselines) -> _Row:
     try:
         baseline = baselines.require(name)
     except GpubenchError as error:
-        return (name, "", "", "", "", f"broken: {error}")
-    return (
-        name,
-        str(len(baseline.runs)),
-        baseline.branch or glyphs().nothing,
-        str(len(baseline.acceptances)),
-        baseline.changed[:16].replace("T", " "),
-        "",
+        return _Row(name=name, problem=str(error))
+    return _Row(
+        name=name,
+        pinned=len(baseline.runs),
+        branch=baseline.branch,
+        accepted=len(baseline.acceptances),
+        changed=baseline.changed,
     )
 
 
-def _show(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
+def _show(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> Output:
     baseline = baselines.require(options.name)
-    echo(_description(baseline))
+    return {"baseline": _as_json(baseline)}, _details(baseline)
+
+
+def _details(baseline: Baseline) -> Iterator[str]:
+    """Pinned runs, accepted levels, and changes."""
+    yield from _description(baseline)
     if baseline.acceptances:
-        echo(["accepted levels"])
+        yield "accepted levels"
     for acceptance in baseline.acceptances.values():
-        echo([f"  {printable(acceptance.benchmark)}", f"    from {printable(acceptance.run)} on"])
-        echo(wrapped(acceptance.reason, output_width(), indent="    "))
-    echo(["changes"])
+        yield f"  {printable(acceptance.benchmark)}"
+        yield f"    from {printable(acceptance.run)} on"
+        yield from wrapped(acceptance.reason, output_width(), indent="    ")
+    yield "changes"
     for change in baseline.changes:
         benchmark = f" {printable(change.benchmark)}" if change.benchmark else ""
         reset_note = " --reset-accepted" if change.reset_accepted else ""
-        echo([f"  {printable(change.time[:19])}Z {change.action}{benchmark}{reset_note}"])
+        yield f"  {printable(change.time[:19])}Z {change.action}{benchmark}{reset_note}"
         overridden = (f"overridden: {objection}" for objection in change.forced)
         for text in filter(None, (", ".join(change.runs), change.reason, *overridden)):
-            echo(wrapped(text, output_width(), indent="    "))
+            yield from wrapped(text, output_width(), indent="    ")
 
 
-def _remove(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
+def _remove(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> Output:
     baselines.remove(options.name, reason=options.reason)
-    echo([f"removed baseline {options.name}"])
+    return {"removed": options.name}, [f"removed baseline {options.name}"]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from gpubench_plugin.cli.commands._places import Locations, add_locations, echo
+from gpubench_plugin.cli.commands._places import (
+    Locations,
+    add_format,
+    add_locations,
+    echo,
+    echo_json,
+)
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.reports import printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpubench_plugin.results.registry import Report
 
@@ -29,6 +36,7 @@ class Db(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Action and database location."""
         parser.add_argument("action", choices=_ACTIONS)
+        add_format(parser, ("text", "json"), default="text")
         add_locations(parser)
         parser.add_argument(
             "--drop-missing",
@@ -40,25 +48,56 @@ class Db(Command):
         """Run the action and report the result."""
         paths = Locations.of(options)
         if options.action == "rebuild":
-            return _rebuild(paths, drop_missing=options.drop_missing)
-        return {"upgrade": _upgrade, "ingest": _ingest, "check": _check}[options.action](paths)
+            outcome = _rebuild(paths, drop_missing=options.drop_missing)
+        else:
+            outcome = {"upgrade": _upgrade, "ingest": _ingest, "check": _check}[options.action](
+                paths
+            )
+        if options.format == "json":
+            errors, notes = [*outcome.errors], [*outcome.notes]
+            echo_json({"action": options.action, **outcome.facts, "notes": notes, "errors": errors})
+        else:
+            errors = [f"{outcome.error_prefix}: {error}" for error in outcome.errors]
+            echo(map(printable, [*outcome.lines, *errors]))
+        return ExitCode.INFRASTRUCTURE if outcome.errors else ExitCode.OK
 
 
-def _upgrade(paths: Locations) -> int:
+@dataclass(frozen=True, kw_only=True)
+class _Outcome:
+    """What an action did: a `summary` for people, `facts` for programs."""
+
+    facts: Mapping[str, Any]
+    summary: str
+    notes: Sequence[str] = ()
+    errors: Sequence[str] = ()
+    error_prefix: str = "error"
+    summary_first: bool = True
+
+    @property
+    def lines(self) -> list[str]:
+        """Summary and notes."""
+        summary = [self.summary] if self.summary else []
+        return [*summary, *self.notes] if self.summary_first else [*self.notes, *summary]
+
+
+def _upgrade(paths: Locations) -> _Outcome:
     from gpubench_plugin.results.registry import upgrade
 
-    echo(["upgraded" if upgrade(paths.registry, paths.results_dir) else "already up to date"])
-    return ExitCode.OK
+    is_upgraded = upgrade(paths.registry, paths.results_dir)
+    return _Outcome(
+        facts={"upgraded": is_upgraded},
+        summary="upgraded" if is_upgraded else "already up to date",
+    )
 
 
-def _ingest(paths: Locations) -> int:
+def _ingest(paths: Locations) -> _Outcome:
     from gpubench_plugin.results.registry import Registry, ingest_all
 
     with Registry.open(paths.registry, paths.results_dir) as registry:
         return _ingested(ingest_all(registry, paths.registry, paths.results_dir))
 
 
-def _rebuild(paths: Locations, *, drop_missing: bool) -> int:
+def _rebuild(paths: Locations, *, drop_missing: bool) -> _Outcome:
     from gpubench_plugin.compare.baselines import merge_files
     from gpubench_plugin.results.registry import rebuild
 
@@ -68,22 +107,32 @@ def _rebuild(paths: Locations, *, drop_missing: bool) -> int:
     return _ingested(report)
 
 
-def _check(paths: Locations) -> int:
+def _check(paths: Locations) -> _Outcome:
     from gpubench_plugin.results.registry import Registry, check
 
     with Registry.open(paths.registry, paths.results_dir, create=False) as registry:
         report = check(registry)
-    summary = [] if report.errors else ["consistent with the runs"]
-    return _print([*report.notes, *summary], "error", report.errors)
+    return _Outcome(
+        facts={"consistent": not report.errors},
+        summary="" if report.errors else "consistent with the runs",
+        notes=report.notes,
+        errors=report.errors,
+        summary_first=False,
+    )
 
 
-def _ingested(report: Report) -> int:
+def _ingested(report: Report) -> _Outcome:
     counts = [f"{report.stored} stored", f"{report.unchanged} already present"]
     if report.in_progress:
         counts.append(f"{report.in_progress} still being written")
-    return _print([", ".join(counts), *report.notes], "not stored", report.errors)
-
-
-def _print(lines: Sequence[str], prefix: str, errors: Sequence[str]) -> int:
-    echo(map(printable, [*lines, *(f"{prefix}: {error}" for error in errors)]))
-    return ExitCode.INFRASTRUCTURE if errors else ExitCode.OK
+    return _Outcome(
+        facts={
+            "stored": report.stored,
+            "unchanged": report.unchanged,
+            "in_progress": report.in_progress,
+        },
+        summary=", ".join(counts),
+        notes=report.notes,
+        errors=report.errors,
+        error_prefix="not stored",
+    )

@@ -9,8 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import discard_output, echo
+from gpubench_plugin.cli.commands._places import (
+    add_format,
+    discard_output,
+    echo,
+    echo_json,
+)
 from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.environment import stored
 from gpubench_plugin.errors import UsageProblem, invalid_choice
 from gpubench_plugin.reports import printable
 
@@ -49,6 +55,7 @@ class GpuCheck(Command):
             type=_budget_s,
             help=f"time for all stages; those that do not fit are cut (default: {_BUDGET_S:.0f})",
         )
+        add_format(parser, ("text", "json"), default="text")
         parser.add_argument(
             "--out",
             metavar="DIR",
@@ -69,10 +76,13 @@ class GpuCheck(Command):
             out=out,
             part=options.part,
             budget_s=options.budget,
-            progress=_print_progress,
+            progress=_print_stage if options.format == "json" else _print_progress,
         ).run()
         with suppress(BrokenPipeError):
-            echo(_closing_lines(record, options.out or out))
+            if options.format == "json":
+                echo_json(stored.dump(record))
+            else:
+                echo(_closing_lines(record, options.out or out))
         if not has_gpu(record):
             return ExitCode.NO_GPU
         return ExitCode.OK if is_proven(record) else ExitCode.REGRESSION
@@ -100,14 +110,20 @@ def _print_progress(result: StageResult | str) -> None:
     A reader that has gone does not end the check.
     """
     if isinstance(result, str):
-        with suppress(OSError):
-            sys.stderr.write(f"{result} …\n")
+        _print_stage(result)
         return
     try:
         echo(_result_lines(result))
         sys.stdout.flush()  # a check that is killed has told what it knew
     except BrokenPipeError:
         discard_output()
+
+
+def _print_stage(result: StageResult | str) -> None:
+    """Name a stage that begins on stderr."""
+    if isinstance(result, str):
+        with suppress(OSError):
+            sys.stderr.write(f"{result} …\n")
 
 
 def _result_lines(result: StageResult) -> Iterator[str]:

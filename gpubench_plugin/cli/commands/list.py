@@ -10,9 +10,14 @@ from operator import itemgetter
 from typing import ClassVar, Final
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands._places import add_format, echo, glyphs, output_width
+from gpubench_plugin.cli.commands._places import (
+    add_format,
+    echo,
+    echo_json,
+    glyphs,
+    output_width,
+)
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.environment import text
 from gpubench_plugin.errors import invalid_choice
 from gpubench_plugin.reports import column, lines
 
@@ -38,7 +43,7 @@ class List(Command):
                 raise invalid_choice("KIND", kind, catalog.kinds())
         components = [row for kind in options.kinds or _KINDS for row in _component_rows(kind)]
         if options.format == "json":
-            echo([text(components, indent=2)])
+            echo_json({"components": components})
         else:
             echo(_table(components))
         return ExitCode.OK

@@ -70,9 +70,11 @@ class Runs(Command):
         sub.add_argument("run", **RUN)
         sub.add_argument("tags", metavar="TAG", nargs="+", help="tag to add or remove")
         sub.add_argument("--remove", action="store_true", help="remove the tags")
+        add_format(sub, ("text", "json"), default="text")
         sub.set_defaults(action=_tag)
         sub = actions.add_parser("prune", help="delete traces or whole runs")
         _pruning.add_arguments(sub)
+        add_format(sub, ("text", "json"), default="text")
         sub.set_defaults(action=_pruning.prune)
         sub = actions.add_parser("artifacts", help="list a run's files with hashes")
         sub.add_argument("run", **RUN)
@@ -150,7 +152,10 @@ def _tag(options: argparse.Namespace, paths: Locations) -> int:
         notes.append(
             f"another process {verb} {', '.join(undone)} at the same time, and its change wins"
         )
-    echo([printable(f"{directory.run_id}: tags {', '.join(tags) or 'none'}")])
+    if options.format == "json":
+        echo_json({"run_id": directory.run_id, "tags": list(tags), "notes": notes})
+    else:
+        echo([printable(f"{directory.run_id}: tags {', '.join(tags) or 'none'}")])
     warn(notes)
     return ExitCode.OK
 

@@ -7,7 +7,7 @@ import importlib
 import inspect
 from typing import ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import echo
+from gpubench_plugin.cli.commands._places import add_format, echo
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.errors import invalid_choice
@@ -37,6 +37,7 @@ class Schema(Command):
             default="summary",
             help=f"{', '.join(_FILES)} (default: summary)",
         )
+        add_format(parser, ("json",), default="json")
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the schema."""

@@ -13,7 +13,7 @@ from gpubench_plugin.cli.main import main
 def rows(capsys, *arguments):
     """Rows that it prints as JSON."""
     assert main(["list", "--format=json", *arguments]) == 0
-    return json.loads(capsys.readouterr().out)
+    return json.loads(capsys.readouterr().out)["components"]
 
 
 def test_everything_has_a_line_and_a_place(capsys):
