@@ -88,7 +88,8 @@ def check_values(metrics: Mapping[str, Metric], observation: Observation) -> Non
             limit_text = decimal_rate(limit, unit.partition(" ")[0])
             raise MeasurementError(
                 f"{decimal_rate(rate, unit)} per device exceeds the maximum of "
-                f"{observation.device_name}, {limit_text} ({source}); the {amount} of a call or the clock are wrong"
+                f"{observation.device_name}, {limit_text} ({source}); the {amount} of a call or "
+                "the clock are wrong"
             )
 
 
