@@ -137,6 +137,20 @@ class LauncherPlugin:
         """End the session if `item` has lost this process's context and no other replaces it."""
 
     @pytest.hookimpl(wrapper=True, specname="pytest_runtest_protocol")
+    def pytest_mark_interrupted(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Spare an interrupted benchmark pytest-benchmark's warning of an unused fixture.
+
+        It has no report, and its fixtures end with the session, of which that would be an error.
+        """
+        try:
+            return (yield)
+        except (KeyboardInterrupt, pytest.exit.Exception):
+            state = state_of(item)
+            if state is not None and state.carrier is not None:
+                pytest_benchmark.mark_ended(state.carrier)
+            raise
+
+    @pytest.hookimpl(wrapper=True, specname="pytest_runtest_protocol")
     def pytest_collect_garbage(self, item: pytest.Item) -> Generator[None, object, object]:
         """Exclude existing objects from garbage collection; free those that a failure holds."""
         state = state_of(item)

@@ -217,7 +217,12 @@ def _wrapped(
 def mark_failed(benchmark: BenchmarkFixture) -> None:
     """Exclude a failed test from the saved results."""
     benchmark.has_error = True
-    benchmark._mode = benchmark._mode or "gpubench"  # else it warns about an unused fixture
+    mark_ended(benchmark)
+
+
+def mark_ended(benchmark: BenchmarkFixture) -> None:
+    """Avoid the warning about an unused fixture of a test that ended early."""
+    benchmark._mode = benchmark._mode or "gpubench"
 
 
 def disable_output(config: pytest.Config) -> None:

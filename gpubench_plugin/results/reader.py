@@ -250,7 +250,14 @@ class StoredRun:
         return rounds
 
     def record(self) -> RunRecord:
-        """Complete record with all samples."""
+        """Complete record with all samples, from the journal.
+
+        A damaged summary is refused as in comparisons, though the journal has all that it says.
+        """
+        summary = self.directory.summary
+        if summary.exists():
+            with intact(summary):
+                json_files.load(summary)
         with intact(self.directory):
             return RunRecord(
                 run_id=self.start_event["run_id"],

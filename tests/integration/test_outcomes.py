@@ -275,7 +275,9 @@ def test_interruption_keeps_what_was_measured(project: Project, number: signal.S
     """Ctrl-C, a scheduler or a closed terminal: the first is recorded, the status says it.
 
     The same signal again, as from ``timeout``, neither kills the session nor disturbs its writing.
+    Where warnings are errors, none of an unused fixture is one of the session's end.
     """
+    project.write("pytest.ini", "[pytest]\nfilterwarnings = error\n")
     project.write(
         "conftest.py",
         f"""
@@ -318,6 +320,7 @@ def test_interruption_keeps_what_was_measured(project: Project, number: signal.S
     (directory,) = (project.path / "results").glob("*/*")
     summary = json.loads((directory / "summary.json").read_text())
     assert process.returncode == 2, out + err
+    assert "error at the end of the session" not in out
     assert summary["status"] == "interrupted"
     assert [(b["name"][:6], b["outcome"], b["reason"]) for b in summary["benchmarks"]] == [
         ("test_a", "measured", ""),

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from jsonschema import Draft202012Validator
 
 from gpubench_plugin import records
@@ -19,6 +21,7 @@ from gpubench_plugin.cli.ab import State
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.compare.baselines import Baselines, to_text
 from gpubench_plugin.config import rounds_file
+from gpubench_plugin.errors import BrokenFile
 from gpubench_plugin.records import Comparison
 from gpubench_plugin.results import RunDirectory, StoredRun, journal, load_run, tags, verdicts
 from gpubench_plugin.results.recorder import Recorder
@@ -83,6 +86,18 @@ def test_every_line_of_the_journal_is_read_and_written_alike(tmp_path: Path) -> 
     assert holds(journal.read(folder.journal), events[1:4])
     for event in events:
         validated("journal", event)
+
+
+def test_a_damaged_summary_is_refused_in_python_as_in_comparisons(tmp_path: Path) -> None:
+    """The journal has all of it, but nobody is to be told of a whole run; without one it is read."""
+    folder = RunDirectory(path=tmp_path / "default" / RUN.run_id)
+    shutil.copytree(RUN.path, folder.path)
+    whole = StoredRun(folder).record()
+    folder.summary.write_bytes(RUN.summary.read_bytes()[:300])
+    with pytest.raises(BrokenFile, match=r"summary\.json is truncated"):
+        StoredRun(folder).record()
+    folder.summary.unlink()
+    assert StoredRun(folder).record().benchmarks == whole.benchmarks
 
 
 def test_journal_and_summary_and_file_of_pytest_benchmark_give_one_result() -> None:
