@@ -105,7 +105,9 @@ def test_sides_may_be_given_launch_by_launch(compare: Compare) -> None:
 
 @pytest.mark.usefixtures("runs")
 def test_several_heads_stand_against_the_first(compare: Compare) -> None:
-    """Each other run is compared with the first, in one document."""
+    """Each other run is compared with the first, in one document; part of an id is completed."""
+    beginning = A.partition("_")[0]
+    assert compare(beginning, C).out.startswith(f"base  {beginning} ({A})\nhead  {C}\n")
     output = compare(A, C, B, "--format=json")
     assert output.code == ExitCode.REGRESSION
     heads = {b["head_label"] for b in output.json["benchmarks"] if b["verdict"] == "regressed"}

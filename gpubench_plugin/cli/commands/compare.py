@@ -228,7 +228,7 @@ def _compare_with_first(options: argparse.Namespace, limits: LimitOptions) -> li
 
     with Locations.of(options).resolver() as resolver:
         references = [resolver.run(text) for text in options.runs]
-    base, *heads = limits.apply(*(reference.run for reference in references))
+    base, *heads = limits.apply(*(_identified(reference.run) for reference in references))
     comparisons: list[Compared] = []
     for head, reference in zip(heads, references[1:], strict=True):
         try:
@@ -245,6 +245,12 @@ def _compare_with_first(options: argparse.Namespace, limits: LimitOptions) -> li
         notes = [*references[0].notes, *reference.notes]
         comparisons.append((_with_notes(comparison, notes, [base], [head]), _measured([base])))
     return comparisons
+
+
+def _identified(run: Run) -> Run:
+    """The run with its id in its label, also where a part of it or ``last`` was given."""
+    is_named = not run.run_id or run.run_id in run.label
+    return run if is_named else replace(run, label=f"{run.label} ({run.run_id})")
 
 
 def _with_notes(
