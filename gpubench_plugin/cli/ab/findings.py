@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from gpubench_plugin.compare import (
+    LOOK,
     UNCHANGED_FROM,
     LaunchValues,
     Side,
@@ -165,5 +166,7 @@ def next_pairs(undecided: Sequence[Verdict], *, looked: int, unchanged_from: int
 
     None where so many were `looked` at already, or no number of pairs helps.
     """
-    total = max((verdict.pairs_needed or 0 for verdict in undecided), default=unchanged_from)
+    too_few = (verdict.launches < LOOK for verdict in undecided)  # where launches lack the metric
+    needed = [verdict.pairs_needed or 0 for verdict in undecided]
+    total = max((*needed, *([looked + LOOK] if any(too_few) else [])), default=unchanged_from)
     return total if total > looked else None

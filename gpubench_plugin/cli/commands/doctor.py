@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -15,12 +16,13 @@ from gpubench_plugin.cli.commands._places import (
     add_results_dir,
     echo,
     echo_json,
+    output_width,
     results_dir_of,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.environment import ChildError, usable_cores
 from gpubench_plugin.environment.system_facts import package_versions
-from gpubench_plugin.reports import printable
+from gpubench_plugin.reports import wrapped
 
 if TYPE_CHECKING:
     from gpubench_plugin.cli.doctor.finding import Finding
@@ -60,13 +62,21 @@ class Doctor(Command):
         if options.format == "json":
             echo_json({**support, "checks": [asdict(finding) for finding in findings]})
         else:
-            echo(map(printable_line, (*_support_lines(support), "", *_lines(findings))))
+            # A line each in a file or pipe, for grep.
+            width = output_width() if sys.stdout.isatty() else sys.maxsize
+            rows = (*_support_rows(support), ("", ""), *_rows(findings))
+            echo(line for start, text in rows for line in _fitted(start, text, width))
         return ExitCode.OK
 
 
-def printable_line(line: str) -> str:
-    """`line` with its indent, and without control characters: it may quote files and processes."""
-    return line[: len(line) - len(line.lstrip(" "))] + printable(line)
+def _fitted(start: str, text: str, width: int) -> Iterator[str]:
+    """Lines of that width: `start`, and beside it the text without control characters.
+
+    The text may quote files and processes.
+    """
+    first, *others = wrapped(text, width - len(start))
+    yield f"{start}{first}".rstrip()
+    yield from (f"{'':{len(start)}}{line}" for line in others)
 
 
 def _support(machine: Machine) -> dict[str, Any]:
@@ -84,27 +94,27 @@ def _support(machine: Machine) -> dict[str, Any]:
     }
 
 
-def _support_lines(support: Mapping[str, Any]) -> Iterator[str]:
+def _support_rows(support: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     torch = support["torch"]
-    yield f"{'python':17}{support['python']}"
+    yield f"{'python':17}", support["python"]
     for package in _PACKAGES:
-        yield f"{package:17}{support['packages'].get(package, 'not installed')}"
+        yield f"{package:17}", support["packages"].get(package, "not installed")
     if (device := torch["device"]) is None:
-        yield f"{'device':17}unknown: torch cannot be examined: {torch['error']}"
+        yield f"{'device':17}", f"unknown: torch cannot be examined: {torch['error']}"
     else:
         memory = "" if device["memory_gib"] is None else f", {device['memory_gib']:.0f} GiB"
-        yield f"{'device':17}{device['name']} ({device['model']}{memory})"
-    yield f"{'processors':17}{support['usable_cores']} usable"
-    yield "precisions"
+        yield f"{'device':17}", f"{device['name']} ({device['model']}{memory})"
+    yield f"{'processors':17}", f"{support['usable_cores']} usable"
+    yield "", "precisions"
     for name, reason in (torch["precisions"] or {}).items():
-        yield f"  {name:15}{'yes' if reason is None else f'no: {reason}'}"
-    yield f"{'workloads':17}{', '.join(support['workloads'])}"
+        yield f"  {name:15}", "yes" if reason is None else f"no: {reason}"
+    yield f"{'workloads':17}", ", ".join(support["workloads"])
 
 
-def _lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """A line per finding, below the heading of its section."""
+def _rows(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+    """A row per finding, below the heading of its section."""
     for section, group in groupby(findings, key=lambda finding: finding.section):
-        yield section
+        yield "", section
         for finding in group:
             advice = f"; {finding.advice}" if finding.advice else ""
-            yield f"  {finding.name:17}{finding.outcome:9}{finding.value}{advice}"
+            yield f"  {finding.name:17}{finding.outcome:9}", f"{finding.value}{advice}"

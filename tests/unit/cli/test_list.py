@@ -57,3 +57,14 @@ def test_a_mistyped_argument_is_answered_with_the_nearest(capsys, argument, mess
     """One line on stderr, exit code 2."""
     assert main(["list", argument]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_terminal_gets_lines_that_fit(capsys, monkeypatch):
+    """Each begins with the name and what it is."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["list", "workloads"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 60
+    (gpt2,) = (line for line in lines if line.startswith("  gpt2 "))
+    assert gpt2.split()[1:3] == ["GPT-2", "language"]

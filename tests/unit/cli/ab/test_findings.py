@@ -52,6 +52,17 @@ def test_only_what_is_undecided_goes_on() -> None:
     assert kinds(findings) == {"slow": "regressed", "same": "unchanged", "noisy": "inconclusive"}
 
 
+def test_what_the_sides_are_meant_to_differ_in_is_no_difference() -> None:
+    """Neither their commits and branches nor their changes; versions of packages are."""
+    facts = [
+        {"git.branch": branch, "git.dirty": branch == "work", "packages.numpy": version}
+        for branch, version in (("main", "2.3.0"), ("work", "2.4.0"))
+    ]
+    base, head = (replace(run(slow=1.0), environment=of_side) for of_side in facts)
+    differences = Tracker(base, head).environment_differences
+    assert [difference.key for difference in differences] == ["packages.numpy"]
+
+
 def test_the_bases_limits_count_unless_the_heads_are_asked_for() -> None:
     """Either way a note names the limit that the head has loosened."""
     base, head = run(slow=1.0), run(slow=1.3)
@@ -207,7 +218,13 @@ def test_the_next_pairs_are_those_that_the_reasons_say(
 ) -> None:
     """Before a look those from which on things are unchanged; none where more would not help."""
     undecided = [
-        Verdict(id="a", metric="step_time_s", kind="inconclusive", pairs_needed=number)
+        Verdict(id="a", metric="step_time_s", kind="inconclusive", pairs_needed=number, launches=5)
         for number in needed
     ]
     assert next_pairs(undecided, looked=looked, unchanged_from=10) == pairs
+
+
+def test_pairs_that_lack_a_value_are_made_up_for() -> None:
+    """A metric that fewer than five of the pairs have waits for five more."""
+    one = Verdict(id="a", metric="step_time_s", kind="inconclusive", launches=4)
+    assert next_pairs([one], looked=5, unchanged_from=5) == 10

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,7 +77,10 @@ def test_a_page_that_cannot_be_written_changes_no_verdict(tmp_path: Path) -> Non
 def test_github_is_told_before_the_output_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A reader that goes away, or a full disk, costs no page, no exit code and no advice."""
+    """A reader that goes away, or a full disk, costs no page, no exit code and no advice.
+
+    Where no number of pairs would decide, the last line says that.
+    """
     page = tmp_path / "page.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
@@ -93,13 +97,20 @@ def test_github_is_told_before_the_output_is_written(
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
-    with monkeypatch.context() as patch:
-        begun = (compared, Request(here=tmp_path, base="main"))
-        patch.setattr("gpubench_plugin.cli.commands.ab._begin", lambda options: begun)
-        patch.setattr("gpubench_plugin.cli.ab.comparison.compare", lambda *_: compared)
-        patch.setattr(sys, "stdout", Gone())
-        code = Ab().run(Namespace(format="table", output=None))
+    def run(compared: ComparisonResult) -> tuple[ExitCode, str]:
+        with monkeypatch.context() as patch:
+            begun = (compared, Request(here=tmp_path, base="main"))
+            patch.setattr("gpubench_plugin.cli.commands.ab._begin", lambda options: begun)
+            patch.setattr("gpubench_plugin.cli.ab.comparison.compare", lambda *_: compared)
+            patch.setattr(sys, "stdout", Gone())
+            code = Ab().run(Namespace(format="table", output=None))
+        return ExitCode(code), capsys.readouterr().err.splitlines()[-1]
+
+    code, last = run(compared)
     assert code == ExitCode.REGRESSION
-    assert "slower" in page.read_text()
-    last = capsys.readouterr().err.splitlines()[-1]
+    assert "regressed" in page.read_text()
     assert last.endswith("to decide what is still inconclusive: gpubench ab --resume=x --pairs=30")
+    open_verdict = replace(COMPARISON.verdicts[0], kind="inconclusive")
+    undecided = replace(COMPARISON, verdicts=(open_verdict,))
+    _, last = run(replace(compared, comparison=undecided, advice=""))
+    assert "more pairs would hardly decide what is still inconclusive: quiet the machine" in last

@@ -140,3 +140,22 @@ def test_every_check_is_documented() -> None:
     """By its name, in the table of the guide."""
     text = (Path(main.__file__).parents[2] / "docs" / "guide" / "doctor.md").read_text()
     assert [name for name in NAMES if f"`{name}`" not in text] == []
+
+
+def test_a_terminal_gets_lines_that_fit(
+    examined: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Further lines of a finding stand below its text; no word is lost, and no path is cut."""
+    examined()
+    main.main(["doctor"])
+    whole = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    main.main(["doctor"])
+    fitting = capsys.readouterr().out
+    lengths = [max(len(line) for line in text.splitlines() if "/" not in line)
+               for text in (whole, fitting)]  # fmt: skip
+    assert lengths[0] > 60 >= lengths[1]
+    assert fitting.split() == whole.split()
