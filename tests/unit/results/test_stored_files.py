@@ -89,7 +89,7 @@ def test_every_line_of_the_journal_is_read_and_written_alike(tmp_path: Path) -> 
 
 
 def test_a_damaged_summary_is_refused_in_python_as_in_comparisons(tmp_path: Path) -> None:
-    """The journal has all of it, but nobody is to be told of a whole run; without one it is read."""
+    """The journal has all of it, but the run is not whole; without a summary it is read."""
     folder = RunDirectory(path=tmp_path / "default" / RUN.run_id)
     shutil.copytree(RUN.path, folder.path)
     whole = StoredRun(folder).record()
