@@ -16,6 +16,14 @@ if TYPE_CHECKING:
         explanation_lines,
         split_verdict,
     )
+    from gpubench_plugin.reports.live import (
+        ended_line,
+        live_json,
+        live_lines,
+        place_text,
+        run_line,
+        status_text,
+    )
     from gpubench_plugin.reports.markup import (
         BAD,
         BOLD,

@@ -12,21 +12,24 @@ from typing import Final
 
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, glyphs_for, printable
 
-_CLEAR: Final = "\x1b[K"
-"""Erase from the cursor to the end of the line (ECMA-48, EL)."""
-_BEFORE: Final = "\x1b7\x1b[?7l"
-"""Save the cursor (DECSC), do not wrap at the last column (DECAWM)."""
-_AFTER: Final = f"{_CLEAR}\x1b[?7h\x1b8"
-"""Erase the rest of a longer text, wrap again (DECAWM), and restore the cursor (DECRC)."""
+_ROOM: Final = "\x1bD\x1bM"
+"""Down (IND), which scrolls in the last row, and up again (RI): so there is a row below."""
+_BEFORE: Final = f"{_ROOM}\x1b7\x1bD\r\x1b[?7l"
+"""Save the cursor (DECSC), go to the row below, do not wrap at the last column (DECAWM)."""
+_AFTER: Final = "\x1b[K\x1b[?7h\x1b8"
+"""Erase the rest of a longer text (EL), wrap again (DECAWM), and restore the cursor (DECRC)."""
+_CLEAR: Final = "\x1b[J"
+"""Erase from the cursor to the end of the screen (ED)."""
 
 _INTERVAL_S: Final = 0.1
 """At most ten updates a second: readable, and cheap beside what is measured."""
 
 
 class StatusLine:
-    """Rewrites the rest of a terminal line after other output, keeping the cursor there.
+    """Rewrites the row below the cursor, which stays where it is.
 
-    So pytest continues its line where it stopped. Nothing is written unless `enabled`.
+    So pytest continues its line where it stopped, however long that is. Nothing is written unless
+    `enabled`.
 
     `write` must not buffer. `width` is called for each update, since a window may be resized;
     `interval_s` is the shortest time between two updates.
@@ -50,16 +53,16 @@ class StatusLine:
         self._interval_s = interval_s
         self._shown_at = -math.inf
 
-    def show(self, text: str) -> None:
-        """Show `text`; updates that follow too quickly are dropped."""
+    def show(self, text: str, *, at_once: bool = False) -> None:
+        """Show `text`; updates that follow too quickly are dropped, unless it must be `at_once`."""
         if not self._enabled:
             return
         current = self._clock()
-        if current - self._shown_at < self._interval_s:
+        if not at_once and current - self._shown_at < self._interval_s:
             return
         self._shown_at = current
         line = cut(printable(text), self._width() - 1, self._glyphs.ellipsis)
-        self._write(f"{_BEFORE} {line}{_AFTER}")
+        self._write(f"{_BEFORE}{line}{_AFTER}")
 
     def clear(self) -> None:
         """Erase the text before other output."""
@@ -68,10 +71,11 @@ class StatusLine:
             self._shown_at = -math.inf
 
 
-def status_line() -> StatusLine:
-    """Status line on the terminal, bypassing pytest's output capture."""
+def status_line(*, enabled: bool = True) -> StatusLine:
+    """Status line on the terminal, if stdout is one, bypassing pytest's output capture."""
     try:
-        terminal = os.dup(sys.stdout.fileno()) if sys.stdout.isatty() else None
+        is_terminal = enabled and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        terminal = os.dup(sys.stdout.fileno()) if is_terminal else None
     except (OSError, ValueError):
         terminal = None
     glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))

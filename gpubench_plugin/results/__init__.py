@@ -10,7 +10,8 @@ from gpubench_plugin import lazy_names
 if TYPE_CHECKING:
     from gpubench_plugin.results.csv_table import table_problems, table_schema, table_text
     from gpubench_plugin.results.curves import Curve, benchmark_events, curves_of
-    from gpubench_plugin.results.journal import Journal, as_json, utc_now
+    from gpubench_plugin.results.journal import Journal, JournalTail, as_json, utc_now
+    from gpubench_plugin.results.live import LiveBenchmark, LiveRun
     from gpubench_plugin.results.logical_time import time_after
     from gpubench_plugin.results.outcomes import clear_last_exception, release_frames
     from gpubench_plugin.results.prune import (

@@ -32,6 +32,9 @@ _PATIENCE_S: Final = 1.0
 """A thread that a signal has stopped within a write, for good, must not keep others from writing
 the results. Two thousand times as long as a write and a sync take; not measured otherwise."""
 
+_CHUNK_BYTES: Final = 4 << 20
+"""Read at a time: thousands of events, or a record; a longer line is read whole."""
+
 _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -153,6 +156,46 @@ def read(path: Path) -> list[Json]:
             raise BrokenFile(f"{path}, line {number}: invalid journal line: {error}") from None
         events.append(FORMAT.check(event, f"{path}, line {number}"))
     return events
+
+
+class JournalTail:
+    """Lines of the journal at `path` as they are written, each read once.
+
+    A line that is not complete yet is left for the next time, at which it may have been replaced:
+    a resumed session removes a torn one.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._offset = 0
+        self._number = 0
+
+    def read(self) -> list[Json]:
+        """Complete lines since the last call, at most a few megabytes of them.
+
+        Raises:
+            ResultsError: it cannot be read, or a line is broken, or of a newer version.
+        """
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read(_CHUNK_BYTES)
+                if b"\n" not in data and len(data) == _CHUNK_BYTES:
+                    data += file.readline(json_files.LIMIT_BYTES)
+        except OSError as error:
+            raise ResultsError(f"cannot read {self._path}: {error.strerror}") from error
+        data = data[: data.rfind(b"\n") + 1]
+        self._offset += len(data)
+        return [self._parsed(line) for line in data.splitlines() if line.strip()]
+
+    def _parsed(self, line: bytes) -> Json:
+        self._number += 1
+        label = f"{self._path}, line {self._number}"
+        try:
+            event = _event(line)
+        except BrokenFile as error:
+            raise BrokenFile(f"{label}: invalid journal line: {error}") from None
+        return _LINE.check(event, label)
 
 
 def restore_non_finite(event: Json) -> Json:

@@ -29,11 +29,11 @@ from gpubench_plugin.reports import (
     operator_lines,
     printable,
     scaling_lines,
-    status_line,
     terminal,
     variant_lines,
 )
 from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.session.live_status import LiveStatus
 from gpubench_plugin.session.run import open_run
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Recording:
         self._index_warning: str | None = None
         self._output_closed = False
         self._is_finished = False
-        self._status = status_line()
+        self._status = LiveStatus(config, {case.id: case.name for case in cases})
 
     def start(self) -> None:
         """Open the run before measuring.
@@ -94,6 +94,7 @@ class Recording:
         """
         self._run = open_run(self._config, self._settings, self._cases)
         self._directory = self._run.recorder.directory
+        self._status.skip(self._run.carried_over)
         self._unselected = self._run.earlier_measurements.keys() - self._cases.keys()
         for node_id in self._unselected | self._run.carried_over:
             self._measurements |= self._families.add(self._run.earlier_measurements[node_id])
@@ -156,19 +157,16 @@ class Recording:
             lines += self._run.notes
         return lines
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Show in the terminal that a benchmark is warming up."""
-        if nodeid in self._own_cases:
-            self._status.show("checking and warming up")
-
     def show(self, text: str) -> None:
-        """Show `text` on the status line until the next report."""
+        """Show `text` on the status line until the next event."""
         self._status.show(text)
 
     def _log(self, benchmark: str, event: Json) -> None:
         """Journal an `event` of a running benchmark; a failure ends the session after it."""
-        if self._write_error is not None or self._is_finished:
+        if self._is_finished:
+            return
+        self._status.add(benchmark, event)
+        if self._write_error is not None:
             return
         try:
             self._run.recorder.event(benchmark, event)
@@ -191,6 +189,8 @@ class Recording:
             return (yield)
         finally:
             report_payload.drop(report)
+            if report.when == "setup" and report.passed:
+                self._status.restore()
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Record a benchmark whose reports, made by another plugin, lack a teardown."""
@@ -198,7 +198,12 @@ class Recording:
         if _has_outcome(payloads) or (payloads and nodeid not in self._measurements):
             self._record(self._cases[nodeid])
 
+    def pytest_enter_pdb(self) -> None:
+        """Leave the terminal to the debugger."""
+        self._status.clear()
+
     def _record(self, case: Case) -> None:
+        self._status.end(case.id)
         payloads = self._payloads.pop(case.id)
         measurement = report_payload.measurement_of(case, payloads)
         if measurement.outcome == "not_measured" and not case.measures:
@@ -263,6 +268,7 @@ class Recording:
         pytest-benchmark saves its files here; an error in that would cost the whole report.
         """
         # A second Ctrl-C during an interrupted session asks for nothing new.
+        self._status.clear()
         with signals_ignored() if exitstatus == pytest.ExitCode.INTERRUPTED else signals_deferred():
             self._finish(session, exitstatus)
         self._index_warning = None if self._write_error is not None else self._index()
@@ -307,6 +313,7 @@ class Recording:
                 )
         if self.close_gate():
             session.exitstatus = exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+        self._status.clear()
         if self._write_error is None:
             try:
                 measurements = list(self.measurements.values())

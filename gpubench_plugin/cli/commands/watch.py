@@ -1,0 +1,146 @@
+"""``gpubench watch``: follow a run that is being written, from any terminal."""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from gpubench_plugin.cli.commands._places import (
+    Locations,
+    add_format,
+    add_locations,
+    echo,
+    echo_json,
+    glyphs,
+    output_width,
+)
+from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.reports import ended_line, live_json, live_lines, run_line
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gpubench_plugin.results import JournalTail, LiveRun, RunDirectory
+
+_POLL_S: Final = 0.5
+"""As quick as eyes follow numbers; a look costs a tenth of a millisecond."""
+_LINE_INTERVAL_S: Final = 30.0
+"""Between two lines about the same phase where stdout is no terminal."""
+
+
+class Watch(Command):
+    """Follows a run through its journal, which it only reads, until nobody writes it any more."""
+
+    help: ClassVar[str] = "follow a running run: phase, progress, loss, speed, time left"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """The run, and whether to follow it."""
+        parser.add_argument(
+            "run", nargs="?", metavar="RUN", help="run id or directory (default: the newest run)"
+        )
+        parser.add_argument("--once", action="store_true", help="print the state now, and end")
+        add_format(parser, ("text", "json"), default="text")
+        add_locations(parser)
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Follow the run, or print its state."""
+        from gpubench_plugin.results import JournalTail, LiveRun
+
+        if options.format == "json" and not options.once:
+            raise UsageProblem("--format=json: for the state at one time; add --once")
+        directory = _run(options.run, Locations.of(options))
+        tail, run = JournalTail(directory.journal), LiveRun(run_id=directory.run_id)
+        if not options.once:
+            _Watcher(directory, tail, run).follow()
+            return ExitCode.OK
+        state = _state(directory, tail, run)
+        if options.format == "json":
+            echo_json(live_json(run, state))
+        else:
+            echo(live_lines(run, state, output_width(), glyphs()))
+        return ExitCode.OK
+
+
+def _run(name: str | None, paths: Locations) -> RunDirectory:
+    """The run called `name`, else the newest."""
+    from gpubench_plugin.results import find_run, runs_in
+
+    if name is not None:
+        return find_run(paths.results_dir, name, cwd=paths.cwd)
+    if not (runs := runs_in(paths.results_dir)):
+        raise UsageProblem(f"no run in {paths.results_dir}; start one with pytest, or name one")
+    return runs[-1]
+
+
+def _state(directory: RunDirectory, tail: JournalTail, run: LiveRun) -> str:
+    """Take in all lines so far, and tell the state of the run as ``gpubench runs list`` does."""
+    from gpubench_plugin.results import is_being_written
+
+    is_written = is_being_written(directory)  # before the lines: none comes after them
+    while lines := tail.read():
+        for line in lines:
+            run.add(line)
+    return "running" if is_written else run.status or "interrupted"
+
+
+class _Watcher:
+    """Shows a run until it ends: rewritten in place on a terminal, else as plain lines."""
+
+    def __init__(self, directory: RunDirectory, tail: JournalTail, run: LiveRun):
+        self._directory = directory
+        self._tail = tail
+        self._run = run
+        self._is_terminal = sys.stdout.isatty()
+        self._rows = 0
+        self._line_at = 0.0
+        self._phase = ""
+
+    def follow(self) -> None:
+        """Show the run until nobody writes it, and how it ended."""
+        state = _state(self._directory, self._tail, self._run)
+        known = set(self._run.outcomes)  # of these, only the number is told
+        while state == "running":
+            self._tell(known)
+            self._show(state)
+            sleep(_POLL_S)
+            state = _state(self._directory, self._tail, self._run)
+        self._tell(known)
+        self._erase()
+        last = self._run.current
+        echo([run_line(self._run, state)])
+        if last is not None:
+            echo([f"it was killed in {last.id}, phase {last.phase}"])
+        sys.stdout.flush()
+
+    def _tell(self, known: set[str]) -> None:
+        """A line about each benchmark that has ended since, above the others."""
+        ended = [name for name in self._run.outcomes if name not in known]
+        if ended:
+            self._erase()
+            echo(ended_line(self._run, name, glyphs()) for name in ended)
+        known.update(ended)
+
+    def _show(self, state: str) -> None:
+        lines = live_lines(self._run, state, output_width() - 1, glyphs())
+        if self._is_terminal:
+            self._erase()
+            echo(lines)
+            self._rows = len(lines)
+        elif self._is_due():
+            echo(lines)
+        sys.stdout.flush()
+
+    def _is_due(self) -> bool:
+        live = self._run.current
+        phase = "" if live is None else f"{live.id} {live.phase}"
+        if phase == self._phase and monotonic() - self._line_at < _LINE_INTERVAL_S:
+            return False
+        self._phase, self._line_at = phase, monotonic()
+        return True
+
+    def _erase(self) -> None:
+        if self._rows:
+            sys.stdout.write(f"\x1b[{self._rows}A\x1b[J")
+            self._rows = 0

@@ -1,0 +1,124 @@
+"""Texts about a running benchmark: the status line, and the screen of ``gpubench watch``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.environment import counted, decimal_rate, percentage, significant
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable, seconds, sparkline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpubench_plugin.results import LiveBenchmark, LiveRun
+
+_DIGITS: Final = 3
+_LABEL_COLUMNS: Final = 9
+_LONG_S: Final = 90.0
+_MOST_NUMBERS: Final = 6
+
+
+def place_text(done: int, total: int) -> str:
+    """Which benchmark of how many is running, ``done`` being over: ``[3/12]``."""
+    return f"[{min(done + 1, total)}/{total}]"
+
+
+def status_text(live: LiveBenchmark, glyphs: Glyphs = UNICODE) -> str:
+    """Phase, how far it is, and the time left: ``measure, 120 rounds, ±0.8%, 3 s left``."""
+    parts = [live.phase or "start", *_position(live, glyphs)]
+    if live.launch is not None:
+        parts.insert(0, f"launch {live.launch}")
+    if live.remaining_s is not None:
+        parts.append(left_text(live.remaining_s))
+    return ", ".join(parts)
+
+
+def left_text(remaining_s: float) -> str:
+    """The time left, as precise as an estimate is: ``40 s left``, ``3 min left``."""
+    if remaining_s < _LONG_S:
+        return f"{remaining_s:.0f} s left"
+    minutes = round(remaining_s / 60)
+    if minutes < _LONG_S:
+        return f"{minutes} min left"
+    return f"{minutes / 60:.1f} h left"
+
+
+def _position(live: LiveBenchmark, glyphs: Glyphs) -> Iterator[str]:
+    if live.phase == "train" and live.step is not None:
+        yield f"step {live.step}" + (f" of at most {live.steps}" if live.steps else "")
+        if live.loss is not None:
+            yield f"loss {significant(live.loss)}"
+    elif live.phase == "measure" and live.rounds is not None:
+        yield counted(live.rounds, "round")
+        if live.half_width is not None:
+            yield f"{glyphs.plus_minus}{percentage(live.half_width)}"
+
+
+def run_line(run: LiveRun, state: str) -> str:
+    """One line about the whole run."""
+    counts = Counter(run.outcomes.values())
+    outcomes = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
+    text = f"{run.run_id}: {state}, {len(run.outcomes)} of {counted(run.total, 'benchmark')} done"
+    return printable(f"{text} ({outcomes})" if outcomes else text)
+
+
+def ended_line(run: LiveRun, benchmark: str, glyphs: Glyphs = UNICODE) -> str:
+    """One line about a `benchmark` that is done."""
+    step_s = run.step_times_s.get(benchmark)
+    result = "" if step_s is None else f", {seconds(step_s, glyphs)}"
+    return printable(f"{benchmark}: {run.outcomes[benchmark]}{result}")
+
+
+def live_lines(run: LiveRun, state: str, width: int, glyphs: Glyphs) -> list[str]:
+    """Lines about the run and its current benchmark, none wider than `width`."""
+    lines = [run_line(run, state)]
+    if (live := run.current) is not None:
+        place = place_text(len(run.outcomes), run.total)
+        lines += [f"{place} {live.id}", _labelled("phase", status_text(live, glyphs))]
+        if live.losses:
+            room = width - 2 * _LABEL_COLUMNS - 2
+            bars = sparkline(_thinned(live.losses, max(room, 1)), glyphs)
+            loss = "" if live.loss is None else significant(live.loss)
+            lines.append(_labelled("loss", f"{bars} {loss}"))
+        if live.numbers:
+            shown = [*live.numbers.items()][-_MOST_NUMBERS:]
+            texts = [f"{name} {significant(value)}" for name, value in shown]
+            lines.append(_labelled("last", ", ".join(texts)))
+        if speed := [*_speed(live, glyphs)]:
+            lines.append(_labelled("speed", ", ".join(speed)))
+    return [cut(printable(line), width, glyphs.ellipsis) for line in lines]
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"  {label:<{_LABEL_COLUMNS}}{text}"
+
+
+def _speed(live: LiveBenchmark, glyphs: Glyphs) -> Iterator[str]:
+    if live.step_s:
+        yield f"{seconds(live.step_s, glyphs)} per step"
+    for value, unit in ((live.samples_per_s, "samples/s"), (live.tokens_per_s, "tokens/s")):
+        if value:
+            yield decimal_rate(value, unit, _DIGITS)
+
+
+def _thinned(values: list[float], most: int) -> list[float]:
+    """At most so many of the `values`, the last among them."""
+    stride = -(-len(values) // most)
+    return values[::-1][::stride][::-1]
+
+
+def live_json(run: LiveRun, state: str) -> dict[str, Any]:
+    """The state of the run as JSON; durations are in seconds."""
+    live = run.current
+    names = (
+        *("id", "phase", "launch", "step", "steps", "loss", "rounds", "half_width"),
+        *("step_s", "samples_per_s", "tokens_per_s", "remaining_s", "numbers"),
+    )
+    return {
+        "run_id": run.run_id,
+        "state": state,
+        "benchmarks": run.total,
+        "outcomes": run.outcomes,
+        "current": None if live is None else {name: getattr(live, name) for name in names},
+    }

@@ -1,0 +1,115 @@
+"""Display of the running benchmark: a status line on a terminal, lines in the log of a CI job."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.reports import place_text, printable, status_line, status_text
+from gpubench_plugin.results import LiveRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    import pytest
+
+    from gpubench_plugin.records import Json
+
+_LINE_INTERVAL_S: Final = 10.0
+"""Between two lines of a log: sessions have thousands of short benchmarks."""
+_SAME_PHASE_S: Final = 30.0
+"""The same within one phase."""
+_LONG_PHASES: Final = frozenset({"compile", "train"})
+"""Phases that may last minutes without an event, so that their begin is worth a line."""
+
+
+class LiveStatus:
+    """Shows how far the session is, from the events of its benchmarks.
+
+    On a terminal that is the row below pytest's line. Where tests may write there as well (``-s``,
+    live logs), and where the terminal cannot do it, nothing is shown. In a CI job (``CI`` is set)
+    whose stdout is no terminal there are plain lines: when the phase changes, but not more than one
+    in 10 s, and every 30 s within a phase.
+    """
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        names: Mapping[str, str],
+        clock: Callable[[], float] = monotonic,
+    ):
+        self._config = config
+        self._names = names
+        self._run = LiveRun(run_id="", ids=tuple(names))
+        self._clock = clock
+        self._line = status_line(enabled=not _shares_terminal(config))
+        self._writes_lines = bool(os.environ.get("CI")) and not sys.stdout.isatty()
+        self._written_at = -math.inf
+        self._written_phase = ("", "")
+        self._text = ""
+
+    def skip(self, ids: Iterable[str]) -> None:
+        """Count those benchmarks as done."""
+        self._run.outcomes |= dict.fromkeys(ids, "measured")
+
+    def add(self, benchmark: str, event: Json) -> None:
+        """Show what an `event` of the running benchmark says."""
+        self._run.add({**event, "benchmark": benchmark})
+        live = self._run.current
+        if live is None:
+            return
+        place = place_text(len(self._run.outcomes), self._run.total)
+        self._text = f"{place} {status_text(live)}"
+        self._line.show(self._text, at_once=event["event"] == "phase")
+        if self._writes_lines and self._is_due((benchmark, live.phase)):
+            self._write(f"gpubench: {place} {self._names[benchmark]}: {status_text(live)}")
+
+    def end(self, benchmark: str) -> None:
+        """Count the `benchmark` as done."""
+        self._run.add({"event": "benchmark", "id": benchmark})
+        self._text = ""
+
+    def show(self, text: str) -> None:
+        """Show `text` until the next event."""
+        self._line.show(text, at_once=True)
+
+    def clear(self) -> None:
+        """Make way for other output."""
+        self._line.clear()
+
+    def restore(self) -> None:
+        """Show the last text again after other output."""
+        if self._text:
+            self._line.show(self._text, at_once=True)
+
+    def _is_due(self, phase: tuple[str, str]) -> bool:
+        passed_s = self._clock() - self._written_at
+        if phase == self._written_phase:
+            return passed_s >= _SAME_PHASE_S
+        return passed_s >= _LINE_INTERVAL_S or phase[1] in _LONG_PHASES
+
+    def _write(self, text: str) -> None:
+        """Write a line, although pytest captures the output of the running test."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        capture = self._config.pluginmanager.get_plugin("capturemanager")
+        live = self._run.current
+        if reporter is None or live is None:
+            return
+        self._written_at, self._written_phase = self._clock(), (live.id, live.phase)
+        if capture is None:
+            reporter.write_line(printable(text))
+            return
+        with capture.global_and_fixture_disabled():
+            reporter.write_line(printable(text))
+            reporter.flush()
+
+
+def _shares_terminal(config: pytest.Config) -> bool:
+    """Whether tests may write to the terminal while they run, or nobody else does."""
+    is_logging = config.getoption("log_cli_level", None) is not None or config.getini("log_cli")
+    is_captured = config.getoption("capture") in {"fd", "sys"}
+    has_reporter = config.pluginmanager.has_plugin("terminalreporter")
+    return bool(is_logging) or not is_captured or not has_reporter
