@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.environment import counted, decimal_rate, percentage, significant
+from gpubench_plugin.environment import counted, decimal_rate, percentage
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable, seconds, sparkline
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _position(live: LiveBenchmark, glyphs: Glyphs) -> Iterator[str]:
     if live.phase == "train" and live.step is not None:
         yield f"step {live.step}" + (f" of at most {live.steps}" if live.steps else "")
         if live.loss is not None:
-            yield f"loss {significant(live.loss)}"
+            yield f"loss {live.loss:.4g}"
     elif live.phase == "measure" and live.rounds is not None:
         yield counted(live.rounds, "round")
         if live.half_width is not None:
@@ -75,23 +75,23 @@ def live_lines(run: LiveRun, state: str, width: int, glyphs: Glyphs) -> list[str
     lines = [run_line(run, state)]
     if (live := run.current) is not None:
         place = place_text(len(run.outcomes), run.total)
-        lines += [f"{place} {live.id}", _labelled("phase", status_text(live, glyphs))]
+        lines += [printable(f"{place} {live.id}"), _labelled("phase", status_text(live, glyphs))]
         if live.losses:
-            room = width - 2 * _LABEL_COLUMNS - 2
+            room = width - 2 * (1 + _LABEL_COLUMNS) - 2
             bars = sparkline(_thinned(live.losses, max(room, 1)), glyphs)
-            loss = "" if live.loss is None else significant(live.loss)
+            loss = "" if live.loss is None else f"{live.loss:.4g}"
             lines.append(_labelled("loss", f"{bars} {loss}"))
         if live.numbers:
             shown = [*live.numbers.items()][-_MOST_NUMBERS:]
-            texts = [f"{name} {significant(value)}" for name, value in shown]
-            lines.append(_labelled("last", ", ".join(texts)))
+            texts = [f"{name} {value:.4g}" for name, value in shown]
+            lines.append(_labelled("logged", ", ".join(texts)))
         if speed := [*_speed(live, glyphs)]:
             lines.append(_labelled("speed", ", ".join(speed)))
-    return [cut(printable(line), width, glyphs.ellipsis) for line in lines]
+    return [cut(line, width, glyphs.ellipsis) for line in lines]
 
 
 def _labelled(label: str, text: str) -> str:
-    return f"  {label:<{_LABEL_COLUMNS}}{text}"
+    return f"  {label:<{_LABEL_COLUMNS}}{printable(text)}"
 
 
 def _speed(live: LiveBenchmark, glyphs: Glyphs) -> Iterator[str]:

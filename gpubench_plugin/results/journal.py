@@ -158,6 +158,10 @@ def read(path: Path) -> list[Json]:
     return events
 
 
+def _opener(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
 class JournalTail:
     """Lines of the journal at `path` as they are written, each read once.
 
@@ -177,7 +181,7 @@ class JournalTail:
             ResultsError: it cannot be read, or a line is broken, or of a newer version.
         """
         try:
-            with self._path.open("rb") as file:
+            with open(self._path, "rb", opener=_opener) as file:
                 file.seek(self._offset)
                 data = file.read(_CHUNK_BYTES)
                 if b"\n" not in data and len(data) == _CHUNK_BYTES:
@@ -186,7 +190,7 @@ class JournalTail:
             raise ResultsError(f"cannot read {self._path}: {error.strerror}") from error
         data = data[: data.rfind(b"\n") + 1]
         self._offset += len(data)
-        return [self._parsed(line) for line in data.splitlines() if line.strip()]
+        return [self._parsed(line) for line in data.split(b"\n") if line.strip()]
 
     def _parsed(self, line: bytes) -> Json:
         self._number += 1
@@ -195,7 +199,7 @@ class JournalTail:
             event = _event(line)
         except BrokenFile as error:
             raise BrokenFile(f"{label}: invalid journal line: {error}") from None
-        return _LINE.check(event, label)
+        return FORMAT.check(event, label)
 
 
 def restore_non_finite(event: Json) -> Json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from contextlib import nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -99,12 +100,13 @@ class LiveStatus:
         if reporter is None or live is None:
             return
         self._written_at, self._written_phase = self._clock(), (live.id, live.phase)
-        if capture is None:
+        with nullcontext() if capture is None else capture.global_and_fixture_disabled():
+            begun = reporter.currentfspath  # what pytest has written of its line, if anything
             reporter.write_line(printable(text))
-            return
-        with capture.global_and_fixture_disabled():
-            reporter.write_line(printable(text))
-            reporter.flush()
+            if begun is not None:
+                file = f"{live.id.partition('::')[0]} "
+                reporter.write(begun if isinstance(begun, str) else file, flush=True)
+                reporter.currentfspath = begun
 
 
 def _shares_terminal(config: pytest.Config) -> bool:

@@ -27,6 +27,8 @@ QUICK = ("--measure.by=steps", "--measure.steps=20", "--measure.warmup_s=0.001")
 
 SIGKILL = """
 def test_sigkill(gpubench, process_group):
+    log(gpubench)
+    meet()
     if RANK == 1: os.kill(os.getpid(), signal.SIGKILL)
     meet()
 """
@@ -45,6 +47,7 @@ def test_segfault(gpubench, process_group):
 """
 EXIT_3 = """
 def test_exit_3(gpubench, process_group):
+    log(gpubench)
     if RANK == 0: os._exit(3)
     meet()
 """
@@ -70,6 +73,7 @@ def test_too_long(gpubench, process_group):
 ENDLESS_LOOP = """
 @pytest.mark.gpubench(ranks=2, timeout_s=3)
 def test_endless(gpubench):
+    log(gpubench)
     while True: pass
 """
 SKIPS_EARLY = """
@@ -176,7 +180,10 @@ def test_fault_matrix_of_ranks_that_live(project: Project, temporary: Path) -> N
 
 
 def run_matrix(project: Project, temporary: Path, faults: Mapping[str, Fault]) -> Run:
-    """A run of the `faults`, each with what is expected of it; after the last one with DDP."""
+    """A run of the `faults`, each with what is expected of it; after the last one with DDP.
+
+    The journal has what a benchmark logged before its fault.
+    """
     sources = [fault.source for fault in faults.values()]
     project.write("test_it.py", faulty.module(sources, ddp=sources[-1:]))
     run = project.run(
@@ -188,6 +195,13 @@ def run_matrix(project: Project, temporary: Path, faults: Mapping[str, Fault]) -
     assert unexpected == [], "\n".join([*unexpected, run.out, run.err])
     assert run.code == 1
     assert run.summary["status"] == "failed"
+    for name, fault in faults.items():
+        steps = [
+            event["step"]
+            for event in run.journal
+            if event["event"] == "log" and f"::test_{name}[" in event["benchmark"]
+        ]
+        assert steps == [*range(900)] * ("log(gpubench)" in fault.source), name
     return run
 
 

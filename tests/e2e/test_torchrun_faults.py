@@ -111,10 +111,14 @@ def require_only_the_fault_failed(run: Run, outcome: str) -> dict[str, Any]:
 
 def test_killed_rank_is_named_with_its_signal(project: Project, mark: dict[str, str]) -> None:
     """SIGKILL of a rank is a crash of the benchmark that ran, though rank zero waits in C."""
-    fault = "os.kill(os.getpid(), signal.SIGKILL) if RANK == 1 else meet()"
+    logs = "[gpubench.log(step=step, loss=1.0) for step in range(900)]; meet()"
+    fault = f"{logs}; os.kill(os.getpid(), signal.SIGKILL) if RANK == 1 else meet()"
 
-    faulty = require_only_the_fault_failed(run_faulty(project, fault, mark), "crashed")
+    run = run_faulty(project, fault, mark)
 
+    faulty = require_only_the_fault_failed(run, "crashed")
+    steps = [event["step"] for event in run.journal if event["event"] == "log"]
+    assert steps == [*range(900)], "of rank zero alone"
     assert faulty["reason"].startswith("rank 1 was killed by SIGKILL")
 
 

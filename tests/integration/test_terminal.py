@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import pexpect
 import pytest
 
 from tests.support.projects import InlineProject
+from tests.support.screen import Screen
 
 if TYPE_CHECKING:
     from tests.support.projects import Project, Run
@@ -122,21 +124,60 @@ def test_plain_ascii_where_the_terminal_has_no_more(project: Project) -> None:
     assert run.out.isascii()
 
 
+PRINTS = """
+import pytest
+@pytest.mark.parametrize("long", ["a name that is wider than this terminal has columns, and wraps"])
+def test_x(gpubench, long):
+    print("captured")
+    gpubench(lambda: None)
+def test_y(gpubench):
+    gpubench(lambda: None)
+    assert False
+"""
+
+
 @pytest.mark.own_process
-def test_status_line_shows_progress_on_a_terminal_only(project: Project) -> None:
-    """While a benchmark runs, a terminal says how far it is, and afterwards shows none of it."""
-    project.write("test_it.py", "def test_x(gpubench):\n    gpubench(lambda: None)\n")
-    args = ["-m", "pytest", "--measure.by=time", "--measure.time_s=1"]
-
+def test_status_line_stays_below_until_the_result_is_there(project: Project) -> None:
+    """On a terminal a row says how far the benchmark is; pytest's lines are as without it."""
+    project.write("test_it.py", PRINTS)
+    args = ["-m", "pytest", "-v", "--measure.by=time", "--measure.time_s=1.3", "--color=no"]
+    env = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "CI"}}
     child = pexpect.spawn(
-        sys.executable, args, cwd=str(project.path), dimensions=(40, 120), encoding="utf-8"
+        sys.executable, args, cwd=str(project.path), dimensions=(12, 60), encoding="utf-8", env=env
     )
-    child.expect(r"checking and warming up", timeout=60)
-    child.expect(r"\d+ rounds", timeout=60)
-    child.expect(r"test_it\.py|\x1b\[K", timeout=60)
-    child.expect("1 measured", timeout=60)
-    child.expect(pexpect.EOF, timeout=60)
-    piped = project.run()
+    screen, below = Screen(12, 60), []
 
-    assert "rounds, ±" not in piped.out
-    assert "\x1b" not in piped.out
+    while True:
+        try:
+            text = child.read_nonblocking(4096, timeout=60)
+        except pexpect.EOF:
+            break
+        for character in text:
+            screen.feed(character)
+            if not below or below[-1] != screen.below:
+                below.append(screen.below)
+
+    rows = [row for row in below if row.startswith(("[1/2] ", "[2/2] "))]
+    whole = [row for row in rows if re.fullmatch(r"\[./2\] [a-z-]+(, \d+ rounds.*)?", row)]
+    phases = [*dict.fromkeys(row.split(",")[0] for row in whole)]
+    wanted = [f"[{n}/2] {phase}" for n in (1, 2) for phase in ("build", "warm-up", "measure")]
+    assert [phase for phase in phases if phase in wanted] == wanted, phases
+    assert any(re.search(r"measure, \d+ rounds", row) for row in whole)
+    lines = "\n".join(screen.lines)
+    assert not re.search(r"\[./2\]", lines), "none of it is left"
+    assert re.search(r"and wraps-ws1\] PASSED +.*\[ 50%\]", lines.replace("\n", "")), lines
+    assert re.search(r"^test_it\.py::test_y\[ws1\] FAILED +.*\[100%\]$", lines, re.MULTILINE), lines
+
+
+def test_log_of_a_ci_job_has_plain_lines_about_progress(project: Project) -> None:
+    """Where ``CI`` is set a line tells what runs, though pytest captures; else there is none."""
+    project.write("test_it.py", PRINTS)
+
+    run = project.run("-v", "-k", "test_y", env={"CI": "true"})
+    silent = project.run("-v", "-k", "test_y")
+
+    line = "gpubench: [1/1] test_y[ws1]: build"
+    assert f"test_it.py::test_y[ws1] \n{line}\ntest_it.py::test_y[ws1] FAILED" in run.out
+    assert run.out.count("gpubench: [") == 1, "the next is due 10 s later"
+    assert "gpubench: [" not in silent.out
+    assert "\x1b" not in run.out + silent.out

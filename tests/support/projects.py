@@ -135,7 +135,7 @@ def _ranks(ranks: int) -> tuple[str, ...]:
 
 def _environment() -> dict[str, str]:
     """This process' environment, less what describes its own pytest, terminal and ranks."""
-    dropped = ("PYTEST", "COLUMNS", "FORCE_COLOR", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+    dropped = ("PYTEST", "COLUMNS", "FORCE_COLOR", "RANK", "WORLD_SIZE", "LOCAL_RANK", "CI")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     # A registry costs each session half a second; a test that is about it sets the variable to "".
     return {**kept, "OMP_NUM_THREADS": "1", "GPUBENCH_REGISTRY": "none"}

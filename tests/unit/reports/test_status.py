@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from gpubench_plugin.reports import ASCII, StatusLine
 
-CLEAR = "\x1b[K"
+CLEAR = "\x1b[J"
 
 
 def update(text: str) -> str:
-    """Terminal sequence that shows `text` behind the cursor."""
-    return f"\x1b7\x1b[?7l {text}\x1b[K\x1b[?7h\x1b8"
+    """Terminal sequence that shows `text` in the row below the cursor, and goes back."""
+    return f"\x1bD\x1bM\x1b7\x1bD\r\x1b[?7l{text}\x1b[K\x1b[?7h\x1b8"
 
 
 class Terminal:
@@ -50,13 +50,14 @@ def test_nothing_is_written_where_there_is_no_terminal() -> None:
 
 
 def test_texts_too_soon_are_left_out() -> None:
-    """Texts that follow too quickly are dropped."""
+    """Texts that follow too quickly are dropped, but for those that must be seen."""
     terminal = Terminal()
     line = terminal.line()
     for tick in range(5):
         terminal.now = tick * 0.06
         line.show(str(tick))
-    assert terminal.written == [update("0"), update("2"), update("4")]
+    line.show("now", at_once=True)
+    assert terminal.written == [update("0"), update("2"), update("4"), update("now")]
 
 
 def test_long_text_stays_on_its_line() -> None:

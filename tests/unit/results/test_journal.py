@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +54,54 @@ def test_line_is_on_the_disk_when_append_returns(
         assert synced == [path.read_bytes()]
         lines.append({"event": "session"})
         assert synced[1:] == [path.read_bytes()]
+
+
+def test_event_is_written_at_once_and_synced_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed process has lost none of its events, and does not wait for the disk for each."""
+    path, syncs = tmp_path / "metrics.jsonl", list[int]()
+    with at_noon(path) as lines:
+        monkeypatch.setattr(os, "fsync", lambda _: syncs.append(len(journal.read(path))))
+        lines.append({"event": "a"})
+        for interval_s in (math.inf, 3600.0, 0.0, 3600.0, math.inf):
+            lines.append({"event": "a", "time": "earlier"}, sync_interval_s=interval_s)
+        assert len(journal.read(path)) == 6
+    assert syncs == [1, 4]
+    assert [event["time"] for event in journal.read(path)] == [NOON, *["earlier"] * 5]
+
+
+def test_lines_of_several_threads_are_whole(tmp_path: Path) -> None:
+    """Also where one of them was stopped within a write for good, as a signal handler may do."""
+    with at_noon(tmp_path / "metrics.jsonl") as lines, ThreadPoolExecutor(4) as threads:
+        events = ({"event": "a", "n": n} for n in range(99))
+        list(threads.map(partial(lines.append, sync_interval_s=9), events))
+        lines._lock.acquire()
+        lines.append({"event": "a", "n": 99})
+    assert sorted(event["n"] for event in journal.read(lines.path)) == [*range(100)]
+
+
+def test_tail_reads_each_line_once_when_it_is_complete(tmp_path: Path) -> None:
+    """A torn line, which a resumed session removes, is left; a broken one is named."""
+    path = tmp_path / "metrics.jsonl"
+    with at_noon(path) as lines:
+        lines.append({"event": "one"})
+        tail = journal.JournalTail(path)
+        assert [event["event"] for event in tail.read()] == ["one"]
+    with path.open("a") as file:
+        file.write('{"schema_version": 1, "event": "to')
+    assert tail.read() == []
+    with at_noon(path) as lines:
+        lines.append({"event": "two", "text": "x" * (5 << 20)})
+        lines.append({"event": "three"})
+        assert [event["event"] for event in tail.read()] == ["two"]
+        assert [event["event"] for event in tail.read()] == ["three"]
+    with path.open("a") as file:
+        file.write("oops\n")
+    with pytest.raises(ResultsError, match=r"metrics\.jsonl, line 4: invalid journal line"):
+        tail.read()
+    with pytest.raises(ResultsError, match="cannot read"):
+        journal.JournalTail(tmp_path / "none").read()
 
 
 def test_time_is_utc(tmp_path: Path) -> None:
