@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Entry point of the ``gpubench`` command."""
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final, cast
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands import Command, ExitCode
 from gpubench_plugin.cli.commands._places import discard_output
+from gpubench_plugin.cli.completion import complete_if_requested
 from gpubench_plugin.environment import find_passwords, redact
 from gpubench_plugin.errors import (
     GpubenchError,
@@ -64,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_command(arguments: Sequence[str] | None) -> int:
     try:
         parser = build_parser()
+        complete_if_requested(parser)
         options, unknown = parser.parse_known_args(arguments)
         if unknown:
             hint = options.suggestion or options.command.hint_for_unknown

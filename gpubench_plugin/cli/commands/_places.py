@@ -121,13 +121,22 @@ def add_format(
             raise invalid_choice("--format", name, formats)
         return name
 
-    parser.add_argument(
+    option = parser.add_argument(
         "--format",
         metavar="NAME",
         default=default,
         type=known_format,
         help=f"output format: {', '.join(formats)} (default: {default})",
     )
+    offer(option, formats)
+
+
+def offer(argument: argparse.Action, values: Iterable[str]) -> None:
+    """Have shells complete the `argument` with the `values`.
+
+    argparse's own choices would be refused with a message of its own.
+    """
+    vars(argument)["offered"] = tuple(values)
 
 
 def add_last(parser: argparse.ArgumentParser, default: int, *, zero_for_all: bool = False) -> None:

@@ -43,7 +43,7 @@ class Accept(Command):
             "--all", action="store_true", help="accept all benchmarks that BENCHMARK matches"
         )
         parser.add_argument(
-            "--baseline", metavar="NAME", help="baseline name (default: the only one)"
+            "--baseline", metavar="BASELINE", help="baseline name (default: the only one)"
         )
         add_format(parser, ("text", "json"), default="text")
         add_locations(parser)

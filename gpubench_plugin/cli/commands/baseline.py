@@ -45,7 +45,7 @@ class BaselineCommand(Command):
         """One subparser per action."""
         actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
         sub = actions.add_parser("set", help="pin runs under a name")
-        sub.add_argument("name", metavar="NAME", help="baseline name")
+        sub.add_argument("name", metavar="BASELINE", help="baseline name")
         sub.add_argument("runs", nargs="+", **RUN)
         branch = sub.add_mutually_exclusive_group()
         branch.add_argument(
@@ -65,10 +65,10 @@ class BaselineCommand(Command):
         sub = actions.add_parser("list", help="list all baselines")
         sub.set_defaults(action=_list)
         sub = actions.add_parser("show", help="show one baseline and its changes")
-        sub.add_argument("name", metavar="NAME", help="baseline name")
+        sub.add_argument("name", metavar="BASELINE", help="baseline name")
         sub.set_defaults(action=_show)
         sub = actions.add_parser("rm", help="remove a baseline")
-        sub.add_argument("name", metavar="NAME", help="baseline name")
+        sub.add_argument("name", metavar="BASELINE", help="baseline name")
         sub.set_defaults(action=_remove)
         for name, subparser in actions.choices.items():
             if name in {"set", "rm"}:

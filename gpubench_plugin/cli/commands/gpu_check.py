@@ -14,6 +14,7 @@ from gpubench_plugin.cli.commands._places import (
     discard_output,
     echo,
     echo_json,
+    offer,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.environment import stored
@@ -41,13 +42,14 @@ class GpuCheck(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Part, budget, folder."""
-        parser.add_argument(
+        part = parser.add_argument(
             "--part",
             metavar="NAME",
             default="all",
             type=_part,
             help=f"{', '.join(_PARTS)} (default: all)",
         )
+        offer(part, _PARTS)
         parser.add_argument(
             "--budget",
             metavar="SECONDS",

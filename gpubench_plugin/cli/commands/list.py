@@ -15,6 +15,7 @@ from gpubench_plugin.cli.commands._places import (
     echo,
     echo_json,
     glyphs,
+    offer,
     output_width,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
@@ -33,7 +34,8 @@ class List(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Component kinds and output format."""
-        parser.add_argument("kinds", metavar="KIND", nargs="*", help=", ".join(catalog.kinds()))
+        kinds = catalog.kinds()
+        offer(parser.add_argument("kinds", metavar="KIND", nargs="*", help=", ".join(kinds)), kinds)
         add_format(parser, ("table", "json"))
 
     def run(self, options: argparse.Namespace) -> int:

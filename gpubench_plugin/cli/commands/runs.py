@@ -18,6 +18,7 @@ from gpubench_plugin.cli.commands._places import (
     echo,
     echo_json,
     glyphs,
+    offer,
     output_width,
     warn,
 )
@@ -58,7 +59,8 @@ class Runs(Command):
         sub.add_argument("--experiment", help="only this experiment")
         sub.add_argument("--branch", help="only this branch")
         sub.add_argument("--tag", help="only runs with this tag, or with this name in their id")
-        sub.add_argument("--status", help=f"only runs with this status: {', '.join(_STATES)}")
+        status = f"only runs with this status: {', '.join(_STATES)}"
+        offer(sub.add_argument("--status", help=status), _STATES)
         add_last(sub, default=20, zero_for_all=True)
         add_format(sub, ("table", "json"))
         sub.set_defaults(action=_list)

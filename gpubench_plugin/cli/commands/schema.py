@@ -7,7 +7,7 @@ import importlib
 import inspect
 from typing import ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import add_format, echo
+from gpubench_plugin.cli.commands._places import add_format, echo, offer
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.errors import invalid_choice
@@ -30,13 +30,14 @@ class Schema(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """File kind."""
-        parser.add_argument(
+        file = parser.add_argument(
             "file",
             metavar="FILE",
             nargs="?",
             default="summary",
             help=f"{', '.join(_FILES)} (default: summary)",
         )
+        offer(file, _FILES)
         add_format(parser, ("json",), default="json")
 
     def run(self, options: argparse.Namespace) -> int:

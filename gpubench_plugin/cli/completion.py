@@ -1,0 +1,87 @@
+"""Completion of the command line in a shell, by argcomplete (the extra ``completion``)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from gpubench_plugin.errors import GpubenchError
+
+_REQUESTED: Final = "_ARGCOMPLETE"
+"""Variable that the shell's function sets to ask for completions instead of running a command."""
+
+
+def complete_if_requested(parser: argparse.ArgumentParser) -> None:
+    """Print the completions that a shell asks for and exit, else return at once."""
+    if _REQUESTED not in os.environ:
+        return
+    try:
+        import argcomplete
+    except ImportError:  # the shell was set up by another environment: run no command
+        raise SystemExit(1) from None
+    for action in _actions(parser):
+        if offered := vars(action).get("offered"):
+            _complete_by(action, partial(_unchanged, offered))
+        if isinstance(action.metavar, str) and (names := _NAMES.get(action.metavar)):
+            _complete_by(action, names)
+    argcomplete.autocomplete(parser)
+
+
+def _unchanged(values: Iterable[str], options: argparse.Namespace) -> Iterable[str]:
+    return values
+
+
+def _complete_by(
+    action: argparse.Action, names: Callable[[argparse.Namespace], Iterable[str]]
+) -> None:
+    def completions(parsed_args: argparse.Namespace, **_: object) -> list[str]:
+        with suppress(GpubenchError, OSError):  # completion never reports an error
+            return list(names(parsed_args))
+        return []
+
+    vars(action)["completer"] = completions  # argcomplete's attribute
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Arguments of the parser and of its subparsers."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for subparser in action.choices.values():
+                yield from _actions(subparser)
+
+
+def _results_dir(options: argparse.Namespace) -> Path:
+    from gpubench_plugin.config import project_results_dir
+
+    text = getattr(options, "results_dir", None)
+    return Path.cwd() / text if text else project_results_dir(Path.cwd())
+
+
+def _runs(options: argparse.Namespace) -> Iterator[str]:
+    from gpubench_plugin.results import runs_in
+
+    yield from (run.run_id for run in runs_in(_results_dir(options)))
+
+
+def _baselines(options: argparse.Namespace) -> Iterator[str]:
+    """Baselines of this machine: the registry is not asked, which could take seconds."""
+    yield from (file.stem for file in (_results_dir(options) / "baselines").glob("*.json"))
+
+
+def _runs_and_baselines(options: argparse.Namespace) -> Iterator[str]:
+    yield from _runs(options)
+    yield from _baselines(options)
+
+
+_NAMES: Final = {
+    "RUN": _runs_and_baselines,
+    "RUN|COMPARISON": lambda options: ["last", *_runs(options)],
+    "BASELINE": _baselines,
+}
+"""Names that an argument takes, by its placeholder."""
