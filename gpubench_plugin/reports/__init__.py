@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.reports.operators import operator_lines
     from gpubench_plugin.reports.run_list import run_as_json, run_in_full, run_table
     from gpubench_plugin.reports.scaling import scaling_lines
+    from gpubench_plugin.reports.side_by_side import side_by_side_lines
     from gpubench_plugin.reports.status import StatusLine, status_line
     from gpubench_plugin.reports.table import column, lines, wrapped
     from gpubench_plugin.reports.terminal import header_lines, summary_lines

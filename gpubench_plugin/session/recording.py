@@ -29,6 +29,7 @@ from gpubench_plugin.reports import (
     operator_lines,
     printable,
     scaling_lines,
+    side_by_side_lines,
     terminal,
     variant_lines,
 )
@@ -338,7 +339,8 @@ class Recording:
         if measurements:
             summary = partial(terminal.summary_lines, measurements, options=self._settings.table)
             write_lines(terminalreporter, summary)
-        for lines in (operator_lines, scaling_lines, variant_lines):
+        comparisons = (operator_lines, scaling_lines, side_by_side_lines, variant_lines)
+        for lines in comparisons if self._settings.table.shown else ():
             write_lines(terminalreporter, partial(lines, measurements), is_apart=True)
         pytest_benchmark.hide_table(self._config, self._own_cases.keys() | self._unselected)
         if self._write_error is not None:

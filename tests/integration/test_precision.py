@@ -112,3 +112,6 @@ def test_a_benchmark_without_precision_is_measured_once(project: Project) -> Non
     plain, _, *trained = run.summary["benchmarks"]
     assert "product_dtypes" not in plain["correctness"]
     assert [list(b["correctness"]["product_dtypes"]) for b in trained] == [["fp32"], ["fp16"]]
+    titles, row = run.out.partition("by precision")[2].splitlines()[:2]
+    assert titles.split() == ["fp32", "amp"]
+    assert row.startswith("convergence")

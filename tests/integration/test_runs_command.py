@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,28 @@ def listed(shell: Shell, *arguments: str) -> list[dict[str, Any]]:
 
 def ids(shell: Shell, *arguments: str) -> list[int]:
     return [int(run["run_id"][-6:], 16) for run in listed(shell, *arguments)]
+
+
+def test_a_run_shows_its_precisions_and_variants(shell: Shell, results: Path) -> None:
+    """Side by side, and by their speed-ups, as the session has printed them."""
+    ends = {"": 1.5, "_ci_low": 1.4, "_ci_high": 1.6}
+    variants = {"variants": [{"name": name} for name in ("eager", "compiled")]}
+    speed_ups = {f"speed_up{end}": (value, "1", "higher") for end, value in ends.items()}
+    faster = replace(measurement(MLP, metrics=speed_ups), correctness=variants)
+    others = [
+        replace(
+            measurement(f"test_it.py::test_x[{precision}-ws1]"), params={"precision": precision}
+        )
+        for precision in ("fp32", "bf16")
+    ]
+    run = write_run(results, 1, [faster, *others])
+    run.config_resolved.write_text(json.dumps({one.id: {} for one in (faster, *others)}))
+    write_run(results, 2, [measurement(MLP)])
+    _, out, _ = shell("show", run_id(1))
+    assert "compiled is 1.50x (1.40 .. 1.60) as fast as eager" in out
+    assert out.partition("by precision")[2].split()[:2] == ["fp32", "bf16"]
+    code, out, _ = shell("show", run_id(2))
+    assert (code, "as fast as" in out, "by precision" in out) == (0, False, False)
 
 
 def test_runs_are_listed_the_latest_first(shell: Shell, results: Path) -> None:

@@ -30,10 +30,13 @@ from gpubench_plugin.reports import (
     curve_lines,
     curves_as_json,
     lines,
+    plain,
     printable,
     run_as_json,
     run_in_full,
     run_table,
+    side_by_side_lines,
+    variant_lines,
 )
 
 if TYPE_CHECKING:
@@ -135,6 +138,7 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
     else:
         echo(run_in_full(run, names, verdicts, environment, output_width()))
         echo(curve_lines(curves, output_width(), glyphs()))
+        echo(_comparisons(source) if isinstance(source, RunDirectory) else [])
     return ExitCode.OK
 
 
@@ -227,6 +231,21 @@ def _curves(directory: RunDirectory) -> tuple[Curve, ...]:
         return curves_of(benchmark_events(StoredRun(directory).events))
     except GpubenchError:
         return ()
+
+
+def _comparisons(directory: RunDirectory) -> list[str]:
+    """Devices, precisions and variants of the run side by side; none if it is unreadable."""
+    from gpubench_plugin.results import StoredRun
+
+    try:
+        measurements = list(StoredRun(directory).measurements.values())
+    except GpubenchError:
+        return []
+    return [
+        plain(line)
+        for compared in (side_by_side_lines, variant_lines)
+        for line in compared(measurements, output_width(), glyphs())
+    ]
 
 
 def _verdicts(directory: RunDirectory) -> str:
