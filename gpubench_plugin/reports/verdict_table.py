@@ -1,9 +1,9 @@
 """Comparisons for a terminal: who is compared, a table with a column per head, reasons, counts.
 
 Where a table does not fit it loses, in this order: the number of launches, the word beside a
-verdict's mark, the interval, the metric's column (a heading for each metric instead), rows in which
-nothing changed, and of several heads their values, so that base and changes are left; then further
-heads follow in a table of their own. The base is in every table.
+verdict's mark, the interval, the metric's column (a heading for each metric instead), and rows in
+which nothing changed, or of several heads their values, so that base and changes are left. Then it
+loses both, and further heads follow in a table of their own. The base is in every table.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ _OF_SEVERAL_HEADS: Final = (
     _Layout(metrics=True),
     _Layout(),
     _Layout(unchanged=False),
+    _Layout(values=False),
     _Layout(unchanged=False, values=False),
 )
 

@@ -101,7 +101,7 @@ Compared: TypeAlias = "tuple[Comparison, Collection[str]]"
 
 
 class Compare(Command):
-    """Compares runs: each with the first, or paired launches with --paired.
+    """Compares runs: each with the first in one table, or paired launches with --paired.
 
     A run is a folder, a run id or id prefix, a summary.json, any pytest-benchmark JSON file,
     or the name of a baseline.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,7 +15,7 @@ from gpubench_plugin.compare import compare_runs
 from gpubench_plugin.records import Comparison, Result, Run
 from gpubench_plugin.reports import UNICODE, plain, verdict_lines
 from tests.support.made import result, run
-from tests.support.screens import assert_screen
+from tests.support.screens import SCREENS, assert_screen
 
 TRAIN = "benchmarks/training/test_resnet18.py::test_resnet18_train"
 INFER = "benchmarks/inference/test_resnet18.py::test_resnet18_infer[amp-ws1]"
@@ -117,3 +118,10 @@ def test_screens_of_comparisons(width: int) -> None:
     for name, comparisons in screens.items():
         text = "".join(f"{plain(line)}\n" for line in verdict_lines(comparisons, width, UNICODE))
         assert_screen(f"{name}-{width}", text)
+
+
+@pytest.mark.parametrize(("name", "page"), [("compare-3-runs-80", "compare"), ("ab-80", "ab")])
+def test_the_guides_show_what_is_printed(name: str, page: str) -> None:
+    """A screen that changes has to be copied into its page."""
+    guide = Path(__file__).parents[3] / "docs" / "guide" / f"{page}.md"
+    assert (SCREENS / f"{name}.txt").read_text("utf-8") in guide.read_text("utf-8")
