@@ -17,10 +17,10 @@ if TYPE_CHECKING:
         split_verdict,
     )
     from gpubench_plugin.reports.live import (
+        current_line,
         ended_line,
         live_json,
         live_lines,
-        place_text,
         run_line,
         status_text,
     )

@@ -19,9 +19,21 @@ _LONG_S: Final = 90.0
 _MOST_NUMBERS: Final = 6
 
 
-def place_text(done: int, total: int) -> str:
-    """Which benchmark of how many is running, ``done`` being over: ``[3/12]``."""
-    return f"[{min(done + 1, total)}/{total}]"
+def current_line(run: LiveRun, name: str = "", glyphs: Glyphs = UNICODE) -> str:
+    """One line about the running benchmark: ``[3/12] name: build``; empty where none is running.
+
+    Without a `name` it is ``[3/12] build``.
+    """
+    live = run.current
+    if live is None:
+        return ""
+    label = f"{name}: " if name else ""
+    return printable(f"{_place(run)} {label}{status_text(live, glyphs)}")
+
+
+def _place(run: LiveRun) -> str:
+    """Which benchmark of how many is running: ``[3/12]``."""
+    return f"[{min(len(run.outcomes) + 1, run.total)}/{run.total}]"
 
 
 def status_text(live: LiveBenchmark, glyphs: Glyphs = UNICODE) -> str:
@@ -74,8 +86,10 @@ def live_lines(run: LiveRun, state: str, width: int, glyphs: Glyphs) -> list[str
     """Lines about the run and its current benchmark, none wider than `width`."""
     lines = [run_line(run, state)]
     if (live := run.current) is not None:
-        place = place_text(len(run.outcomes), run.total)
-        lines += [printable(f"{place} {live.id}"), _labelled("phase", status_text(live, glyphs))]
+        lines += [
+            printable(f"{_place(run)} {live.id}"),
+            _labelled("phase", status_text(live, glyphs)),
+        ]
         if live.losses:
             room = width - 2 * (1 + _LABEL_COLUMNS) - 2
             bars = sparkline(_thinned(live.losses, max(room, 1)), glyphs)

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.reports import place_text, printable, status_line, status_text
+from gpubench_plugin.reports import current_line, status_line
 from gpubench_plugin.results import LiveRun
 
 if TYPE_CHECKING:
@@ -62,11 +62,10 @@ class LiveStatus:
         live = self._run.current
         if live is None:
             return
-        place = place_text(len(self._run.outcomes), self._run.total)
-        self._text = f"{place} {status_text(live)}"
+        self._text = current_line(self._run)
         self._line.show(self._text, at_once=event["event"] == "phase")
         if self._writes_lines and self._is_due((benchmark, live.phase)):
-            self._write(f"gpubench: {place} {self._names[benchmark]}: {status_text(live)}")
+            self._write(f"gpubench: {current_line(self._run, self._names[benchmark])}")
 
     def end(self, benchmark: str) -> None:
         """Count the `benchmark` as done."""
@@ -102,7 +101,7 @@ class LiveStatus:
         self._written_at, self._written_phase = self._clock(), (live.id, live.phase)
         with nullcontext() if capture is None else capture.global_and_fixture_disabled():
             begun = reporter.currentfspath  # what pytest has written of its line, if anything
-            reporter.write_line(printable(text))
+            reporter.write_line(text)
             if begun is not None:
                 file = f"{live.id.partition('::')[0]} "
                 reporter.write(begun if isinstance(begun, str) else file, flush=True)

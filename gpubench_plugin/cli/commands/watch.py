@@ -17,12 +17,12 @@ from gpubench_plugin.cli.commands._places import (
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.reports import ended_line, live_json, live_lines, run_line
+from gpubench_plugin.reports import current_line, ended_line, live_json, live_lines, run_line
 
 if TYPE_CHECKING:
     import argparse
 
-    from gpubench_plugin.results import JournalTail, LiveRun, RunDirectory
+    from gpubench_plugin.results import JournalTail, LiveBenchmark, LiveRun, RunDirectory
 
 _POLL_S: Final = 0.5
 """As quick as eyes follow numbers; a look costs a tenth of a millisecond."""
@@ -101,6 +101,8 @@ class _Watcher:
         """Show the run until nobody writes it, and how it ended."""
         state = _state(self._directory, self._tail, self._run)
         known = set(self._run.outcomes)  # of these, only the number is told
+        if not self._is_terminal:
+            echo([run_line(self._run, state)])
         while state == "running":
             self._tell(known)
             self._show(state)
@@ -123,18 +125,17 @@ class _Watcher:
         known.update(ended)
 
     def _show(self, state: str) -> None:
-        lines = live_lines(self._run, state, output_width() - 1, glyphs())
         if self._is_terminal:
+            lines = live_lines(self._run, state, output_width() - 1, glyphs())
             self._erase()
             echo(lines)
             self._rows = len(lines)
-        elif self._is_due():
-            echo(lines)
+        elif (live := self._run.current) is not None and self._is_due(live):
+            echo([current_line(self._run, live.id, glyphs())])
         sys.stdout.flush()
 
-    def _is_due(self) -> bool:
-        live = self._run.current
-        phase = "" if live is None else f"{live.id} {live.phase}"
+    def _is_due(self, live: LiveBenchmark) -> bool:
+        phase = f"{live.id} {live.phase}"
         if phase == self._phase and monotonic() - self._line_at < _LINE_INTERVAL_S:
             return False
         self._phase, self._line_at = phase, monotonic()

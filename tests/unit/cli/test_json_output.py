@@ -35,6 +35,7 @@ ARGUMENTS = {
     "runs artifacts": [A],
     "schema": [],
     "validate": [f"results/default/{A}/summary.json"],
+    "watch": [A, "--once"],
 }
 """Arguments of the commands that measure nothing."""
 

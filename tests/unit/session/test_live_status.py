@@ -1,0 +1,94 @@
+"""When a log of a CI job gets a line about the running benchmark."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.session.live_status import LiveStatus
+
+
+class Reporter:
+    """pytest's, which has begun a line with a name."""
+
+    currentfspath: object = "bench/test_it.py::test_a[ws1] "
+
+    def __init__(self) -> None:
+        self.text = str(self.currentfspath)
+
+    def write_line(self, line: str) -> None:
+        self.text += f"\n{line}\n"
+        self.currentfspath = None
+
+    def write(self, text: str, *, flush: bool) -> None:
+        self.text += text
+
+
+@pytest.fixture
+def reporter(monkeypatch: pytest.MonkeyPatch) -> Reporter:
+    """The reporter of a CI job."""
+    monkeypatch.setenv("CI", "true")
+    return Reporter()
+
+
+def status(reporter: Reporter, times_s: list[float], *, options: Any = None) -> LiveStatus:
+    """The display of two benchmarks, the first of which runs, at those times."""
+    capture = SimpleNamespace(global_and_fixture_disabled=nullcontext)
+    plugins = {"terminalreporter": reporter, "capturemanager": capture}
+    manager = SimpleNamespace(
+        get_plugin=plugins.get, has_plugin=lambda name: plugins.get(name) is not None
+    )
+    options = {"capture": "fd", "log_cli_level": None, **(options or {})}
+    config: Any = SimpleNamespace(
+        pluginmanager=manager,
+        getoption=lambda name, default=None: options.get(name, default),
+        getini=lambda name: False,
+    )
+    names = {"bench/test_it.py::test_a[ws1]": "test_a[ws1]", "b": "test_b"}
+    return LiveStatus(config, names, clock=iter(times_s).__next__)
+
+
+def test_lines_are_few_however_many_benchmarks_there_are(reporter: Reporter) -> None:
+    """One in 10 s at a change of the phase, one in 30 s else; a long phase has one as it begins."""
+    phases = ["build", "check", "compile", "warm-up", "measure"]
+    # Each event reads the clock once, and once more for a line.
+    shown = status(reporter, [0, 0, 1, 2, 2, 11.9, 12.1, 12.1, 30, 42.2, 42.2])
+    for phase in phases:
+        shown.add("bench/test_it.py::test_a[ws1]", {"event": "phase", "phase": phase})
+    for rounds in (100, 200):
+        progress = {"event": "progress", "rounds": rounds, "half_width": 0.012, "remaining_s": 3.2}
+        shown.add("bench/test_it.py::test_a[ws1]", progress)
+
+    assert [line for line in reporter.text.splitlines() if line.startswith("gpubench: ")] == [
+        "gpubench: [1/2] test_a[ws1]: build",
+        "gpubench: [1/2] test_a[ws1]: compile",
+        "gpubench: [1/2] test_a[ws1]: measure",
+        "gpubench: [1/2] test_a[ws1]: measure, 200 rounds, ±1.2%, 3 s left",
+    ]
+    assert reporter.text.endswith("left\nbench/test_it.py::test_a[ws1] "), "as pytest left it"
+
+
+def test_benchmarks_that_are_over_are_counted(reporter: Reporter) -> None:
+    """Those that a resumed run has measured, and each that ends."""
+    reporter.currentfspath = None
+    shown = status(reporter, [0, 0])
+    shown.skip(["bench/test_it.py::test_a[ws1]"])
+    shown.end("bench/test_it.py::test_a[ws1]")
+    shown.add("b", {"event": "phase", "phase": "build"})
+    assert reporter.text.endswith("\ngpubench: [2/2] test_b: build\n")
+
+
+@pytest.mark.parametrize("options", [{"capture": "no"}, {"log_cli_level": "INFO"}])
+def test_status_line_leaves_the_terminal_to_the_tests(
+    reporter: Reporter, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``-s`` and live logs, what tests write appears where the status line would be."""
+    asked: list[bool] = []
+    target = "gpubench_plugin.session.live_status.status_line"
+    monkeypatch.setattr(target, lambda *, enabled: asked.append(enabled))
+    status(reporter, [], options=options)
+    status(reporter, [])
+    assert asked == [False, True]
