@@ -370,6 +370,11 @@ class Measurement(BenchmarkRecord):
     per_launch: tuple[LaunchSample, ...] = ()
 
     @property
+    def variants(self) -> tuple[str, ...]:
+        """Names of the variants that the benchmark compared, the reference first."""
+        return tuple(str(variant["name"]) for variant in self.correctness.get("variants", ()))
+
+    @property
     def slowest_rank(self) -> RankTimes | None:
         """Rank with the longest median round, of several ranks.
 

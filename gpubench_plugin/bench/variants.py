@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MAX_NAME_CHARS: Final = 40
+_SEEDED: Final = ("cuda", "xpu")
+"""Device types whose generators torch saves by device; MPS has a single one."""
 _RESERVED: Final = re.compile(r"(?:^|_)ci_(?:low|high)$")
 """Endings of the metrics of an interval, which have the names of variants in them."""
 
@@ -189,9 +191,6 @@ def _random_state_kept(device: torch.device) -> Iterator[None]:
     """Put torch's random states back afterwards, so that the next variant starts from the same."""
     import torch
 
-    if device.type == "cpu":
-        with torch.random.fork_rng(devices=[]):
-            yield
-    else:
-        with torch.random.fork_rng(devices=[device], device_type=device.type):
-            yield
+    devices = [device] if device.type in _SEEDED else []
+    with torch.random.fork_rng(devices=devices, device_type=device.type if devices else "cuda"):
+        yield

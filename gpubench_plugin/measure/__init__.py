@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         speed_up_metric,
         turns_s,
         variant_facts,
+        variant_metrics,
     )
     from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
     from gpubench_plugin.measure.progress import Progress

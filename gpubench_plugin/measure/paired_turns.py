@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.measure.interval import Interval, median_interval
 from gpubench_plugin.records import confidence_bounds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gpubench_plugin.records import Samples
+
+_STEP_TIME: Final = "variant_{}_step_time_s"
+_ROUNDS: Final = "variant_{}_rounds"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +65,20 @@ def variant_facts(variants: Mapping[str, Samples], confidence: float) -> dict[st
     for name, samples in variants.items():
         rounds = samples.rounds_s or samples.durations_s
         step_time = median_interval(rounds, confidence)
-        facts |= _with_bounds(f"variant_{name}_step_time_s", median(rounds), step_time)
-        facts[f"variant_{name}_rounds"] = float(samples.rounds)
+        facts |= _with_bounds(_STEP_TIME.format(name), median(rounds), step_time)
+        facts[_ROUNDS.format(name)] = float(samples.rounds)
     (_, reference), *others = variants.items()
     for name, samples in others:
         faster = paired_speed_up(reference, samples, confidence)
         metric = speed_up_metric(name, len(variants))
         facts |= _with_bounds(metric, faster.value, faster.interval)
     return facts
+
+
+def variant_metrics(variants: Sequence[str]) -> frozenset[str]:
+    """Names of the metrics of `variants`, without those of the bounds of intervals."""
+    own = {pattern.format(name) for name in variants for pattern in (_STEP_TIME, _ROUNDS)}
+    return frozenset(own | {speed_up_metric(name, len(variants)) for name in variants[1:]})
 
 
 def speed_up_metric(variant: str, variants: int) -> str:

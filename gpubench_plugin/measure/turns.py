@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.measure.clocks import Clock, Step, Task
 from gpubench_plugin.measure.loop import gc_disabled
-from gpubench_plugin.measure.plan import Plan, Planner
+from gpubench_plugin.measure.plan import Pace, Plan, Planner
 from gpubench_plugin.measure.preparation import Preparation, prepare
 from gpubench_plugin.measure.progress import Progress
 from gpubench_plugin.measure.recording import Recording
@@ -75,8 +75,9 @@ def measure_in_turns(
 
     Each is warmed up to its steady state first. Turns go on until every variant meets the stopping
     rule or a limit; those of time count per variant. One that has met it takes its turns beside the
-    others, and can have more than ``measure.max_rounds``. With ``measure.by=steps`` and
-    `fixed_rounds` all have equally many calls. The clock of the last variant keeps the result of
+    others, and can have more than ``measure.max_rounds``. With ``measure.by=steps``
+    all have equally many calls, with `fixed_rounds`, those of the last one, equally many rounds.
+    The clock of the last variant keeps the result of
     its last call, the others release theirs after each turn.
 
     `on_timed` is called once, when the timed calls begin; `on_progress` after each pass with the
@@ -150,31 +151,46 @@ def _plans(
     section: MeasureSection,
     fixed: FixedRounds | None,
 ) -> list[Plan]:
-    """Plan of each variant's turns; one for all, by the fastest, where the calls are counted."""
+    """Plan of each variant's turns.
+
+    The rounds of the last variant are those that are `fixed`; where they are, or the calls are
+    counted, all have as many rounds in a turn. Counted calls are grouped alike, by the fastest.
+    """
     paces = [preparation.pace for preparation in preparations]
-    if fixed is not None or section.by == "steps":
+    if fixed is None and section.by == "steps":
         paces = [min(paces, key=lambda pace: pace.timed_s)] * len(paces)
-    plans = []
-    for planner, pace in zip(planners, paces, strict=True):
-        plan = planner.plan(pace, fixed=fixed)
-        if fixed is not None:
-            most_rounds = float(fixed.rounds)
-        elif section.by == "steps":
-            most_rounds = section.steps / plan.calls_per_round
-        else:
-            limit_s = section.time_s if section.by == "time" else section.max_time_s
-            most_rounds = limit_s / (plan.calls_per_round * pace.wall_s)
-        rounds = max(
-            plan.rounds_per_block, math.ceil(_TURN_S / (plan.calls_per_round * pace.timed_s))
-        )
-        rounds = min(
-            rounds,
-            int(most_rounds / FEWEST_TURNS),
-            planner.clock.queued_calls // plan.calls_per_round,
-        )
-        fewest = math.ceil(planner.clock.fewest_calls / plan.calls_per_round)
-        plans.append(replace(plan, rounds_per_block=max(fewest, rounds)))
-    return plans
+    *others, last = planners
+    plans = [planner.plan(pace) for planner, pace in zip(others, paces, strict=False)]
+    plans.append(last.plan(paces[-1], fixed=fixed))
+    rounds = [
+        _rounds_per_turn(planner, plan, pace, section, fixed)
+        for planner, plan, pace in zip(planners, plans, paces, strict=True)
+    ]
+    if fixed is not None:
+        rounds = [min(rounds)] * len(rounds)
+    return [
+        replace(plan, rounds_per_block=count) for plan, count in zip(plans, rounds, strict=True)
+    ]
+
+
+def _rounds_per_turn(
+    planner: Planner, plan: Plan, pace: Pace, section: MeasureSection, fixed: FixedRounds | None
+) -> int:
+    """Rounds in a turn: long enough, but few enough for :data:`FEWEST_TURNS`."""
+    if fixed is not None:
+        most_rounds = float(fixed.rounds)
+    elif section.by == "steps":
+        most_rounds = section.steps / plan.calls_per_round
+    else:
+        limit_s = section.time_s if section.by == "time" else section.max_time_s
+        most_rounds = limit_s / (plan.calls_per_round * pace.wall_s)
+    wanted = math.ceil(_TURN_S / (plan.calls_per_round * pace.timed_s))
+    rounds = min(
+        max(plan.rounds_per_block, wanted),
+        int(most_rounds / FEWEST_TURNS),
+        planner.clock.queued_calls // plan.calls_per_round,
+    )
+    return max(math.ceil(planner.clock.fewest_calls / plan.calls_per_round), rounds)
 
 
 class _Turns:

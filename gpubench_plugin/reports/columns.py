@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from gpubench_plugin.environment import byte_size, count, decimal_rate, percentage, quantity
-from gpubench_plugin.measure import FEWEST_TO_JUDGE, interval_ranks
+from gpubench_plugin.measure import FEWEST_TO_JUDGE, interval_ranks, variant_metrics
 from gpubench_plugin.quality_flags import doubtful_flags, other_flags
 from gpubench_plugin.records import Measurement, confidence_bounds_of
 from gpubench_plugin.reports.table import Column, column
@@ -65,7 +65,13 @@ def own_metrics(measurements: Iterable[Measurement]) -> list[str]:
     from gpubench_plugin.compare import SCALING_METRICS
     from gpubench_plugin.measure.metrics import is_built_in
 
-    names = dict.fromkeys(name for measurement in measurements for name in measurement.metrics)
+    names: dict[str, None] = {}
+    for measurement in measurements:
+        compared = variant_metrics(measurement.variants)
+        bounds = {bound for name in compared for bound in confidence_bounds_of(name)}
+        names |= dict.fromkeys(
+            name for name in measurement.metrics if name not in compared | bounds
+        )
     return [name for name in names if name not in SCALING_METRICS and not is_built_in(name)]
 
 

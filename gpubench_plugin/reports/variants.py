@@ -33,7 +33,7 @@ def variant_lines(
 
 
 def _sentences(measurement: Measurement, glyphs: Glyphs) -> Iterator[tuple[str, Markup]]:
-    variants = [str(variant["name"]) for variant in measurement.correctness.get("variants", ())]
+    variants = measurement.variants
     for variant in variants[1:]:
         metric = speed_up_metric(variant, len(variants))
         if metric in measurement.metrics:

@@ -11,8 +11,8 @@ from gpubench_plugin.measure.metrics._plausibility import check_times, check_val
 from gpubench_plugin.measure.metrics.base import MetricSource
 from gpubench_plugin.records import Metric, Observation
 
-_BEGINNINGS = ("phase_", "variant_", "speed_up_")
-"""Of metrics of phases and variants, whose names the model or the test chooses."""
+_PHASE = "phase_"
+"""Beginning of the metrics of a mixture of experts' phases, whose names the model chooses."""
 
 
 def compute_all(observation: Observation) -> dict[str, Metric]:
@@ -35,7 +35,7 @@ def compute_all(observation: Observation) -> dict[str, Metric]:
 
 def is_built_in(name: str) -> bool:
     """Whether a metric source computes the metric; others were added by a test or a plugin."""
-    return name in _built_in_names() or name.startswith(_BEGINNINGS)
+    return name in _built_in_names() or name.startswith(_PHASE)
 
 
 @cache

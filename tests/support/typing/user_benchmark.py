@@ -28,6 +28,13 @@ def test_own_step(gpubench: Bench, torch_device: torch.device, precision: Precis
     assert_type(measured.samples, Samples | None)
 
 
+def test_variants(gpubench: Bench) -> None:
+    """Two steps in turns, whose results a function compares."""
+    steps = {"eager": lambda: 1.0, "compiled": lambda: 1.0}
+    measured = gpubench.compare(steps, check=lambda results: results["eager"] > 0, samples=4)
+    assert_type(measured, Measurement)
+
+
 def test_training(gpubench: Bench, trainer: Trainer) -> None:
     """The training step of a configured workload."""
     gpubench(trainer)

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.config import FixedRounds
-from gpubench_plugin.measure import FEWEST_TURNS, paired_speed_up
+from gpubench_plugin.config import FixedRounds, MeasureSection
+from gpubench_plugin.distributed import RankAgreement
+from gpubench_plugin.measure import FEWEST_TURNS, Variant, measure_in_turns, paired_speed_up
+from gpubench_plugin.measure.clocks import CudaStepClock, Task
+from tests.support.fake_cuda import FakeCuda, FakeHost
 from tests.support.virtual_steps import autoregressive, independent, modes, noisy
 from tests.support.virtual_variants import VirtualVariants
 
@@ -47,13 +50,36 @@ def test_the_time_limit_is_per_variant() -> None:
     assert all("not_converged" in s.flags for s in samples)
 
 
-def test_counted_calls_are_the_same_for_all() -> None:
-    """With steps or fixed rounds each variant has exactly as many calls, however long they take."""
+def test_counted_calls_and_rounds_are_the_same_for_all() -> None:
+    """With steps each variant has exactly as many calls, with fixed rounds as many rounds."""
     by_steps = VirtualVariants(1 * MS, 30 * MS).measured(by="steps", steps=100)
     assert [s.calls for s in by_steps] == [100, 100]
-    rounds = FixedRounds(rounds=30, durations_per_round=2, calls_per_duration=3)
-    fixed = VirtualVariants(1 * MS, 30 * MS).measured(fixed_rounds=rounds)
-    assert [(s.calls, s.rounds) for s in fixed] == [(180, 30)] * 2
+    rounds = FixedRounds(rounds=35, durations_per_round=2, calls_per_duration=3)
+    fixed = VirtualVariants(30 * MS, 1 * MS).measured(fixed_rounds=rounds)
+    assert [(s.rounds, s.calls, len(s.block_s)) for s in fixed] == [(35, 35, 35), (35, 210, 35)]
+
+
+def test_variants_take_turns_on_a_device() -> None:
+    """By events, behind spins: each clock has learned what its own variant costs."""
+    host = FakeHost()
+    device = FakeCuda(host)
+
+    def variant(name: str, device_ns: int) -> Variant:
+        clock = CudaStepClock(device, host.now)
+        task = Task(step=lambda: device.launch(enqueue_ns=20_000, device_ns=device_ns))
+        first_call_s = clock.time_first_call(task)
+        return Variant(name=name, task=task, clock=clock, first_call_s=first_call_s)
+
+    samples = measure_in_turns(
+        [variant("eager", 2_500_000), variant("launching", 10_000), variant("fused", 2_000_000)],
+        section=MeasureSection(),
+        agreement=RankAgreement(),
+    )
+    assert [s.flags for s in samples] == [(), ("launch_bound",), ()]
+    assert {s.timer for s in samples} == {"cuda_events"}
+    assert min(len(s.block_s) for s in samples) >= FEWEST_TURNS
+    reference, _, fused = samples
+    assert paired_speed_up(reference, fused, 0.95).value == pytest.approx(1.25, rel=1e-3)
 
 
 def test_there_are_enough_turns_for_an_interval() -> None:
