@@ -36,26 +36,24 @@ def reason_lines(
 ) -> Iterator[Line]:
     """A line per reason with the benchmarks that have it; what is unchanged needs none.
 
-    A clause that several reasons have, such as the same doubt, is said once, after them. `labels`
-    are the benchmarks' names on this screen.
+    A clause that several reasons have, such as the same doubt, is said once: before them if all
+    have it, else after them. `labels` are the benchmarks' names on this screen.
     """
     reasons = _reasons(comparisons, labels)
     shared = _shared_clauses(reasons)
     count = len(comparisons)
+    for clause, having in shared.items():
+        if len(having) == len(reasons):
+            yield from _lines(having[0].verdict, "all of these", clause, width, glyphs)
     for reason in reasons:
         own = [clause for clause in reason.clauses if clause not in shared]
         if own or not has_value(reason.verdict):
             names = _names(reason.heads_by_label, count)
             yield from _lines(reason.verdict, names, _SEPARATOR.join(own), width, glyphs)
-    for clause in shared:
-        having = [reason for reason in reasons if clause in reason.clauses]
-        heads_by_label: dict[str, list[int]] = {}
-        for reason in having:
-            for label, heads in reason.heads_by_label.items():
-                heads_by_label.setdefault(label, []).extend(heads)
-        is_of_all = len(having) == len(reasons)
-        names = "all of these" if is_of_all else _names(heads_by_label, count)
-        yield from _lines(having[0].verdict, names, clause, width, glyphs)
+    for clause, having in shared.items():
+        if len(having) < len(reasons):
+            names = _names(_all_heads(having), count)
+            yield from _lines(having[0].verdict, names, clause, width, glyphs)
 
 
 def with_labels(text: str, labels: Mapping[str, str]) -> str:
@@ -103,10 +101,22 @@ def _reasons(comparisons: Sequence[Comparison], labels: Mapping[str, str]) -> li
     return [*reasons.values()]
 
 
-def _shared_clauses(reasons: Sequence[_Reason]) -> list[str]:
-    """Clauses of several reasons, in order."""
-    counts = Counter(clause for reason in reasons for clause in dict.fromkeys(reason.clauses))
-    return [clause for clause, number in counts.items() if number > 1]
+def _shared_clauses(reasons: Sequence[_Reason]) -> dict[str, list[_Reason]]:
+    """Clauses of several reasons, in order, each with the reasons that have it."""
+    having: dict[str, list[_Reason]] = {}
+    for reason in reasons:
+        for clause in dict.fromkeys(reason.clauses):
+            having.setdefault(clause, []).append(reason)
+    return {clause: reasons for clause, reasons in having.items() if len(reasons) > 1}
+
+
+def _all_heads(reasons: Sequence[_Reason]) -> dict[str, list[int]]:
+    """The benchmarks of all `reasons`, and for which heads."""
+    heads_by_label: dict[str, list[int]] = {}
+    for reason in reasons:
+        for label, heads in reason.heads_by_label.items():
+            heads_by_label.setdefault(label, []).extend(heads)
+    return heads_by_label
 
 
 def _names(heads_by_label: Mapping[str, Sequence[int]], heads: int) -> str:
