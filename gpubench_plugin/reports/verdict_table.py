@@ -24,7 +24,7 @@ from gpubench_plugin.reports.table import (
     width_of,
     wrapped,
 )
-from gpubench_plugin.reports.text import UNICODE, Glyphs, shorten
+from gpubench_plugin.reports.text import UNICODE, Glyphs
 from gpubench_plugin.reports.text import width as text_width
 from gpubench_plugin.reports.verdict_reasons import heads_text, reason_lines, reworded, with_labels
 from gpubench_plugin.reports.verdict_rows import Row, rows_of
@@ -183,15 +183,11 @@ class _Table:
         return 0 if self._layout.metrics else len(GAP)
 
     def _least_name(self, names: ShortNames) -> int:
-        """The least width of names in which all of them differ, and their indent."""
+        """The width to which names are shortened before anything is left out, and their indent."""
         texts = names.of(dict.fromkeys(row.id for row in self._rows))
-        longest = max(map(text_width, texts), default=0)
         is_rich = self._layout.launches or self._layout.interval
         least = _WHOLE_NAME if is_rich else max(_SHORT_NAME, self._width // 4)
-        for room in range(min(least, longest), longest):
-            if len({*shorten(texts, room, self._glyphs.ellipsis)}) == len(texts):
-                return room + self._indent
-        return longest + self._indent
+        return min(least, max(map(text_width, texts), default=0)) + self._indent
 
     def lines(self, labels: Mapping[str, str]) -> Iterator[Line]:
         """The tables, a title row each; nothing without rows."""
