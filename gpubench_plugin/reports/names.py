@@ -26,6 +26,8 @@ _MIN_PARAMETERS: Final = 10
 """Characters to which parameters are cut at most: the first letters and the last word."""
 _MIN_GAIN: Final = 3
 """Characters that are worth an ellipsis."""
+_COMMON_RUNS: Final = 2
+"""Runs of common words that are left out: more would leave nothing but ellipses."""
 
 
 def name_room(total: int) -> int:
@@ -48,13 +50,14 @@ class ShortNames:
         """The names within `room` columns, still distinct.
 
         Where one is too long, an ellipsis stands for what the parameters of all have in common,
-        then for what all tests' names begin with, then for the first or the middle parameters of
-        those that are too long, and last of all for the middle of their names.
+        then for what all tests' names begin with, for what the parameters of one test have in
+        common, for the middle of its parameters, and last of all for the middle of names.
         """
         names = list(self.by_id.values())
         for step in (
             _without_common_parameters,
             _without_common_beginning,
+            _without_parameters_of_tests,
             partial(_without_first_parameters, room=room),
             partial(_without_middle_parameters, room=room),
         ):
@@ -146,43 +149,83 @@ def _name(part: _Parts, variant: str) -> str:
 
 
 def _without_common_parameters(names: Sequence[str], ellipsis: str) -> list[str]:
-    """Replace what all parameters begin and end with, by whole words."""
+    """Replace the longest run of words that all parameters have in common, and then the next."""
     variants = [name.partition("[")[2].removesuffix("]") for name in names if "[" in name]
     if len(variants) <= 1:
         return list(names)
     if len(set(variants)) == 1:
         return [name.partition("[")[0] for name in names]
-    head = _common_beginning(variants, "-")
-    tail = _common_beginning([variant.removeprefix(head)[::-1] for variant in variants], "-")
+    for _ in range(_COMMON_RUNS):
+        if run := _longest_common_run(variants, ellipsis):
+            variants = [_without_run(variant, run, ellipsis) for variant in variants]
+    remaining = iter(variants)
     return [
-        f"{test}[{_cut_ends(variant.removesuffix(']'), len(head), len(tail), ellipsis)}]"
-        if bracket
-        else name
-        for name in names
-        for test, bracket, variant in [name.partition("[")]
+        f"{name.partition('[')[0]}[{next(remaining)}]" if "[" in name else name for name in names
     ]
+
+
+def _longest_common_run(variants: Sequence[str], ellipsis: str) -> str:
+    """The longest run of whole words that is in all `variants` and worth an ellipsis."""
+    words = variants[0].split("-")
+    runs = {
+        "-".join(words[start:end])
+        for start in range(len(words))
+        for end in range(start + 1, len(words) + 1)
+    }
+    common = [
+        run
+        for run in runs
+        if len(run) >= _MIN_GAIN
+        and ellipsis not in run
+        and all(f"-{run}-" in f"-{variant}-" and run != variant for variant in variants)
+    ]
+    return max(common, key=lambda run: (len(run), run), default="")
+
+
+def _without_run(variant: str, run: str, ellipsis: str) -> str:
+    """The variant with an ellipsis, without dashes beside it, for the first such `run`."""
+    before, _, after = f"-{variant}-".partition(f"-{run}-")
+    return f"{before.removeprefix('-')}{ellipsis}{after.removesuffix('-')}"
 
 
 def _without_common_beginning(names: Sequence[str], ellipsis: str) -> list[str]:
     """Replace what the names of different tests begin with, by whole words."""
     tests = {name.partition("[")[0] for name in names}
     head = _common_beginning([*tests], "_/:.") if len(tests) > 1 else ""
-    return [_cut_ends(name, len(head), 0, ellipsis) for name in names]
+    if len(head) < _MIN_GAIN:
+        return list(names)
+    return [f"{ellipsis}{name.removeprefix(head)}" for name in names]
+
+
+def _without_parameters_of_tests(names: Sequence[str], ellipsis: str) -> list[str]:
+    """Replace what all parameters of a test have in common, test by test."""
+    tests: dict[str, list[str]] = {}
+    for name in names:
+        tests.setdefault(name.partition("[")[0], []).append(name)
+    shortened: dict[str, str] = {}
+    for variants in tests.values():
+        texts = _without_common_parameters(variants, ellipsis)
+        shortened.update(zip(variants, texts, strict=True))
+    return [shortened[name] for name in names]
 
 
 def _without_first_parameters(names: Sequence[str], ellipsis: str, room: int) -> list[str]:
-    """Drop the first words of the parameters of each name that is too long, until it fits."""
+    """Drop first words of parameters until a name fits, where no other name has the same end."""
+    tests = [name.partition("[")[0] for name in names]
     shortened = []
-    for name in names:
-        test, _, variant = name.partition("[")
-        words = variant.split("-")
+    for name, test in zip(names, tests, strict=True):
+        words = name.removeprefix(f"{test}[").split("-")
         text = name
         while width(text) > room and len(words) > 1:
             words = words[1:]
-            text = f"{test}[{ellipsis}{'-'.join(words)}"
-        shortened.append(text if width(text) <= room else name)
-    counts = Counter(shortened)
-    return [name if counts[text] > 1 else text for name, text in zip(names, shortened, strict=True)]
+            end = "-".join(words)
+            text = f"{test}[{ellipsis}{end.removeprefix(ellipsis)}"
+        is_unique = text != name and not any(
+            other != name and other.startswith(f"{test}[") and f"-{other}".endswith(f"-{end}")
+            for other in names
+        )
+        shortened.append(text if is_unique and width(text) <= room else name)
+    return shortened
 
 
 def _without_middle_parameters(names: Sequence[str], ellipsis: str, room: int) -> list[str]:
@@ -208,13 +251,6 @@ def _common_beginning(texts: Sequence[str], word_ends: str) -> str:
     """What all `texts` begin with, up to one of the characters `word_ends`; may be empty."""
     common = os.path.commonprefix([*texts])  # noqa: RUF071 # names are no paths
     return common[: max(map(common.rfind, word_ends)) + 1]
-
-
-def _cut_ends(text: str, head: int, tail: int, ellipsis: str) -> str:
-    """The text with an ellipsis for its first `head` and last `tail` characters, if long enough."""
-    start = ellipsis if head >= _MIN_GAIN else text[:head]
-    end = ellipsis if tail >= _MIN_GAIN else text[len(text) - tail :]
-    return f"{start}{text[head : len(text) - tail]}{end}"
 
 
 def _distinct(before: Sequence[str], after: Sequence[str]) -> list[str]:
