@@ -112,22 +112,21 @@ def _common_parameters(parts: Iterable[_Parts]) -> tuple[str, str]:
     """
     sizes: set[str] = set()
     precisions: set[str] = set()
+    known_precisions = catalog.choices("precision")
     for part in parts:
         match = _WORLD_SIZE.search(part.variant or "")
         if match is None:
             return "", ""
         sizes.add(match[1])
-        precisions.add(_precision_before(part.variant or "", match.start()))
+        precisions.add(_precision_before(part.variant or "", match.start(), known_precisions))
     precisions.discard("")
     world_size = sizes.pop() if len(sizes) == 1 else ""
     return world_size, precisions.pop() if len(precisions) == 1 else ""
 
 
-def _precision_before(variant: str, end: int) -> str:
+def _precision_before(variant: str, end: int, known_precisions: Iterable[str]) -> str:
     """The precision that stands before the world size at `end`; the longest that fits."""
-    fitting = (
-        name for name in catalog.choices("precision") if f"-{variant[:end]}".endswith(f"-{name}-")
-    )
+    fitting = (name for name in known_precisions if f"-{variant[:end]}".endswith(f"-{name}-"))
     return max(fitting, key=len, default="")
 
 
@@ -210,22 +209,25 @@ def _without_parameters_of_tests(names: Sequence[str], ellipsis: str) -> list[st
 
 
 def _without_first_parameters(names: Sequence[str], ellipsis: str, room: int) -> list[str]:
-    """Drop first words of parameters until a name fits, where no other name has the same end."""
-    tests = [name.partition("[")[0] for name in names]
+    """Drop first words of parameters until a name fits, where no other of its test ends alike."""
+    ends = Counter(end for name in names for end in _ends(name))
     shortened = []
-    for name, test in zip(names, tests, strict=True):
-        words = name.removeprefix(f"{test}[").split("-")
-        text = name
-        while width(text) > room and len(words) > 1:
-            words = words[1:]
-            end = "-".join(words)
-            text = f"{test}[{ellipsis}{end.removeprefix(ellipsis)}"
-        is_unique = text != name and not any(
-            other != name and other.startswith(f"{test}[") and f"-{other}".endswith(f"-{end}")
-            for other in names
+    for name in names:
+        test = name.partition("[")[0]
+        texts = (
+            f"{test}[{ellipsis}{end[1].removeprefix(ellipsis)}"
+            for end in _ends(name)
+            if width(name) > room and ends[end] == 1
         )
-        shortened.append(text if is_unique and width(text) <= room else name)
+        shortened.append(next((text for text in texts if width(text) <= room), name))
     return shortened
+
+
+def _ends(name: str) -> list[tuple[str, str]]:
+    """The name's test with each end of its parameters that begins with a word, longest first."""
+    test, _, variant = name.partition("[")
+    words = variant.split("-")
+    return [(test, "-".join(words[start:])) for start in range(1, len(words))]
 
 
 def _without_middle_parameters(names: Sequence[str], ellipsis: str, room: int) -> list[str]:
