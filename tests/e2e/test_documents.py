@@ -50,14 +50,15 @@ INSTALLED_BY_CI = re.compile(r"python3 -m (?:pip|venv) .*tox")
 pytestmark = pytest.mark.slow
 
 
-def blocks(document: Path, language: str) -> list[str]:
-    """The code blocks of `document` in `language`."""
-    return re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE)
+def blocks(document: Path) -> list[tuple[str, str]]:
+    """Language and text of the code blocks of `document`."""
+    pattern = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    return pattern.findall(document.read_text())
 
 
-def commands(document: Path) -> list[str]:
-    """The command lines of `document`, without comments."""
-    lines = "".join(blocks(document, "bash")).replace("\\\n", " ").splitlines()
+def commands(block: str) -> list[str]:
+    """The command lines of a `block`, without comments."""
+    lines = block.replace("\\\n", " ").splitlines()
     return [shlex.join(words) for line in lines if (words := shlex.split(line, comments=True))]
 
 
@@ -153,9 +154,12 @@ def shell(
 @pytest.mark.exhaustive
 def test_commands_of_readme_do_as_they_say(shell: Shell) -> None:
     """Each ends with exit code 0, but a device that is not there is refused by name."""
-    readme = [c for c in commands(ROOT / "README.md") if not INSTALLED_BY_CI.match(c)]
+    bash = [text for language, text in blocks(ROOT / "README.md") if language == "bash"]
+    readme = [command for text in bash for command in commands(text)]
     assert len(readme) > 10
     for command in readme:
+        if INSTALLED_BY_CI.match(command):
+            continue
         code, out = shell.run(command)
         if "--device=cuda" in command and code == 4:
             assert "cuda" in out
@@ -164,3 +168,23 @@ def test_commands_of_readme_do_as_they_say(shell: Shell) -> None:
             assert "prepared main in" in out
             continue
         assert code == 0, f"{command}\n{out}"
+
+
+@pytest.mark.exhaustive
+def test_tutorial_can_be_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its files are written and its commands run in their order, each with exit code 0."""
+    project = InlineProject(tmp_path)
+    monkeypatch.chdir(project.path)
+    shell = Shell(project, capsys)
+    for language, text in blocks(ROOT / "docs" / "guide" / "tutorial.md"):
+        if language == "python":
+            name, _, code = text.removeprefix("# ").partition("\n")
+            project.write(name, code)
+        for command in commands(text) if language == "bash" else ():
+            code, out = shell.run(command)
+            if command.startswith("gpubench ab"):
+                assert "prepared main in" in out
+            else:
+                assert code == 0, f"{command}\n{out}"
