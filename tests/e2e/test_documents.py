@@ -174,7 +174,7 @@ def test_commands_of_readme_do_as_they_say(shell: Shell) -> None:
 def test_tutorial_can_be_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its files are written and its commands run in their order, each with exit code 0."""
+    """Its files are written and its commands run in their order, and none of them is refused."""
     project = InlineProject(tmp_path)
     monkeypatch.chdir(project.path)
     shell = Shell(project, capsys)
@@ -186,5 +186,8 @@ def test_tutorial_can_be_followed(
             code, out = shell.run(command)
             if command.startswith("gpubench ab"):
                 assert "prepared main in" in out
+            elif code == 1:  # two short runs on a busy machine may differ, and that is told
+                assert command.startswith("gpubench compare")
+                assert "regressed" in out
             else:
                 assert code == 0, f"{command}\n{out}"
