@@ -67,6 +67,8 @@ if TYPE_CHECKING:
 _PROBLEM = pytest.StashKey[UsageProblem]()
 _ROOT_DELAY_S: Final = 30
 """Long enough for rank zero to reach a usage error after another rank; not measured."""
+_PATHS = pytest.StashKey[list[str]]()
+"""Paths of the benchmarks that were added to the command line."""
 _OUTPUT: pytest.StashKey[DeferredStream] = pytest.StashKey()
 
 
@@ -81,11 +83,27 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Iterator[None]:
-    """Expand short option names, and suggest near ones, once all plugins have registered theirs."""
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Iterator[None]:
+    """Expand short option names, and suggest near ones, once all plugins have registered theirs.
+
+    A rank of torchrun gets the paths of the benchmarks if it has none.
+    """
     yield
     expand_short_names(args, parser)
     suggest_options(args, parser)
+    if "RANK" in os.environ:
+        from gpubench_plugin.launchers.torchrun import benchmark_paths
+
+        early_config.stash[_PATHS] = paths = benchmark_paths(early_config)
+        args += paths
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """The paths that a rank of torchrun got, since pytest's header names ``testpaths`` no more."""
+    paths = config.stash.get(_PATHS, [])
+    return f"torchrun without a path: collecting {', '.join(paths)}" if paths else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         training_variants,
     )
     from gpubench_plugin.config.options import (
+        BENCHMARK_PATHS,
         FLAGS,
         RUN_FILE,
         SECTIONS,

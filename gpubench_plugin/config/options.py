@@ -193,6 +193,10 @@ _GROUPS: Final = {
 """Headings in ``pytest --help``, and the flags below each; all others say how to measure."""
 
 
+BENCHMARK_PATHS: Final = "gpubench_paths"
+"""Ini key: what torchrun collects without a path on the command line."""
+
+
 def add_options(parser: pytest.Parser) -> None:
     """Register options and ini keys."""
     title = "GPU benchmarks (gpubench)"
@@ -212,6 +216,13 @@ def add_options(parser: pytest.Parser) -> None:
         )
     for name, (default, text) in INI.items():
         parser.addini(option_dest(name), text, default=default)
+    parser.addini(
+        BENCHMARK_PATHS,
+        "Paths that `torchrun -m pytest` collects without a path, relative to the rootdir "
+        "(default: benchmarks, instead of testpaths)",
+        type="args",
+        default=[],
+    )
 
 
 def is_requested(config: pytest.Config) -> bool:
