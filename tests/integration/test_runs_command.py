@@ -170,6 +170,20 @@ def test_a_run_is_shown_in_full(shell: Shell, results: Path) -> None:
     assert "broken" in out
 
 
+def test_a_killed_run_says_where_it_was(shell: Shell, results: Path) -> None:
+    """The benchmark of the last phase that has no result, as ``gpubench watch`` says it."""
+    run = write_run(results, 0, [measurement(), measurement(RESNET, outcome="oom")], status=None)
+    with Journal(run.journal) as journal:
+        journal.append({"event": "phase", "phase": "warm-up", "benchmark": RESNET})
+    _, out, _ = shell("show", run.run_id)
+    assert f"killed in   {RESNET}, phase warm-up" in " ".join(out.split("\n            "))
+    _, out, _ = shell("show", run.run_id, "--format=json")
+    assert json.loads(out)["current"] == f"{RESNET}, phase warm-up"
+    ended = write_run(results, 1)
+    _, out, _ = shell("show", ended.run_id)
+    assert "killed in" not in out
+
+
 def test_tags_are_in_the_folder_and_in_the_registry(shell: Shell, results: Path) -> None:
     """If the registry is down, a warning says so and the tags are in the directory."""
     run = write_run(results, 0)

@@ -132,11 +132,13 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
         environment = _environment(source, resolver)
     verdicts = _verdicts(source) if isinstance(source, RunDirectory) else ""
     curves = _curves(source) if isinstance(source, RunDirectory) else ()
+    current = _current(source) if isinstance(source, RunDirectory) else ""
     if options.format == "json":
         details = {"verdicts": verdicts, "baselines": list(names), "environment": environment}
-        echo_json({**run_as_json(run), **details, "curves": curves_as_json(curves)})
+        more = {"current": current or None, "curves": curves_as_json(curves)}
+        echo_json({**run_as_json(run), **details, **more})
     else:
-        echo(run_in_full(run, names, verdicts, environment, output_width()))
+        echo(run_in_full(run, names, verdicts, environment, output_width(), current=current))
         echo(curve_lines(curves, output_width(), glyphs()))
         echo(_comparisons(source) if isinstance(source, RunDirectory) else [])
     return ExitCode.OK
@@ -221,6 +223,19 @@ def _environment(source: RunDirectory | RunOverview, resolver: Resolver) -> Mapp
     except (GpubenchError, *json_files.MALFORMED):
         return {}
     return {**run.machine, **run.environment}
+
+
+def _current(directory: RunDirectory) -> str:
+    """The benchmark that runs, or in which the run was killed, with its phase; empty if none is."""
+    from gpubench_plugin.results import LiveRun, StoredRun
+
+    live = LiveRun(run_id=directory.run_id)
+    try:
+        for line in StoredRun(directory).events:
+            live.add(line)
+    except GpubenchError:
+        return ""
+    return f"{live.current.id}, phase {live.current.phase}" if live.current else ""
 
 
 def _curves(directory: RunDirectory) -> tuple[Curve, ...]:
