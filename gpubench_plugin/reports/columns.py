@@ -78,7 +78,7 @@ def own_metrics(measurements: Iterable[Measurement]) -> list[str]:
 def relative_column(
     measurements: Sequence[Measurement], groups: Sequence[str], glyphs: Glyphs
 ) -> Column:
-    """Step time over that of the fastest of the group: ``1.83×``; one in doubt is no measure."""
+    """Step time over that of the fastest of the group: ``1.83x``; one in doubt is no measure."""
     fastest: dict[str, float] = {}
     for measurement, group in zip(measurements, groups, strict=True):
         median = measurement.metrics.get("step_time_s")
@@ -92,8 +92,8 @@ def relative_column(
             cells.append("")
             continue
         mark = f"{glyphs.doubtful} " if doubtful_flags(measurement.flags) else ""
-        cells.append(f"{mark}{median.value / fastest[group]:.2f}{glyphs.times}")
-    return numbers("relative", cells)
+        cells.append(f"{mark}{median.value / fastest[group]:.2f}x")
+    return numbers("vs fastest", cells)
 
 
 def throughputs(measurements: Sequence[Measurement], glyphs: Glyphs) -> Column:

@@ -243,7 +243,9 @@ def _without_middle_parameters(names: Sequence[str], ellipsis: str, room: int) -
         if room - width(test) - 1 >= _MIN_PARAMETERS
     }
     return [
-        f"{test}[{cut[test][variant]}" if bracket and test in cut else name
+        f"{test}[{cut[test][variant].replace(ellipsis * 2, ellipsis)}"
+        if bracket and test in cut
+        else name
         for name in names
         for test, bracket, variant in [name.partition("[")]
     ]

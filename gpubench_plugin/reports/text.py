@@ -139,7 +139,6 @@ class Glyphs:
     axis: str = "│"
     regressed: str = "✗"
     improved: str = "✓"
-    times: str = "×"  # noqa: RUF001 # the sign of a factor
     trusted: str = "✓"
     in_doubt: str = "?"
 
@@ -161,7 +160,6 @@ ASCII: Final = Glyphs(
     axis="|",
     regressed="x",
     improved="+",
-    times="x",
     trusted="ok",
     in_doubt="?",
 )
