@@ -136,8 +136,10 @@ class LiveRun:
 
     def _add_event(self, benchmark: str, event: Json) -> None:
         is_running = self.current is not None and self.current.id == benchmark
-        if event.get("phase") == "build" or (event.get("event") == "phase" and not is_running):
-            self.current = LiveBenchmark(id=benchmark)  # another try, if it was running
+        phase = event.get("phase")
+        if phase == "build" or (phase == "start" and not is_running):
+            self.current = LiveBenchmark(id=benchmark)  # another try, if it was running or over
+            self.outcomes.pop(benchmark, None)
         elif not is_running:  # what a thread tells of one that is done
             return
         assert self.current is not None

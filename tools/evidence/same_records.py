@@ -58,6 +58,8 @@ def of_journal(file: Path) -> Iterator[tuple[str, str]]:
     """The same of every line."""
     for line in file.read_text(encoding="utf-8").splitlines():
         event = json.loads(line)
+        if event["event"] == "progress":  # as many as there was time for
+            continue
         yield from leaves(event, event["event"])
 
 

@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 TRAIN: list[dict[str, Any]] = [
     {"event": "phase", "phase": "build"},
-    {"event": "phase", "phase": "train", "steps": 40},
-    *({"event": "training_step", "step": n, "loss": 3.0 - n} for n in (1, 2)),
+    {"event": "phase", "phase": "train", "steps": 40, "time": "2026-01-31T12:00:00.000000Z"},
+    *(
+        {"event": "training_step", "step": n, "loss": 3.0 - n, "time": f"2026-01-31T12:00:0{n}Z"}
+        for n in (1, 2)
+    ),
 ]
+"""A second for each step."""
 
 
 @pytest.fixture
@@ -101,7 +105,7 @@ def test_run_is_followed_until_nobody_writes_it(
     assert out.splitlines() == [
         f"{run_id(1)}: running, 1 of 2 benchmarks done (1 measured)",
         f"[2/2] {RESNET}: build",
-        f"[2/2] {RESNET}: train, step 2 of at most 40, loss 1, 0 s left",
+        f"[2/2] {RESNET}: train, step 2 of at most 40, loss 1, 38 s left",
         f"{RESNET}: failed",
         f"{run_id(1)}: failed, 2 of 2 benchmarks done (1 measured, 1 failed)",
     ]

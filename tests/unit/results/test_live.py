@@ -92,6 +92,10 @@ def test_another_try_begins_anew_and_a_resumed_run_keeps_what_was_measured() -> 
     assert run.outcomes == {NAME: "measured", OTHER: "failed"}
     assert run.step_times_s == {NAME: 0.25}
 
+    run.add({**phase("build"), "benchmark": OTHER})
+    assert run.outcomes == {NAME: "measured"}, "it runs again"
+    run.add({"event": "benchmark", "id": OTHER, "outcome": "failed", "metrics": {}})
+
     run.add({"event": "run_finished", "status": "failed"})
     assert run.status == "failed"
     run.add({"event": "run_resumed", "kept": 1})
