@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         ORDER,
         change_text,
         headline,
+        mark,
         number,
         signed,
         worst_first,

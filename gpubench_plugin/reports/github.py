@@ -91,8 +91,8 @@ def several_heads(comparisons: Sequence[Comparison], *, only_changed: bool) -> I
         yield from [*_table_of_rows(rows, labels), ""]
     for label, comparison in zip(labels, comparisons, strict=True):
         reasons = [
-            f"- {code(verdict.id)} {code(verdict.metric)}: {kind_text(verdict.kind)}: "
-            f"{escaped(verdict.reason)}"
+            f"- {' '.join(filter(None, (code(verdict.id), code(verdict.metric))))}: "
+            f"{kind_text(verdict.kind)}: {escaped(verdict.reason)}"
             for verdict in changed(worst_first(comparison.verdicts))
             if verdict.reason
         ]

@@ -25,6 +25,7 @@ from gpubench_plugin.reports import (
     UNICODE,
     github,
     headline,
+    mark,
     number,
     plain,
     signed,
@@ -114,6 +115,15 @@ def test_headline_has_the_marks_of_the_table() -> None:
     )
 
 
+def test_the_reference_has_every_mark() -> None:
+    """Of a terminal, of one in ASCII, and of GitHub."""
+    reference = (PUBLISHED.parents[1] / "reference" / "gate.md").read_text(encoding="utf-8")
+    for kind in filter(mark, VERDICT_KINDS):
+        row = f"| `{mark(kind)}` | `{kind}` | `{mark(kind, ASCII)}` | "
+        (github_mark,) = re.findall(f"{re.escape(row)}(.) \\|", reference)
+        assert f"{github_mark} {kind}" in github.table([verdict(kind=kind)])[2]
+
+
 def test_worst_comes_first() -> None:
     """Regressions by effect, failures, the rest by effect, then verdicts without one."""
     names = [v.id.rpartition("_")[2] for v in worst_first(SUITE.verdicts)]
@@ -198,6 +208,11 @@ def test_heads_stand_side_by_side() -> None:
     )
     assert "removed: slow (head 2): only in the base" in text.splitlines()
     assert "head 2: 1 removed" in text.splitlines()
+    page = rendered("markdown", SUITE, other)
+    assert "- **head 2** `later`: 1 removed" in page.splitlines()
+    assert "- `bench/test_x.py::test_slow`: removed: only in the base" in page.splitlines()
+    cells = "| 10.00 ms | 10.50 ms | +4.10% 🔴 | removed | 🟡 |"
+    assert f"| `bench/test_x.py::test_slow` | `step_time_s` {cells}" in page.splitlines()
 
 
 def test_a_row_is_of_the_metric_that_decides_for_any_head() -> None:
