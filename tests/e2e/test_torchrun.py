@@ -173,7 +173,7 @@ def test_benchmark_for_one_rank_is_skipped_with_the_reason(together: Run) -> Non
     """World sizes that do not fit are skipped; the others are measured."""
     expected = {"test_one": "skipped", "test_two": "measured", "test_three": "skipped"}
     assert outcomes(together, "test_sizes.py") == expected
-    assert "ranks=1" in recorded(together, "test_sizes.py")["test_one"]["reason"]
+    assert "runs on 1 rank only" in recorded(together, "test_sizes.py")["test_one"]["reason"]
 
 
 def test_failed_check_on_one_rank_fails_the_benchmark_on_both(together: Run) -> None:
