@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.support.virtual_steps import Course
 
 MS = 1e-3
-SIMULATED = 120
+SIMULATED = 100
 """Measurements per machine: a coverage of 95 % has a standard error of 2 %."""
 
 
