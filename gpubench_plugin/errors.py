@@ -6,7 +6,8 @@
     ├── Exception
     │   └── GpubenchError
     │       ├── UsageProblem        invalid option, key, file or marker: exit code 4, no traceback
-    │       │   └── BrokenFile      an existing file is malformed
+    │       │   ├── BrokenFile      an existing file is malformed
+    │       │   └── Misuse          a test uses a fixture wrongly: it has failed
     │       ├── MeasurementError    a number is impossible, so none is reported
     │       ├── Throttled           the GPU was throttled, and ``measure.throttle=fail``
     │       ├── CorrectnessError    the measured code computes something wrong
@@ -35,8 +36,13 @@ class GpubenchError(Exception):
 class UsageProblem(GpubenchError):
     """Invalid input; the message names the key, the value, allowed values and the nearest match.
 
-    The plugin turns it into :class:`pytest.UsageError` (exit code 4) at its boundary.
+    The plugin turns it into :class:`pytest.UsageError` (exit code 4) at its boundary. Raised by a
+    running benchmark, its outcome is ``misconfigured``.
     """
+
+
+class Misuse(UsageProblem):
+    """A test uses a fixture wrongly: its code is to be corrected, so its outcome is ``failed``."""
 
 
 class MeasurementError(GpubenchError):

@@ -23,6 +23,7 @@ Outcome = Literal[
     "failed",
     "skipped",
     "unsupported",
+    "misconfigured",
     "oom",
     "hang",
     "crashed",
@@ -502,7 +503,8 @@ VerdictKind = Literal[
 ]
 VERDICT_KINDS: Final[tuple[VerdictKind, ...]] = get_args(VerdictKind)
 """``no_baseline``: none, or too few runs of one; ``new``: not in the baseline; ``removed``: only
-there; ``errored``: failed, crashed, hung or out of memory; ``not_measured``: did not run."""
+there; ``errored``: failed, misconfigured, crashed, hung or out of memory; ``not_measured``: did not
+run."""
 
 MISSING: Final[frozenset[VerdictKind]] = frozenset({"no_baseline", "new", "incomparable"})
 """Verdicts that ``--gate-missing`` decides about."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from numbers import Number
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from gpubench_plugin.bench.step import short_repr
-from gpubench_plugin.errors import CorrectnessError, UsageProblem, error_text
+from gpubench_plugin.bench.misuse import short_repr
+from gpubench_plugin.errors import CorrectnessError, Misuse, error_text
 from gpubench_plugin.quality_flags import UNCHECKED
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Agreement:
         return (UNCHECKED,) if self.comparison == "unchecked" else ()
 
 
-def agreement(results: Mapping[str, object], check: ResultCheck, benchmark: str) -> Agreement:
+def agreement(results: Mapping[str, object], check: ResultCheck) -> Agreement:
     """Compare the `results` with the first one.
 
     Numbers and tensors are compared by :func:`torch.testing.assert_close`, with the tolerances of
@@ -49,22 +49,22 @@ def agreement(results: Mapping[str, object], check: ResultCheck, benchmark: str)
 
     Raises:
         CorrectnessError: a variant disagrees, and where and by how much.
-        UsageProblem: `check` is of another kind, or there is no telling whether values are equal.
+        Misuse: `check` is of another kind, or there is no telling whether values are equal.
     """
     if check is False:
         return Agreement(comparison="unchecked")
     if callable(check):
-        _call(check, dict(results), benchmark)
+        _call(check, dict(results))
         return Agreement(comparison="check")
     if check is not None:
-        raise UsageProblem(
-            f"{benchmark}: gpubench.compare(…, check={short_repr(check)}); allowed: None, False, "
+        raise Misuse(
+            f"gpubench.compare(…, check={short_repr(check)}); allowed: None, False, "
             "or a function of the results by name"
         )
     (reference, expected), *others = results.items()
     compared = 0
     for name, actual in others:
-        comparison = _Comparison(benchmark, name, reference)
+        comparison = _Comparison(name, reference)
         comparison.compare(expected, actual, "")
         compared += comparison.values
     return Agreement(comparison="close" if compared else "unchecked")
@@ -93,18 +93,16 @@ def copied(result: object) -> object:
     return copy
 
 
-def _call(check: Callable[[dict[str, Any]], object], results: dict[str, Any], where: str) -> None:
+def _call(check: Callable[[dict[str, Any]], object], results: dict[str, Any]) -> None:
     try:
         verdict = check(results)
     except AssertionError as error:
         reason = " ".join(error_text(error).split())
         raise CorrectnessError(
-            f"{where}: the results of {_listed(results)} disagree: {reason or 'check raised'}"
+            f"the results of {_listed(results)} disagree: {reason or 'check raised'}"
         ) from error
     if verdict is False:
-        raise CorrectnessError(
-            f"{where}: the results of {_listed(results)} disagree: check returned False"
-        )
+        raise CorrectnessError(f"the results of {_listed(results)} disagree: check returned False")
 
 
 def _listed(names: Mapping[str, object]) -> str:
@@ -114,8 +112,7 @@ def _listed(names: Mapping[str, object]) -> str:
 class _Comparison:
     """Comparison of the nested results of two variants; `values` are those compared so far."""
 
-    def __init__(self, benchmark: str, variant: str, reference: str) -> None:
-        self._benchmark = benchmark
+    def __init__(self, variant: str, reference: str) -> None:
         self._variant = variant
         self._reference = reference
         self.values = 0
@@ -166,8 +163,8 @@ class _Comparison:
         if expected is actual or (not has_no_equality and _equal(expected, actual)):
             return
         if has_no_equality:
-            raise UsageProblem(
-                f"{self._benchmark}: variant {self._variant!r}: two objects of {kinds[0]} cannot "
+            raise Misuse(
+                f"variant {self._variant!r}: two objects of {kinds[0]} cannot "
                 f"be compared{_at(place)}; return tensors or numbers, or pass gpubench.compare(…, "
                 "check=…) a function of the results by name"
             )
@@ -175,8 +172,7 @@ class _Comparison:
 
     def _disagree(self, place: str, reason: str) -> CorrectnessError:
         return CorrectnessError(
-            f"{self._benchmark}: variant {self._variant!r} disagrees with {self._reference!r}"
-            f"{_at(place)}: {reason}"
+            f"variant {self._variant!r} disagrees with {self._reference!r}{_at(place)}: {reason}"
         )
 
 

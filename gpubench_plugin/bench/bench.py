@@ -16,7 +16,7 @@ from gpubench_plugin.bench.step import (
     refuse_unfinished,
 )
 from gpubench_plugin.bench.variants import Variants
-from gpubench_plugin.errors import UsageProblem, error_text
+from gpubench_plugin.errors import Misuse, error_text
 from gpubench_plugin.measure import CustomMetric
 from gpubench_plugin.records import Better, Measurement, Samples, Work
 
@@ -45,10 +45,10 @@ class Bench(Comparison):
         """Result of the last timed call of the step, to be asserted on; not recorded.
 
         Raises:
-            UsageProblem: nothing has been measured yet.
+            Misuse: nothing has been measured yet.
         """
         if not self._has_result:
-            raise UsageProblem(f"{self._case.id}: gpubench.result was read before a measurement")
+            raise Misuse("gpubench.result was read before a measurement")
         return self._result
 
     def release(self) -> None:
@@ -73,7 +73,7 @@ class Bench(Comparison):
         every call, outside the timed part.
 
         Raises:
-            UsageProblem: called a second time, `step` is not callable or returns unfinished work,
+            Misuse: called a second time, `step` is not callable or returns unfinished work,
                 or an amount is not a positive number or contradicts the subject's.
             CorrectnessError: a check failed, or the subject's step did not take one step.
             MeasurementError: a number is impossible.
@@ -83,7 +83,9 @@ class Bench(Comparison):
         amounts = {"samples": samples, "tokens": tokens, "bytes": bytes, "flops": flops}
         with self._noting():
             stated = self._claim_measurement(amounts)
-            timed = TimedStep.of(step, self._case.id, setup=setup, teardown=teardown)
+            timed = TimedStep.of(
+                step, setup=setup, teardown=teardown, subjects=self._parts.subjects
+            )
             return self._run_measurement(timed, stated)
 
     def train(
@@ -105,7 +107,7 @@ class Bench(Comparison):
         `optimizer` is a name of ``training.optimizer``, or a function of the parameters.
 
         Raises:
-            UsageProblem: these do not fit together, or contradict the configuration.
+            Misuse: these do not fit together, or contradict the configuration.
             CorrectnessError: the model does not learn, or differs from fp32.
         """
         with self._noting():
@@ -127,7 +129,7 @@ class Bench(Comparison):
         A function as `model` builds it. A tuple or dictionary as `batch` has its arguments.
 
         Raises:
-            UsageProblem: these do not fit together, or contradict the configuration.
+            Misuse: these do not fit together, or contradict the configuration.
             CorrectnessError: an output is not finite.
         """
         with self._noting():
@@ -139,7 +141,7 @@ class Bench(Comparison):
         """What builds own models, in the benchmark's precision: without the fixture, fp32."""
         assert self._own_models is not None
         if self._measured_once:
-            raise UsageProblem(f"{self._case.id}: gpubench.{method} was called after a measurement")
+            raise Misuse(f"gpubench.{method} was called after a measurement")
         self._precision = self._own_models.precision
         return self._own_models
 
@@ -164,7 +166,7 @@ class Bench(Comparison):
         Amounts, `setup` and `teardown` are those of every variant, as of a single step.
 
         Raises:
-            UsageProblem: called after a measurement, there are fewer than two variants, or one has
+            Misuse: called after a measurement, there are fewer than two variants, or one has
                 an impossible name, is no plain callable or returns unfinished work.
             CorrectnessError: the results disagree, or another check failed.
             MeasurementError: a number is impossible.
@@ -174,7 +176,7 @@ class Bench(Comparison):
         amounts = {"samples": samples, "tokens": tokens, "bytes": bytes, "flops": flops}
         with self._noting():
             stated = self._claim_measurement(amounts)
-            steps = Variants.of(variants, self._case.id, setup=setup, teardown=teardown)
+            steps = Variants.of(variants, setup=setup, teardown=teardown)
             return self._run_comparison(steps, stated, check)
 
     def record(
@@ -190,14 +192,12 @@ class Bench(Comparison):
         A function is called after the timed calls. Of several ranks rank zero's value counts.
 
         Raises:
-            UsageProblem: called after the measurement or twice. The measurement checks the unit.
+            Misuse: called after the measurement or twice. The measurement checks the unit.
         """
         if self._measured_once:
-            raise UsageProblem(
-                f"{self._case.id}: gpubench.record({name!r}) was called after the measurement"
-            )
+            raise Misuse(f"gpubench.record({name!r}) was called after the measurement")
         if name in self._custom_metrics:
-            raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) was called twice")
+            raise Misuse(f"gpubench.record({name!r}) was called twice")
         self._custom_metrics[name] = CustomMetric(name=name, value=value, unit=unit, better=better)
 
     def log(self, /, *, step: int, **metrics: object) -> None:
@@ -208,7 +208,7 @@ class Bench(Comparison):
         several ranks rank zero's values count.
 
         Raises:
-            UsageProblem: called in the measured step, or the step, a name or a value is none.
+            Misuse: called in the measured step, or the step, a name or a value is none.
         """
         self._metric_log.log(step, metrics)
 
@@ -233,7 +233,7 @@ class Bench(Comparison):
             )
             own_work = Work() if subject is None else subject.work()
             if subject is not None:
-                refuse_contradicting_amounts(stated, own_work, subject, self._case.id)
+                refuse_contradicting_amounts(stated, own_work, subject)
             samples, facts = self._measure(timed, stated, own_work)
         self._notes.enter("inspect")
         samples = samples.flagged(*check.flags)
@@ -254,7 +254,7 @@ class Bench(Comparison):
         from gpubench_plugin.results import pytest_benchmark
 
         result = pytest_benchmark.run_once(self._carrier, timed.call, timed.setup, timed.teardown)
-        refuse_unfinished(result, timed.call, self._case.id)
+        refuse_unfinished(result, timed.call)
         return self._not_measured(result)
 
     def _measure(
@@ -264,7 +264,7 @@ class Bench(Comparison):
         from gpubench_plugin.measure.probes import Contention
 
         clock = self._clock()
-        first_call = FirstCallValidator(timed, self._parts.subjects, self._case.id, stated=stated)
+        first_call = FirstCallValidator(timed, self._parts.subjects, stated=stated)
         tracers = Tracers()
         progress_log = self._progress_log(replace(own_work, **stated.known_amounts))
 
@@ -322,12 +322,12 @@ class Bench(Comparison):
         """Merge the `stated` amounts with the subject's, counting its FLOPs.
 
         Raises:
-            UsageProblem: a stated amount contradicts the subject's.
+            Misuse: a stated amount contradicts the subject's.
         """
         if subject is None:
             return stated
         subject_work = replace(subject_work, flops=subject_work.flops or self._count_flops(subject))
-        refuse_contradicting_amounts(stated, subject_work, subject, self._case.id)
+        refuse_contradicting_amounts(stated, subject_work, subject)
         return replace(subject_work, **stated.known_amounts)
 
     def _count_flops(self, subject: Subject) -> float | None:

@@ -129,7 +129,7 @@ class Comparison(Stages):
             with self._metric_log.refused():
                 samples = tracers.paused(measured)
         result = clocks[-1].result
-        refuse_unfinished(result, variants.candidate.call, self._case.id)
+        refuse_unfinished(result, variants.candidate.call)
         self._result, self._has_result = result, True
         self._log_device_state(probes)
         self._notes.log(turns_event(dict(zip(variants.names, samples, strict=True))))

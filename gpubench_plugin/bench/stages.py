@@ -18,7 +18,7 @@ from gpubench_plugin.bench.progress import ProgressLog
 from gpubench_plugin.bench.throttling import ThrottlePolicy
 from gpubench_plugin.bench.variants import with_variants
 from gpubench_plugin.config import fixture_names
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import Misuse
 from gpubench_plugin.measure import CustomMetric, build_measurement
 from gpubench_plugin.records import Check, Measurement, Observation, Samples, Work
 
@@ -105,9 +105,9 @@ class Stages:
     def _claim_measurement(self, amounts: Mapping[str, object]) -> Work:
         """Claim the benchmark's single measurement; return the stated `amounts`."""
         if self._measured_once:
-            raise UsageProblem(f"{self._case.id}: gpubench was called twice; one step per test")
+            raise Misuse("gpubench was called twice; one step per test")
         self._measured_once = True
-        return stated_work(amounts, self._case.id)
+        return stated_work(amounts)
 
     def _prepare(self, subject: Subject | None) -> Check:
         """Run the untimed checks, the timed `subject`'s last; a failure on one rank fails all."""

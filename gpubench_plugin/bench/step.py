@@ -15,7 +15,8 @@ from gpubench_plugin.bench.lazy_results import (
     referenced_subjects,
     unfinished_reason,
 )
-from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.bench.misuse import argument_reason, result_reason
+from gpubench_plugin.errors import CorrectnessError, Misuse
 from gpubench_plugin.measure import Subject
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Work
 
 _LAZY_FUNCTIONS: Final = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
-_MAX_REPR: Final = 60
-"""Characters of a value in a message: enough to recognize it in one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,37 +53,42 @@ class TimedStep:
 
     @classmethod
     def of(
-        cls, target: object, benchmark: str, *, setup: Step | None, teardown: Step | None
+        cls,
+        target: object,
+        *,
+        setup: Step | None,
+        teardown: Step | None,
+        subjects: Sequence[Subject] = (),
     ) -> TimedStep:
         """Resolve the `target` of the bench: a subject, its own step, or any callable.
 
+        `subjects` are the benchmark's, one of which may have returned what was passed.
+
         Raises:
-            UsageProblem: it is not callable, or `setup` or `teardown` returns before its work.
+            Misuse: one is not callable without arguments, or `setup` or `teardown` returns before
+                its work.
         """
-        call, subject = _call_of(target, benchmark)
+        call, subject = _call_of(target, subjects)
+        for name, function in (("step", call), ("setup", setup), ("teardown", teardown)):
+            if reason := argument_reason(function, name):
+                raise Misuse(reason)
         for name, function in (("setup", setup), ("teardown", teardown)):
             if any(is_lazy(function) for is_lazy in _LAZY_FUNCTIONS):
-                raise UsageProblem(
-                    f"{benchmark}: {name} returns before its work is done; pass a "
+                raise Misuse(
+                    f"{name} returns before its work is done; pass a "
                     "function that does the work: asyncio.run(…), or a loop over its values"
                 )
         return cls(call=call, subject=subject, setup=setup, teardown=teardown)
 
 
-def _call_of(target: object, benchmark: str) -> tuple[Step, Subject | None]:
+def _call_of(target: object, subjects: Sequence[Subject]) -> tuple[Step, Subject | None]:
     """Callable of `target`, and the subject whose step it is."""
     if (subject := _subject(target)) is not None:
         return subject.step, subject
     if isinstance(target, type) and hasattr(target, "flops_step"):
-        raise UsageProblem(
-            f"{benchmark}: gpubench({target.__name__}) is a class; pass the object its fixture "
-            "returns"
-        )
+        raise Misuse(f"gpubench({target.__name__}) is a class; pass the object its fixture returns")
     if not callable(target):
-        raise UsageProblem(
-            f"{benchmark}: gpubench({short_repr(target)}) is not callable; pass the step "
-            "itself, not the result of calling it: gpubench(trainer), gpubench(lambda: a @ b)"
-        )
+        raise Misuse(result_reason(target, subjects))
     owner = _subject(getattr(target, "__self__", None))
     function = getattr(target, "__func__", None)
     is_own_step = owner is not None and function is getattr(type(owner), "step", None)
@@ -92,15 +96,12 @@ def _call_of(target: object, benchmark: str) -> tuple[Step, Subject | None]:
 
 
 class FirstCallValidator:
-    """Validates the first call of a `benchmark`'s step against its `subjects`."""
+    """Validates the first call of a step against its `subjects`."""
 
-    def __init__(
-        self, timed: TimedStep, subjects: Sequence[Subject], benchmark: str, *, stated: Work
-    ):
+    def __init__(self, timed: TimedStep, subjects: Sequence[Subject], *, stated: Work):
         self._timed = timed
         self._stated = stated
         self._calls_before = [(subject, subject.calls) for subject in subjects]
-        self._benchmark = benchmark
         self._calls_at_start = 0
         self.advanced: tuple[Subject, ...] = ()
         """Subjects that the call advanced."""
@@ -111,18 +112,18 @@ class FirstCallValidator:
         """Refuse a call that returned without doing the work to be timed.
 
         Raises:
-            UsageProblem: the result is still to be run or called; or the stated amounts differ from
+            Misuse: the result is still to be run or called; or the stated amounts differ from
                 those of the advanced subject, or equal those of one that was not advanced.
             CorrectnessError: the subject's own step did not advance it by one step.
         """
-        refuse_unfinished(result, self._timed.call, self._benchmark)
+        refuse_unfinished(result, self._timed.call)
         steps = [(subject, subject.calls - calls) for subject, calls in self._calls_before]
         self.advanced = tuple(subject for subject, count in steps if count)
         for subject, count in steps:
             if subject is self._timed.subject and count != 1:
                 name = type(subject).__name__
                 raise CorrectnessError(
-                    f"{self._benchmark}: one call of the step advanced the {name} by {count} "
+                    f"one call of the step advanced the {name} by {count} "
                     "steps, so the amounts stated for one step do not apply; measure the "
                     "replacement as gpubench(lambda: …) with its own amounts"
                 )
@@ -140,10 +141,10 @@ class FirstCallValidator:
             if steps == 1:
                 (self.wrapped,) = self.advanced
                 work = self.wrapped.work()
-                refuse_contradicting_amounts(self._stated, work, self.wrapped, self._benchmark)
+                refuse_contradicting_amounts(self._stated, work, self.wrapped)
         elif self._stated.known_amounts and (does_nothing(self._timed.call) or is_function(result)):
             for subject, _ in self._calls_before:
-                refuse_borrowed_amounts(self._stated, subject, self._benchmark)
+                refuse_borrowed_amounts(self._stated, subject)
 
     def begin(self) -> None:
         """Reset the counts of the advanced subjects: the timed calls start now."""
@@ -156,14 +157,14 @@ class FirstCallValidator:
         """Refuse timed `calls` that did not advance the subject by one step each.
 
         Raises:
-            UsageProblem: the last result is still to be run or called.
+            Misuse: the last result is still to be run or called.
             CorrectnessError: the subject took another number of steps.
         """
-        refuse_unfinished(result, self._timed.call, self._benchmark)
+        refuse_unfinished(result, self._timed.call)
         subject = self._timed.subject
         if subject is not None and (steps := subject.calls - self._calls_at_start) != calls:
             raise CorrectnessError(
-                f"{self._benchmark}: {calls} timed calls advanced the {type(subject).__name__} by "
+                f"{calls} timed calls advanced the {type(subject).__name__} by "
                 f"{steps} steps, so the amounts of one step do not apply to one call"
             )
 
@@ -175,19 +176,13 @@ def has_been_used(timed: TimedStep) -> bool:
     return any(subject.calls for subject in subjects)
 
 
-def refuse_unfinished(result: object, step: Step, benchmark: str) -> None:
+def refuse_unfinished(result: object, step: Step, label: str = "") -> None:
     """Refuse a `result` that is still to be awaited, iterated or called."""
     if reason := unfinished_reason(result, step, "gpubench"):
         close_coroutines(result)
-        raise UsageProblem(f"{benchmark}: {reason}")
+        raise Misuse(f"{label}{reason}")
 
 
 def _subject(value: object) -> Subject | None:
     """Return `value` if it is a subject instance, else None."""
     return value if isinstance(value, Subject) and not isinstance(value, type) else None
-
-
-def short_repr(value: object) -> str:
-    """`value` as Python shows it, on one line, cut after as much as tells what it is."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]}…"

@@ -51,8 +51,8 @@ def workload(request: pytest.FixtureRequest) -> Workload[Any]:
     section = drawn_section(configuration)
     if section.name is None:
         raise UsageProblem(
-            f"{request.node.nodeid}: the configuration names no workload; give the gpubench "
-            "mark a config= that sets model.name"
+            "the configuration names no workload; give the gpubench mark a config= that sets "
+            "model.name"
         )
     loaded: Workload[Any] = catalog.load("workloads", section.name)(section)
     return loaded
@@ -103,7 +103,7 @@ def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator
         batch_size = configuration.inference.samples(configuration.training)
         if batch_size != training_size and "trainer" in request.fixturenames:
             raise UsageProblem(
-                f"{request.node.nodeid}: inference.batch_size={batch_size} conflicts with "
+                f"inference.batch_size={batch_size} conflicts with "
                 f"training.batch_size={training_size} of the trainer, since both read the same "
                 f"batches; allowed: {training_size}, or separate tests"
             )

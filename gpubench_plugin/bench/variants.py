@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.bench.agreement import agreement, copied
-from gpubench_plugin.bench.step import TimedStep, has_been_used, refuse_unfinished, short_repr
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.bench.misuse import short_repr
+from gpubench_plugin.bench.step import TimedStep, has_been_used, refuse_unfinished
+from gpubench_plugin.errors import Misuse
 from gpubench_plugin.measure import naming, turns_s, variant_facts
 from gpubench_plugin.quality_flags import doubtful_flags
 from gpubench_plugin.records import CONFIDENCE
@@ -38,41 +39,38 @@ class Variants:
     """Steps by name, in the user's order: the first is the reference, the last the candidate."""
 
     steps: Mapping[str, TimedStep]
-    benchmark: str
 
     @classmethod
-    def of(
-        cls, variants: object, benchmark: str, *, setup: Step | None, teardown: Step | None
-    ) -> Variants:
+    def of(cls, variants: object, *, setup: Step | None, teardown: Step | None) -> Variants:
         """Resolve what ``gpubench.compare`` was given.
 
         Raises:
-            UsageProblem: it is no mapping of two or more names to callables, or one of them is a
+            Misuse: it is no mapping of two or more names to callables, or one of them is a
                 subject.
         """
         if not isinstance(variants, Mapping):
-            raise UsageProblem(
-                f"{benchmark}: gpubench.compare({short_repr(variants)}): allowed: a dict of two or "
+            raise Misuse(
+                f"gpubench.compare({short_repr(variants)}): allowed: a dict of two or "
                 'more variants by name: {"eager": step, "compiled": other_step}'
             )
         if len(variants) < 2:
-            raise UsageProblem(
-                f"{benchmark}: gpubench.compare was given {len(variants)} of at least 2 variants; "
+            raise Misuse(
+                f"gpubench.compare was given {len(variants)} of at least 2 variants; "
                 "a single step is measured by gpubench(step)"
             )
         steps = {}
         for name, step in variants.items():
-            _refuse_name(name, benchmark)
+            _refuse_name(name)
             if not callable(step) and not hasattr(step, "flops_step"):
-                raise UsageProblem(
-                    f"{benchmark}: variant {name!r}: {short_repr(step)} is not callable; pass the "
+                raise Misuse(
+                    f"variant {name!r}: {short_repr(step)} is not callable; pass the "
                     "step itself, not the result of calling it: lambda: model(batch)"
                 )
-            timed = TimedStep.of(step, benchmark, setup=setup, teardown=teardown)
+            timed = TimedStep.of(step, setup=setup, teardown=teardown)
             if timed.subject is not None:
-                raise _stateful(name, timed.subject, benchmark)
+                raise _stateful(name, timed.subject)
             steps[name] = timed
-        return cls(steps=steps, benchmark=benchmark)
+        return cls(steps=steps)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,7 +110,7 @@ class Variants:
         All variants start from the same state of torch's random generators.
 
         Raises:
-            UsageProblem: a result is still to be run or called or cannot be compared, or a variant
+            Misuse: a result is still to be run or called or cannot be compared, or a variant
                 took a step of one of the `subjects`.
             CorrectnessError: the results disagree.
         """
@@ -122,13 +120,13 @@ class Variants:
             steps_before = [subject.calls for subject in subjects]
             with naming(name), _random_state_kept(device):
                 result = run(name, timed)
-            refuse_unfinished(result, timed.call, f"{self.benchmark}: variant {name!r}")
+            refuse_unfinished(result, timed.call, f"variant {name!r}: ")
             for subject, steps in zip(subjects, steps_before, strict=True):
                 if subject.calls != steps:
-                    raise _stateful(name, subject, self.benchmark)
+                    raise _stateful(name, subject)
             # What is written in place is the next variant's by the time it is compared.
             results[name] = result if callable(check) else copied(result)
-        return result, agreement(results, check, self.benchmark)
+        return result, agreement(results, check)
 
 
 def with_variants(
@@ -163,24 +161,24 @@ def turns_event(samples: Mapping[str, Samples]) -> Json:
     return {"event": "turns", "step_s": {name: turns_s(s) for name, s in samples.items()}}
 
 
-def _refuse_name(name: object, benchmark: str) -> None:
+def _refuse_name(name: object) -> None:
     """Refuse a name that cannot be part of a metric's."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _MAX_NAME_CHARS:
-        raise UsageProblem(
-            f"{benchmark}: gpubench.compare: variant {short_repr(name)}: allowed: a name of "
+        raise Misuse(
+            f"gpubench.compare: variant {short_repr(name)}: allowed: a name of "
             f"letters, digits and underscores, at most {_MAX_NAME_CHARS}, that starts with no digit"
         )
     if _RESERVED.search(name):
-        raise UsageProblem(
-            f"{benchmark}: gpubench.compare: variant {name!r}: names of metrics of intervals end "
+        raise Misuse(
+            f"gpubench.compare: variant {name!r}: names of metrics of intervals end "
             "like this; choose another name"
         )
 
 
-def _stateful(name: str, subject: Subject, benchmark: str) -> UsageProblem:
+def _stateful(name: str, subject: Subject) -> Misuse:
     kind = type(subject).__name__
-    return UsageProblem(
-        f"{benchmark}: variant {name!r} takes a step of the {kind}, which would advance its state "
+    return Misuse(
+        f"variant {name!r} takes a step of the {kind}, which would advance its state "
         "for all variants; compare plain calls, as lambda: model(batch), or measure each in a "
         "benchmark of its own, by a parameter of the test"
     )

@@ -28,7 +28,7 @@ WINDOW: Final = 20
 Twice :data:`.launch_values.FEWEST`, as some may be incomparable or lack a value; not measured."""
 
 _BROKEN: Final[frozenset[Outcome]] = frozenset(
-    {"failed", "oom", "hang", "crashed", "mismatched_ranks"}
+    {"failed", "misconfigured", "oom", "hang", "crashed", "mismatched_ranks"}
 )
 _LONGEST: Final = 160
 """Characters of a failure's first line that fit into a table's reason."""

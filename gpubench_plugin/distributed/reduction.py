@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.distributed.rank_report import RankReport
 from gpubench_plugin.environment import listed
-from gpubench_plugin.errors import CorrectnessError, MeasurementError, error_text
+from gpubench_plugin.errors import (
+    CorrectnessError,
+    MeasurementError,
+    Misuse,
+    UsageProblem,
+    error_text,
+)
 from gpubench_plugin.records import Observation, RankTimes, Samples, Work
 
 if TYPE_CHECKING:
@@ -188,14 +194,19 @@ class Reduction:
         Raises:
             BaseException: `failure`, even if the others cannot be reached.
             CorrectnessError: the check failed on another rank.
+            UsageProblem: every rank on which it failed is misconfigured.
         """
+        failures, are_misconfigured = "", False
         try:
-            failures = "" if self._is_single_rank else self._failures(failure)
+            if not self._is_single_rank:
+                failures, are_misconfigured = self._failures(failure)
         except MeasurementError:
             if failure is None:
                 raise
         if failure is not None:
             raise failure
+        if are_misconfigured:
+            raise UsageProblem(failures)
         if failures:
             raise CorrectnessError(f"the check failed on another rank: {failures}")
 
@@ -255,17 +266,23 @@ class Reduction:
         if problem:
             raise MeasurementError(problem)
 
-    def _failures(self, failure: BaseException | None) -> str:
-        """Failures of all ranks as text, limited in number; empty without any."""
+    def _failures(self, failure: BaseException | None) -> tuple[str, bool]:
+        """Failures of all ranks, limited in number, and whether all are of the configuration."""
         tag, rank = f"check {self._benchmark}", self._world.rank
         own_text, timeout_s = "", None
         if failure is not None:
             own_text = f"rank {rank}: {error_text(failure)}"[:_MAX_REASON_CHARS]
             timeout_s = self._grace_s
-        reports = self._control.collect(tag, {"failure": own_text}, timeout_s=timeout_s)
-        failures = [report["failure"] for report in reports if report["failure"]]
-        text = listed(failures, _REASONS_SHOWN, separator="; ")
-        return str(self._control.publish(tag, {"failure": text}, timeout_s=timeout_s)["failure"])
+        is_own = isinstance(failure, UsageProblem) and not isinstance(failure, Misuse)
+        own_report = {"failure": own_text, "misconfigured": is_own}
+        reports = self._control.collect(tag, own_report, timeout_s=timeout_s)
+        failures = [report for report in reports if report["failure"]]
+        joint_report = {
+            "failure": listed([r["failure"] for r in failures], _REASONS_SHOWN, separator="; "),
+            "misconfigured": bool(failures) and all(r["misconfigured"] for r in failures),
+        }
+        published = self._control.publish(tag, joint_report, timeout_s=timeout_s)
+        return published["failure"], published["misconfigured"]
 
     def _problem(self, failure: Exception | None) -> str:
         failure_text = "" if failure is None else error_text(failure)[:_MAX_REASON_CHARS]

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from gpubench_plugin.launchers.lost_context import LostContext
 from gpubench_plugin.launchers.outcome import RankOutcome, judge
 from gpubench_plugin.launchers.report_payload import Notes
 from gpubench_plugin.launchers.signals import SignalInterrupt
+from gpubench_plugin.launchers.user_frames import message_with_line, own_frames_hidden
 from gpubench_plugin.launchers.watchdog import Watchdog
 from gpubench_plugin.results import clear_last_exception, pytest_benchmark, release_frames
 
@@ -112,8 +113,14 @@ class LauncherPlugin:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Attach the benchmark's notes to its report."""
-        report = yield
-        if (state := state_of(item)) is not None:
+        state = state_of(item)
+        shows_own = state is None or state.case.adopted or self._config.getoption("fulltrace")
+        hidden: AbstractContextManager[None] = nullcontext()
+        if call.excinfo is not None and not shows_own:
+            hidden = own_frames_hidden(call.excinfo)
+        with hidden:
+            report = yield
+        if state is not None:
             error = None if call.excinfo is None else call.excinfo.value
             if error is not None and self._lost_context.forgive_teardown(report, error):
                 error = None
@@ -122,9 +129,9 @@ class LauncherPlugin:
             report_payload.attach(report, call, state.notes)
             if report.when == "teardown":
                 state.notes = Notes()  # frees the samples, which are on the report
-            if call.excinfo is not None and isinstance(call.excinfo.value, UsageProblem):
-                # Without our traceback; pytest prints the id itself.
-                report.longrepr = str(call.excinfo.value).removeprefix(f"{item.nodeid}: ")
+            if isinstance(error, UsageProblem) and not shows_own:
+                assert call.excinfo is not None
+                report.longrepr = message_with_line(call.excinfo, str(error))
             if error is not None:
                 self._lost_context.detect(report, error, state.case)
                 self._end_if_context_lost(item, state)

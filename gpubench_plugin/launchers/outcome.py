@@ -6,9 +6,11 @@ In this order, since an earlier condition causes the later ones:
    connection;
 2. a rank ran out of memory: ``oom``, though its peers may wait for it;
 3. a rank did not collect the benchmark: ``mismatched_ranks``;
-4. a rank did not finish: the failure of another one if there is one, else ``mismatched_ranks`` if
+4. a rank was misconfigured: ``misconfigured``, though its peers may wait for it, unless one of them
+   failed or skipped;
+5. a rank did not finish: the failure of another one if there is one, else ``mismatched_ranks`` if
    another one skipped it, else a ``hang``;
-5. the ranks had different outcomes: ``mismatched_ranks``.
+6. the ranks had different outcomes: ``mismatched_ranks``.
 
 Otherwise the ranks agree, and their common outcome stands.
 """
@@ -108,22 +110,53 @@ class JointVerdict:
 
 def judge(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict:
     """Judge the outcomes of all ranks."""
+    rules = (
+        _judge_crash,
+        _judge_oom,
+        _judge_absence,
+        _judge_misconfiguration,
+        _judge_hang,
+        _judge_mismatch,
+    )
+    verdicts = (rule(rank_outcomes) for rule in rules)
+    return next(filter(None, verdicts), JointVerdict())
+
+
+def _judge_crash(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
     crashed = [outcome for outcome in rank_outcomes if outcome.outcome == "crashed"]
     if _in_state(rank_outcomes, "died") or 0 < len(crashed) < len(rank_outcomes):
         return JointVerdict(outcome="crashed", reason=_crash_reason(rank_outcomes))
+    return None
+
+
+def _judge_oom(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
     oom = [outcome for outcome in rank_outcomes if outcome.outcome == "oom"]
     if 0 < len(oom) < len(rank_outcomes):
         return JointVerdict(outcome="oom", reason=f"{_ranks(oom)}: {oom[0].reason}")
+    return None
+
+
+def _judge_absence(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
     if absent := _in_state(rank_outcomes, "absent"):
         causes = dict.fromkeys(outcome.details for outcome in absent if outcome.details)
         suffix = f": {'; '.join(causes)}" if causes else ""
         reason = f"{_ranks(absent)} did not collect the test{suffix}"
         return JointVerdict(outcome="mismatched_ranks", reason=reason)
-    if stuck := _in_state(rank_outcomes, "stuck"):
-        return _judge_hang(rank_outcomes, f"{_ranks(stuck)} {stuck[0].details}")
-    if len({outcome.outcome for outcome in rank_outcomes}) > 1:
-        return _judge_mismatch(rank_outcomes)
-    return JointVerdict()
+    return None
+
+
+def _judge_misconfiguration(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
+    misconfigured = [outcome for outcome in rank_outcomes if outcome.outcome == "misconfigured"]
+    others = [outcome for outcome in rank_outcomes if outcome not in misconfigured]
+    if misconfigured and others and all(map(_has_no_outcome_of_its_own, others)):
+        reason = f"{_ranks(misconfigured)}: {misconfigured[0].reason}"
+        return JointVerdict(outcome="misconfigured", reason=reason)
+    return None
+
+
+def _has_no_outcome_of_its_own(outcome: RankOutcome) -> bool:
+    """Whether the rank passed, or was waiting for another one."""
+    return outcome.failed is None and outcome.exit is None
 
 
 def _crash_reason(rank_outcomes: Sequence[RankOutcome]) -> str:
@@ -139,11 +172,16 @@ def _crash_reason(rank_outcomes: Sequence[RankOutcome]) -> str:
     return "; ".join(parts)
 
 
-def _judge_hang(rank_outcomes: Sequence[RankOutcome], message: str) -> JointVerdict:
+def _judge_hang(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
+    stuck = _in_state(rank_outcomes, "stuck")
+    if not stuck:
+        return None
+    message = f"{_ranks(stuck)} {stuck[0].details}"
     skipped_ranks = [outcome for outcome in rank_outcomes if outcome.skipped]
     failed_ranks = [
         outcome for outcome in rank_outcomes if outcome.failed is not None and not outcome.skipped
     ]
+    failed_ranks.sort(key=lambda rank: rank.outcome == "misconfigured")
     if failed_ranks:
         details = f"{_ranks(failed_ranks[:1])}: {failed_ranks[0].reason}; then {message}"
         return JointVerdict(outcome="failed", reason=details)
@@ -156,7 +194,9 @@ def _judge_hang(rank_outcomes: Sequence[RankOutcome], message: str) -> JointVerd
     return JointVerdict(outcome="hang", reason=f"{message}{passed_note}")
 
 
-def _judge_mismatch(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict:
+def _judge_mismatch(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
+    if len({outcome.outcome for outcome in rank_outcomes}) == 1:
+        return None
     parts = []
     for outcome in dict.fromkeys(rank.outcome for rank in rank_outcomes):
         alike = [rank for rank in rank_outcomes if rank.outcome == outcome]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, get_args
 
-from gpubench_plugin.errors import UsageProblem, invalid_choice
+from gpubench_plugin.errors import Misuse, invalid_choice
 from gpubench_plugin.records import Better, Check, Measurement, Metric, Observation
 
 if TYPE_CHECKING:
@@ -42,15 +42,15 @@ class CustomMetric:
         """Evaluate the metric.
 
         Raises:
-            UsageProblem: the unit or the direction is unknown.
+            Misuse: the unit or the direction is unknown.
         """
         from gpubench_plugin.measure.metrics import UNITS
 
         where, directions = f"gpubench.record({self.name!r})", get_args(Better)
         if self.unit not in UNITS:
-            raise invalid_choice(f"{where}: unit", self.unit, UNITS)
+            raise Misuse(str(invalid_choice(f"{where}: unit", self.unit, UNITS)))
         if self.better not in directions:
-            raise invalid_choice(f"{where}: better", self.better, directions)
+            raise Misuse(str(invalid_choice(f"{where}: better", self.better, directions)))
         value = self.value() if callable(self.value) else self.value
         return Metric(name=self.name, value=float(value), unit=self.unit, better=self.better)
 
@@ -67,7 +67,7 @@ def build_measurement(
 
     Raises:
         MeasurementError: a number is impossible.
-        UsageProblem: the name of a custom metric is taken, or its unit unknown.
+        Misuse: the name of a custom metric is taken, or its unit unknown.
     """
     from gpubench_plugin.measure.metrics import check_values, compute_all, rate_flags
 
@@ -75,10 +75,7 @@ def build_measurement(
     metrics = compute_all(observation)
     for metric in (custom.metric() for custom in custom_metrics):
         if metric.name in metrics:
-            raise UsageProblem(
-                f"{item.nodeid}: gpubench.record({metric.name!r}): the name is taken; "
-                "choose another"
-            )
+            raise Misuse(f"gpubench.record({metric.name!r}): the name is taken; choose another")
         metrics[metric.name] = metric
     for plugin_metrics in hook.pytest_gpubench_metrics(item=item, observation=observation):
         metrics.update({metric.name: metric for metric in plugin_metrics})

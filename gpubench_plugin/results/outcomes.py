@@ -18,7 +18,7 @@ from gpubench_plugin.environment import (
     lost_context,
     lost_context_text,
 )
-from gpubench_plugin.errors import Unsupported, error_text, with_causes
+from gpubench_plugin.errors import Misuse, Unsupported, UsageProblem, error_text, with_causes
 from gpubench_plugin.records import Outcome
 
 _REQUESTED: Final = re.compile(
@@ -40,6 +40,8 @@ def outcome_of(error: BaseException, *, skipped: bool = False) -> tuple[Outcome,
         return "crashed", crash_reason(error, lost)
     if (allocation := failed_allocation(error)) is not None:
         return "oom", f"{_amounts(error_text(allocation))}: {_typed_text(error)}"
+    if isinstance(error, UsageProblem):  # its text says what to do
+        return "failed" if isinstance(error, Misuse) else "misconfigured", error_text(error)
     return "failed", _typed_text(error)
 
 

@@ -117,6 +117,11 @@ class Recording:
         order = self._run.earlier_measurements or self._cases
         return {i: self._measurements[i] for i in order if i in self._measurements}
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the gate fails the session, or its results could not be written."""
+        return self._write_error is not None or self.close_gate()
+
     def run(self) -> Run:
         """The measurements so far as a run for comparisons."""
         return self.run_of(self.measurements.values())

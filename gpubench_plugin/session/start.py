@@ -30,6 +30,7 @@ from gpubench_plugin.launchers import (
 from gpubench_plugin.results.registry import absolute_url
 from gpubench_plugin.session import gate, xdist
 from gpubench_plugin.session.adoption import AdoptionPlugin
+from gpubench_plugin.session.misconfigured import MisconfiguredBenchmarks
 from gpubench_plugin.session.missing_packages import MissingPackages
 from gpubench_plugin.session.result_words import ResultWords
 
@@ -168,6 +169,7 @@ def _record(
     recording = Recording(config, [item.stash[STATE].case for item in items])
     recording.start()
     manager.register(recording, "gpubench-recording")
+    manager.register(MisconfiguredBenchmarks(recording), "gpubench-misconfigured")
     if ResultWords.is_wanted(config):
         own_ids = {i.nodeid for i in items if not i.stash[STATE].case.adopted}
         manager.register(ResultWords(recording, settings, own_ids), "gpubench-result-words")

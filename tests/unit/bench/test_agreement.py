@@ -29,7 +29,7 @@ class Opaque:
 def compared(first: object, second: object, check: ResultCheck = None) -> str:
     """How two results were compared that agree."""
     results = {"eager": copied(first), "compiled": copied(second)}
-    return agreement(results, check, "test_it").comparison
+    return agreement(results, check).comparison
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_variants_without_results_are_unchecked() -> None:
     assert compared((None, []), (None, [])) == "unchecked"
     assert compared(1, 2, check=False) == "unchecked"
     results = {"eager": None, "compiled": None}
-    assert agreement(results, None, "test_it").flags == ("unchecked",)
+    assert agreement(results, None).flags == ("unchecked",)
 
 
 @pytest.mark.parametrize(
