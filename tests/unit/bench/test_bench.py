@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, partial, wraps
 from multiprocessing.pool import ThreadPool
 from time import perf_counter
 from types import SimpleNamespace
@@ -34,6 +34,7 @@ from gpubench_plugin.environment import Device
 from gpubench_plugin.errors import (
     CorrectnessError,
     MeasurementError,
+    Misuse,
     Throttled,
     Unsupported,
     UsageProblem,
@@ -525,14 +526,41 @@ def test_a_step_that_makes_something_to_be_called_is_measured(making: Any) -> No
     assert bench(Group())(making).outcome == "measured"
 
 
-@pytest.mark.parametrize("result", [None, 2.5, torch.ones(2)])
-def test_a_result_in_place_of_a_step_is_refused(result: Any) -> None:
-    """It is what ``gpubench(trainer.step())`` passes."""
-    with pytest.raises(
-        UsageProblem,
-        match=r"\) is not callable; pass the step itself, not the result of calling it",
-    ):
+@pytest.mark.parametrize(
+    ("result", "kind"),
+    [
+        (None, "None"),
+        (2.5, r"a float, 2\.5"),
+        (torch.ones(2, 3), r"a Tensor of shape \(2, 3\)"),
+        ([1], "a list"),
+    ],
+)
+def test_a_result_in_place_of_a_step_is_refused(result: Any, kind: str) -> None:
+    """It is what ``gpubench(a @ b)`` passes, or ``gpubench(trainer.step())`` if it took a step."""
+    with pytest.raises(Misuse, match=f"you passed {kind}, which is not callable; pass the step"):
         bench(Group(), parts=beside(Fake()))(result)
+
+    trainer: Any = Fake()
+    trainer.step()
+    with pytest.raises(Misuse, match=rf"the result of fake\.step\(\) \({kind}\).*gpubench\(fake\)"):
+        bench(Group(), parts=beside(trainer))(result)
+
+
+def test_a_step_that_needs_arguments_is_refused_before_it_is_called() -> None:
+    """The message has the name of the argument, and what to write in its place."""
+
+    def work(size: int, *, scale: float = 1.0) -> None:
+        raise AssertionError
+
+    bench_of = partial(bench, Group())
+    with pytest.raises(Misuse, match=r"step .* needs 'size'; write gpubench\(lambda: work\(…\)\)"):
+        bench_of()(work)
+    with pytest.raises(Misuse, match=r"needs 'input'; write gpubench\(lambda: model\(batch\)\)"):
+        bench_of()(torch.nn.Linear(2, 2))
+    with pytest.raises(Misuse, match=r"setup .* needs 'size'; write setup=lambda: work\(…\)"):
+        bench_of()(step, setup=work)
+    assert bench_of()(partial(lambda x, *y, **z: x, 1)).outcome == "measured"
+    assert bench_of()(wraps(work)(lambda: None)).outcome == "measured"
 
 
 def test_a_subject_whose_step_was_replaced_is_refused() -> None:

@@ -81,7 +81,7 @@ def test_a_skipped_benchmark_that_is_gone_is_not_removed():
     assert unpaired([base], [run("b")]).verdicts == ()
 
 
-@pytest.mark.parametrize("outcome", ["failed", "oom", "hang", "crashed", "mismatched_ranks"])
+@pytest.mark.parametrize("outcome", ["failed", "misconfigured", "oom", "hang", "crashed"])
 def test_a_benchmark_that_broke_is_errored_with_its_reason(outcome):
     """Of the reason the first line, cut where it is long."""
     head = run("b", result(outcome=outcome, reason="it broke\nand more"))

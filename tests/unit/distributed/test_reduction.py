@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +13,7 @@ import pytest
 from torch import distributed as dist
 
 from gpubench_plugin.distributed import ControlPlane, Reduction, World
-from gpubench_plugin.errors import CorrectnessError, MeasurementError
+from gpubench_plugin.errors import CorrectnessError, MeasurementError, Misuse, UsageProblem
 from gpubench_plugin.records import Observation, Samples, Work
 
 if TYPE_CHECKING:
@@ -123,6 +124,20 @@ def test_every_rank_raises_its_own_failure_and_the_others_are_told() -> None:
     for told in (first, last):
         assert isinstance(told, CorrectnessError)
         assert str(told) == ("the check failed on another rank: rank 1: of 4 GiB; rank 2: a nan")
+
+
+def test_ranks_are_misconfigured_if_the_others_are() -> None:
+    """A failure of another kind, or of the test's code, makes the others fail."""
+
+    def part(other: Exception | None, reduction: Reduction, rank: int) -> None:
+        reduction.raise_check_failures(
+            {1: UsageProblem("data.path: no such file"), 2: other}.get(rank)
+        )
+
+    told = {type(other): on_ranks(3, partial(part, other))[0] for other in (None, Misuse("twice"))}
+    assert type(told[type(None)]) is UsageProblem
+    assert str(told[type(None)]) == "rank 1: data.path: no such file"
+    assert isinstance(told[Misuse], CorrectnessError)
 
 
 def test_the_own_failure_is_raised_though_nobody_can_be_told() -> None:

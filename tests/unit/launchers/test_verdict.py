@@ -30,6 +30,9 @@ def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., lis
         "oom": lambda rank: came_to_end(
             rank, reported(outcome="failed", kind="oom", reason="no memory")
         ),
+        "misconfigured": lambda rank: came_to_end(
+            rank, reported(outcome="failed", kind="misconfigured", reason="training.resume: no")
+        ),
         "lost": lambda rank: came_to_end(
             rank, reported(outcome="failed", kind="crashed", reason="CUDA context lost: assert")
         ),
@@ -68,6 +71,18 @@ def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., lis
             "rank 1 was killed by SIGKILL; rank 0: CUDA context lost: assert",
         ),
         ("absent oom stuck", "oom", "rank 1: no memory"),
+        ("passed misconfigured stuck", "misconfigured", "rank 1: training.resume: no"),
+        (
+            "misconfigured failed stuck",
+            "failed",
+            "rank 1: ValueError: no; then rank 2 did not end within 5 s",
+        ),
+        (
+            "misconfigured failed",
+            "mismatched_ranks",
+            "the ranks had different outcomes: rank 0 misconfigured (training.resume: no); "
+            "rank 1 failed (ValueError: no)",
+        ),
         ("passed absent stuck", "mismatched_ranks", "rank 1 did not collect the test: SyntaxError"),
         (
             "stuck failed stuck",

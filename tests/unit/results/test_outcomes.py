@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.errors import Misuse, Unsupported, UsageProblem
 from gpubench_plugin.results import outcomes
 from tests.support.fake_gpus import CudaStartedError, install
 
@@ -136,6 +136,8 @@ def test_peak_on_cuda_is_the_allocators(monkeypatch: pytest.MonkeyPatch) -> None
         (Unsupported("no fp8 here"), True, ("unsupported", "no fp8 here")),
         (pytest.skip.Exception("not now"), True, ("skipped", "not now")),
         (ValueError("wrong"), False, ("failed", "ValueError: wrong")),
+        (UsageProblem("data.path: no"), False, ("misconfigured", "data.path: no")),
+        (Misuse("gpubench was called twice"), False, ("failed", "gpubench was called twice")),
         (AssertionError(), False, ("failed", "AssertionError")),
     ],
 )
