@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -66,8 +67,30 @@ def _gpubench_carrier(
     request: pytest.FixtureRequest, benchmark: BenchmarkFixture
 ) -> BenchmarkFixture:
     """pytest-benchmark's fixture, created early so that it exists if a later fixture skips."""
+    from gpubench_plugin.errors import Misuse
+    from gpubench_plugin.results import pytest_benchmark
+
+    if requester := _benchmark_requester(request):
+        pytest_benchmark.claim_unused(benchmark)
+        raise Misuse(
+            f"{requester} requests both gpubench and pytest-benchmark's benchmark, but a test has "
+            "one measurement: remove `benchmark`; what gpubench measures is in pytest-benchmark's "
+            "files as well"
+        )
     running_state(request).carrier = benchmark
     return benchmark
+
+
+def _benchmark_requester(request: pytest.FixtureRequest) -> str:
+    """Who requests ``benchmark`` beside ``gpubench``: the test, or a fixture of the project."""
+    information = request.node._fixtureinfo
+    if "benchmark" in information.initialnames:
+        return "the test"
+    for name, definitions in information.name2fixturedefs.items():
+        is_own = definitions[-1].func.__module__.startswith("gpubench_plugin.")
+        if not is_own and "benchmark" in definitions[-1].argnames:
+            return f"with the fixture {name!r} the test"
+    return ""
 
 
 @pytest.fixture
@@ -83,6 +106,7 @@ def gpubench(
     from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.config import PRECISION
     from gpubench_plugin.launchers import Notes, context_of
+    from gpubench_plugin.results import pytest_benchmark
 
     state = running_state(request)
     require_kinds(request, torch_device=torch_device, process_group=process_group)
@@ -105,3 +129,8 @@ def gpubench(
     )
     yield bench
     bench.release()
+    if pytest_benchmark.claim_unused(_gpubench_carrier):
+        text = "the test requests gpubench, but never calls it: nothing was measured"
+        line = request.node.location[1] or 0
+        category = pytest.PytestWarning
+        warnings.warn_explicit(text, category, filename=str(request.path), lineno=line + 1)

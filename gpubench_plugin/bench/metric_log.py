@@ -8,7 +8,7 @@ from numbers import Real
 from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,10 +20,9 @@ _MAX_REPR: Final = 60
 
 
 class MetricLog:
-    """Writes points of curves to the journal, except within the timed calls of `benchmark`."""
+    """Writes points of curves to the journal, except within the timed calls."""
 
-    def __init__(self, benchmark: str, write: Callable[[Mapping[str, object]], None]):
-        self._benchmark = benchmark
+    def __init__(self, write: Callable[[Mapping[str, object]], None]):
         self._write = write
         self._is_timed = False
 
@@ -31,7 +30,7 @@ class MetricLog:
         """Write one point of each of the `metrics`.
 
         Raises:
-            UsageProblem: within a timed call, or the step, a name or a value is none.
+            Misuse: within a timed call, or the step, a name or a value is none.
         """
         if self._is_timed:
             raise self._problem(
@@ -94,8 +93,8 @@ class MetricLog:
             "dimension"
         )
 
-    def _problem(self, text: str) -> UsageProblem:
-        return UsageProblem(f"{self._benchmark}: gpubench.log: {text}")
+    def _problem(self, text: str) -> Misuse:
+        return Misuse(f"gpubench.log: {text}")
 
 
 def _short(value: object) -> str:

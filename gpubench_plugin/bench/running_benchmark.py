@@ -20,7 +20,7 @@ def case_of(request: pytest.FixtureRequest) -> Case:
     """Case of the benchmark.
 
     Raises:
-        UsageProblem: the test is not a benchmark.
+        Misuse: the test is not a benchmark.
     """
     return running_state(request).case
 
@@ -43,16 +43,16 @@ def running_state(request: pytest.FixtureRequest) -> BenchmarkState:
     """State of the benchmark.
 
     Raises:
-        UsageProblem: the test is not a benchmark.
+        Misuse: the test is not a benchmark.
     """
-    from gpubench_plugin.errors import UsageProblem
+    from gpubench_plugin.errors import Misuse
     from gpubench_plugin.launchers import state_of
 
     state = state_of(request.node)
     if state is None:
-        raise UsageProblem(
-            f"{request.node.nodeid}: gpubench's fixtures work only in benchmarks; request the "
-            "fixture `gpubench` or add @pytest.mark.gpubench()"
+        raise Misuse(
+            "gpubench's fixtures work only in benchmarks; request the fixture `gpubench` or add "
+            "@pytest.mark.gpubench()"
         )
     return state
 

@@ -31,7 +31,7 @@ def require_kinds(request: pytest.FixtureRequest, **values: object) -> None:
     """Refuse `values` of fixtures, by name, that are not of the class that gpubench reads.
 
     Raises:
-        UsageProblem: naming the fixture, its value's type and the file it is defined in.
+        Misuse: naming the fixture, its value's type and the file it is defined in.
     """
     for name, value in values.items():
         module, _, kind = _KINDS[name].rpartition(".")
@@ -45,7 +45,7 @@ def require_value(request: pytest.FixtureRequest, name: str, value: object, own:
     """Refuse a `value` of the fixture `name` other than gpubench's `own`, which ids are named by.
 
     Raises:
-        UsageProblem: naming the fixture, its value and the file it is defined in.
+        Misuse: naming the fixture, its value and the file it is defined in.
     """
     if value != own:
         raise _refusal(request, name, repr(value), repr(own))
@@ -57,12 +57,15 @@ def is_shadowed(request: pytest.FixtureRequest, name: str) -> bool:
 
 
 def _refusal(request: pytest.FixtureRequest, name: str, value: str, own: str) -> Exception:
-    from gpubench_plugin.errors import UsageProblem
+    from gpubench_plugin.errors import Misuse
 
+    remedy = "rename the project's"
+    if name == "precision":
+        remedy += ', or select precisions with @pytest.mark.precision("bf16")'
     reader = request.fixturename or request.node.name
-    return UsageProblem(
-        f"{request.node.nodeid}: {_origin(request, name)} has {value}, but gpubench's fixture "
-        f"{reader.removeprefix('_gpubench_')!r} reads {own} by that name; rename the project's"
+    return Misuse(
+        f"{_origin(request, name)} has {value}, but gpubench's fixture "
+        f"{reader.removeprefix('_gpubench_')!r} reads {own} by that name; {remedy}"
     )
 
 

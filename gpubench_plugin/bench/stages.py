@@ -75,7 +75,7 @@ class Stages:
         self._result: object = None
         self._has_result = False
         self._custom_metrics: dict[str, CustomMetric] = {}
-        self._metric_log = MetricLog(state.case.id, state.notes.log)
+        self._metric_log = MetricLog(state.notes.log)
 
     @property
     def _case(self) -> Case:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads import Workload
 
 
+NO_WORKLOAD: Final = (
+    "the configuration names no workload; give the gpubench mark a config= that sets model.name"
+)
+
+
 @pytest.fixture
 def workload(request: pytest.FixtureRequest) -> Workload[Any]:
     """Workload named by ``model.name``."""
@@ -50,10 +55,7 @@ def workload(request: pytest.FixtureRequest) -> Workload[Any]:
     configuration = case_of(request).configuration
     section = drawn_section(configuration)
     if section.name is None:
-        raise UsageProblem(
-            "the configuration names no workload; give the gpubench mark a config= that sets "
-            "model.name"
-        )
+        raise UsageProblem(NO_WORKLOAD)
     loaded: Workload[Any] = catalog.load("workloads", section.name)(section)
     return loaded
 
@@ -88,6 +90,19 @@ def model(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> torch.n
     return module
 
 
+def batch_refusal(configuration: Configuration[Any]) -> str:
+    """Reason why trainer and inference cannot share batches; empty if they can."""
+    training_size = configuration.training.batch_size
+    batch_size = configuration.inference.samples(configuration.training)
+    if batch_size == training_size:
+        return ""
+    return (
+        f"inference.batch_size={batch_size} conflicts with training.batch_size={training_size} of "
+        f"the trainer, since both read the same batches; allowed: {training_size}, or separate "
+        "tests"
+    )
+
+
 @pytest.fixture
 def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator[DataSource]:
     """Batches of this rank on the device: synthetic, a bundled data set, or files at a path.
@@ -99,14 +114,10 @@ def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator
 
     configuration = _gpubench_setting.configuration
     if "inference" in request.fixturenames and not is_shadowed(request, "inference"):
-        training_size = configuration.training.batch_size
         batch_size = configuration.inference.samples(configuration.training)
-        if batch_size != training_size and "trainer" in request.fixturenames:
-            raise UsageProblem(
-                f"inference.batch_size={batch_size} conflicts with "
-                f"training.batch_size={training_size} of the trainer, since both read the same "
-                f"batches; allowed: {training_size}, or separate tests"
-            )
+        reason = batch_refusal(configuration)
+        if reason and "trainer" in request.fixturenames:
+            raise UsageProblem(reason)
         training = configuration.training.with_samples(batch_size)
         configuration = configuration.model_copy(update={"training": training})
     source = source_of(replace(_gpubench_setting, configuration=configuration))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.bench.running_benchmark import case_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     import pytest
 
     from gpubench_plugin.bench.setting import Setting
+    from gpubench_plugin.config import Configuration, TrainingSection
     from gpubench_plugin.measure import Checkable
     from gpubench_plugin.training import (
         Checkpoints,
@@ -49,6 +52,23 @@ def scheduled(setting: Setting, source: DataSource) -> Setting:
     return replace(setting, configuration=setting.configuration.model_copy(update=update))
 
 
+def checkpoint_refusal(rootdir: Path, training: TrainingSection) -> str:
+    """Reason why there is nothing to resume from; empty if there is, or if nothing is resumed."""
+    if training.resume is None or os.path.lexists(rootdir / training.resume):
+        return ""
+    return f"training.resume={training.resume}: no such file or folder"
+
+
+def check_refusal(configuration: Configuration[Any]) -> str:
+    """Reason why the check against fp32 cannot be as configured; empty if it can."""
+    if configuration.measure.check and configuration.training.resume is not None:
+        return (
+            "measure.check=true beside training.resume: the reference starts from the seed's "
+            "weights, not from a checkpoint's; allowed: false, null"
+        )
+    return ""
+
+
 def reference_of(setting: Setting, *, shared: bool) -> Fp32Reference | None:
     """Reference for the first training steps, if any; ranks with a `shared` device split memory."""
     from gpubench_plugin.errors import UsageProblem
@@ -56,12 +76,9 @@ def reference_of(setting: Setting, *, shared: bool) -> Fp32Reference | None:
 
     configuration, precision = setting.configuration, setting.precision
     training, measure = configuration.training, configuration.measure
+    if reason := check_refusal(configuration):
+        raise UsageProblem(reason)
     if training.resume is not None:
-        if measure.check:
-            raise UsageProblem(
-                "measure.check=true beside training.resume: the reference starts from the seed's "
-                "weights, not from a checkpoint's; allowed: false, null"
-            )
         return None
     if measure.check is False:
         return None
@@ -141,6 +158,16 @@ def checkpointing_of(
     return (WriteCheckpoint(checkpoints, trainer, metrics=metrics, best_metric=best_metric),)
 
 
+def convergence_refusal(training: TrainingSection) -> str:
+    """Reason why time to target cannot be measured as configured; empty if it can."""
+    if training.resume is None:
+        return ""
+    return (
+        f"training.resume={training.resume}: time to target is measured from the first step; "
+        "allowed: null"
+    )
+
+
 def observe_with_checkpoints(
     request: pytest.FixtureRequest, convergence: TimeToTarget, setting: Setting
 ) -> None:
@@ -152,11 +179,8 @@ def observe_with_checkpoints(
     from gpubench_plugin.errors import UsageProblem
 
     training = setting.configuration.training
-    if training.resume is not None:
-        raise UsageProblem(
-            f"training.resume={training.resume}: time to target is measured from the first "
-            "step; allowed: null"
-        )
+    if reason := convergence_refusal(training):
+        raise UsageProblem(reason)
     if training.checkpoint:
         checkpoints = _checkpoints(request, "training.checkpoint", setting)
         convergence.observers.append(

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         ProcessGroup,
         RankAgreement,
         backend_for,
+        backend_refusal,
         rank_device,
     )
     from gpubench_plugin.distributed.rank_report import (

@@ -233,29 +233,37 @@ def backend_for(
         UsageProblem: NCCL or XCCL is configured on another device, on a shared one, or in a torch
             built without it.
     """
+    if reason := backend_refusal(device.type, configured, shares_device=shares_device):
+        raise UsageProblem(reason)
     if shares_device:
-        if configured in _NEEDS:
-            raise UsageProblem(
-                f"distributed.backend={configured!r}: requires one device per rank, unlike "
-                "distributed.share_device; allowed: auto, gloo"
-            )
         return "gloo"
     if configured == "auto":
         if device.type == "cuda" and dist.is_nccl_available():
             return "nccl"
         return "xccl" if device.type == "xpu" and dist.is_xccl_available() else "gloo"
-    if configured in _NEEDS:
-        if device.type != _NEEDS[configured]:
-            raise UsageProblem(
-                f"distributed.backend={configured!r} requires {_NEEDS[configured]}, not "
-                f"{device.type}; allowed: auto, gloo"
-            )
-        if not getattr(dist, f"is_{configured}_available")():
-            raise UsageProblem(
-                f"distributed.backend={configured!r}: this torch was built without it; "
-                "allowed: auto, gloo"
-            )
     return configured
+
+
+def backend_refusal(device_type: str, configured: str, *, shares_device: bool = False) -> str:
+    """Reason why the `configured` backend cannot be used; empty if it can."""
+    if configured not in _NEEDS:
+        return ""
+    if shares_device:
+        return (
+            f"distributed.backend={configured!r}: requires one device per rank, unlike "
+            "distributed.share_device; allowed: auto, gloo"
+        )
+    if device_type != _NEEDS[configured]:
+        return (
+            f"distributed.backend={configured!r} requires {_NEEDS[configured]}, not "
+            f"{device_type}; allowed: auto, gloo"
+        )
+    if not getattr(dist, f"is_{configured}_available")():
+        return (
+            f"distributed.backend={configured!r}: this torch was built without it; "
+            "allowed: auto, gloo"
+        )
+    return ""
 
 
 def rank_device(device: torch.device, world: World, *, shares_device: bool = False) -> torch.device:

@@ -20,7 +20,7 @@ from gpubench_plugin.launchers.context import BenchmarkState, RunContext, contex
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
 from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.lost_context import LostContext
-from gpubench_plugin.launchers.outcome import RankOutcome, judge
+from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
 from gpubench_plugin.launchers.report_payload import Notes
 from gpubench_plugin.launchers.signals import SignalInterrupt
 from gpubench_plugin.launchers.user_frames import message_with_line, own_frames_hidden
@@ -202,6 +202,7 @@ class InProcessLauncher(LauncherPlugin, SignalInterrupt):
         super().__init__(config)
         self._watchdog = Watchdog(self._end)
         self._running_test: tuple[pytest.Item, Deadline] | None = None
+        self._logged_phases: set[str] = set()
 
     def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
         """Prepare as every launcher does, and handle signals."""
@@ -217,11 +218,16 @@ class InProcessLauncher(LauncherPlugin, SignalInterrupt):
             return (yield)
         timeouts = Timeouts.of_case(state.case, self._context.settings.timeout_s)
         self._running_test = item, Deadline(timeouts, 0.0)
+        self._logged_phases.clear()
         try:
             with self._watchdog.guarding(timeouts.timeout_s):
                 return (yield)
         finally:
             self._running_test = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Remember what is known of the running benchmark."""
+        self._logged_phases.add(str(report.when))
 
     def pytest_enter_pdb(self) -> None:
         """Disable the timeout in the debugger."""
@@ -259,9 +265,11 @@ class InProcessLauncher(LauncherPlugin, SignalInterrupt):
         outcomes = [
             RankOutcome(rank=0, state="stuck", details=deadline.message, stack=stacks.dump_own())
         ]
+        verdict = JointVerdict(outcome="hang", reason=deadline.message)
+        reports = merged_reports.merge_reports(item, outcomes, verdict)
         force_exit(
             item.session,
-            merged_reports.merge_reports(item, outcomes, judge(outcomes)),
+            merged_reports.remaining_reports(reports, self._logged_phases),
             message=(
                 f"{item.name} {deadline.message}; it ran in this process, so the session ends. "
                 "With --isolate every benchmark runs in its own processes, and the session "

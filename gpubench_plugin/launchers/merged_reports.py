@@ -10,7 +10,7 @@ from gpubench_plugin.errors import GangError, Unsupported
 from gpubench_plugin.launchers import report_payload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
     from gpubench_plugin.records import Json, Outcome
@@ -35,6 +35,21 @@ def merge_reports(
         ]
         report.duration = max(r.duration for part in same_phase for r in part)
     return list(first_failed.reports)
+
+
+def remaining_reports(
+    reports: Sequence[pytest.TestReport], logged_phases: Collection[str]
+) -> list[pytest.TestReport]:
+    """`reports` of a test of which the `logged_phases` were reported already.
+
+    A failure in one of these is reported as one of the tear-down: a test that has passed is not
+    counted a second time.
+    """
+    remaining = [report for report in reports if report.when not in logged_phases]
+    failed = [report for report in reports if report.failed and report not in remaining]
+    for report in failed:
+        report.when = "teardown"
+    return [r for r in remaining if not (failed and r.when == "teardown")] + failed
 
 
 def outcomes_of(reports: Sequence[pytest.TestReport]) -> list[list[str]]:

@@ -225,6 +225,14 @@ def mark_ended(benchmark: BenchmarkFixture) -> None:
     benchmark._mode = benchmark._mode or "gpubench"
 
 
+def claim_unused(benchmark: BenchmarkFixture) -> bool:
+    """Whether a test that passed measured nothing; pytest-benchmark then does not warn of it."""
+    is_unused = benchmark._mode is None and not (benchmark.has_error or benchmark.skipped)
+    if is_unused:
+        benchmark._mode = "gpubench"
+    return bool(is_unused)
+
+
 def disable_output(config: pytest.Config) -> None:
     """Disable saving and reporting on ranks other than zero, after ``pytest_configure``."""
     session: Any = config._benchmarksession  # type: ignore[attr-defined] # pytest-benchmark's

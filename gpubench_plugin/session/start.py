@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.bench import refusal
 from gpubench_plugin.config import CaseFactory, check_marks, fixture_names, is_adopted
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.hookspecs import LAUNCHER
@@ -32,6 +33,7 @@ from gpubench_plugin.session import gate, xdist
 from gpubench_plugin.session.adoption import AdoptionPlugin
 from gpubench_plugin.session.misconfigured import MisconfiguredBenchmarks
 from gpubench_plugin.session.missing_packages import MissingPackages
+from gpubench_plugin.session.refusals import Refusals
 from gpubench_plugin.session.result_words import ResultWords
 
 if TYPE_CHECKING:
@@ -59,14 +61,14 @@ def start_session(
     config, manager = session.config, session.config.pluginmanager
     if not manager.hasplugin("benchmark"):
         raise UsageProblem("-p no:benchmark: gpubench requires pytest-benchmark; remove the option")
-    check_marks(items)
+    _check_marks(items)
     world = context_of(config).ranks.world
     gang_rank: GangRank | None = manager.get_plugin(LAUNCHER)
     # Every process runs an adopted test as an ordinary one, and one of them records it.
     records = gang_rank is None and world.is_root
     items = items if records else [i for i in items if not is_adopted(i, fixture_names(i))]
     is_single = gang_rank is None and not context_of(config).ranks.started_world_size
-    _resolve_cases(config, items, checks_free_memory=is_single)
+    _resolve_cases(config, items, checks_free_memory=is_single, asks_components=records)
     if any(item.stash[STATE].case.adopted for item in items):
         manager.register(AdoptionPlugin(), "gpubench-adopter")
     launcher = gang_rank or _choose_launcher(session, items, output)
@@ -139,9 +141,32 @@ def _refuse_flags_of_gangs(context: RunContext) -> None:
             )
 
 
+def _check_marks(items: Sequence[pytest.Item]) -> None:
+    try:
+        check_marks(items)  # all at once, as most sessions have no bad mark
+    except UsageProblem:
+        refusals = Refusals()
+        for item in items:
+            try:
+                check_marks([item])
+            except UsageProblem as error:
+                refusals.add(item, str(error))
+        refusals.raise_any(len(items))
+        raise
+
+
 def _resolve_cases(
-    config: pytest.Config, items: Sequence[pytest.Item], *, checks_free_memory: bool
+    config: pytest.Config,
+    items: Sequence[pytest.Item],
+    *,
+    checks_free_memory: bool,
+    asks_components: bool,
 ) -> None:
+    """Resolve the cases; in the process that records, also ask their components.
+
+    Raises:
+        UsageProblem: naming what is wrong, and for which benchmarks.
+    """
     context = context_of(config)
     cwd = config.invocation_params.dir  # a benchmark may change the working directory
     registry = absolute_url(context.settings.registry, cwd=cwd)
@@ -153,8 +178,18 @@ def _resolve_cases(
         local_rank=local_rank,
         checks_free_memory=checks_free_memory,
     )
+    refusals = Refusals()
     for item in items:
-        item.stash[STATE] = BenchmarkState(case=cases.of(item))
+        try:
+            case = cases.of(item)
+        except UsageProblem as error:
+            refusals.add(item, str(error))
+            continue
+        item.stash[STATE] = BenchmarkState(case=case)
+        is_left_out = case.adopted or case.skip_reason(context.ranks.started_world_size)
+        if asks_components and not is_left_out and (reason := refusal(item, case)):
+            refusals.add(item, reason)
+    refusals.raise_any(len(items))
 
 
 def _record(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.compile_scope import (
         ModelWithLoss,
         call_compiler,
+        compilation_refusal,
         compile_blocks,
         loss_function,
     )

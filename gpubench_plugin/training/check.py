@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check
+from gpubench_plugin.training.data import NO_EPOCHS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -162,10 +163,7 @@ def steps_of_check(training: TrainingSection, data: DataSource) -> int:
     if training.epochs is None:
         return training.steps or DEFAULT_STEPS
     if data.steps_per_epoch is None:
-        raise UsageProblem(
-            f"training.epochs={training.epochs}: this data source has no epochs; use "
-            "training.steps, or data.source=digits"
-        )
+        raise UsageProblem(f"training.epochs={training.epochs}: {NO_EPOCHS}")
     return -(-training.epochs * data.steps_per_epoch // training.accumulation_steps)
 
 

@@ -67,6 +67,22 @@ def backend_names() -> tuple[str, ...]:
     return tuple(dynamo.list_backends(exclude_tags=()))
 
 
+def compiler_refusal(mode: str, backend: str) -> str:
+    """Reason why there is no compiler of this mode with this backend; empty if there is one."""
+    if backend == INDUCTOR:
+        return ""
+    if mode == "none":
+        return f"model.compile_backend={backend}: compilation is off; add --model.compile=default"
+    if backend not in (available := backend_names()):
+        return str(invalid_choice("model.compile_backend", backend, available))
+    if mode != "default":
+        return (
+            f"model.compile={mode}: modes exist only for inductor, not for "
+            f"model.compile_backend={backend}; allowed: none, default"
+        )
+    return ""
+
+
 def make_compiler(
     *, mode: str, backend: str = INDUCTOR, **options: Any
 ) -> Callable[[nn.Module], nn.Module]:
@@ -77,20 +93,10 @@ def make_compiler(
     Raises:
         UsageProblem: there is no such backend, or it has no modes.
     """
+    if reason := compiler_refusal(mode, backend):
+        raise UsageProblem(reason)
     if mode == "none":
-        if backend != INDUCTOR:
-            raise UsageProblem(
-                f"model.compile_backend={backend}: compilation is off; add --model.compile=default"
-            )
         return lambda module: module
-    if backend != INDUCTOR:
-        if backend not in (available := backend_names()):
-            raise invalid_choice("model.compile_backend", backend, available)
-        if mode != "default":
-            raise UsageProblem(
-                f"model.compile={mode}: modes exist only for inductor, not for "
-                f"model.compile_backend={backend}; allowed: none, default"
-            )
 
     def compile_module(module: nn.Module) -> nn.Module:
         # Not module.compile(), which silently leaves a bare nn.Sequential uncompiled.

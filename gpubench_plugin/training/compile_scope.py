@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.training.compile import make_compiler
+from gpubench_plugin.training.compile import compiler_refusal, make_compiler
 from gpubench_plugin.workloads import Batch, blocks_of
 
 if TYPE_CHECKING:
@@ -118,12 +118,19 @@ def call_compiler(section: ModelSection) -> Callable[[Any], Any] | None:
     return compile_call
 
 
-def _refuse_scope_of_nothing(section: ModelSection) -> None:
-    if section.compile_scope is not None:
-        raise UsageProblem(
+def compilation_refusal(section: ModelSection) -> str:
+    """Reason why nothing can be compiled as configured in section ``model``; empty if it can."""
+    if section.compile == "none" and section.compile_scope is not None:
+        return (
             f"model.compile_scope={section.compile_scope}: nothing is compiled with "
             "model.compile=none; add --model.compile=default, or set null"
         )
+    return compiler_refusal(section.compile, section.compile_backend)
+
+
+def _refuse_scope_of_nothing(section: ModelSection) -> None:
+    if reason := compilation_refusal(section):
+        raise UsageProblem(reason)
 
 
 def compile_blocks(

@@ -61,18 +61,27 @@ class Target:
         Raises:
             UsageProblem: there is none or two, or the model is no classifier and has no accuracy.
         """
-        target = cls(accuracy=training.target_accuracy, loss=training.target_loss)
-        if (target.accuracy is None) == (target.loss is None):
-            raise UsageProblem(
-                f"training.target_accuracy={target.accuracy} and training.target_loss="
-                f"{target.loss}; allowed: exactly one target, with null for the other"
+        if reason := cls.refusal(training, workload.section.name, type(workload)):
+            raise UsageProblem(reason)
+        return cls(accuracy=training.target_accuracy, loss=training.target_loss)
+
+    @staticmethod
+    def refusal(
+        training: TrainingSection, model: str | None, workload: type[Workload[Any]] | None
+    ) -> str:
+        """Reason why it is no target for the `model`, of a known `workload`; empty if it is one."""
+        accuracy, loss = training.target_accuracy, training.target_loss
+        if (accuracy is None) == (loss is None):
+            return (
+                f"training.target_accuracy={accuracy} and training.target_loss={loss}; allowed: "
+                "exactly one target, with null for the other"
             )
-        if target.accuracy is not None and not workload.classifies:
-            raise UsageProblem(
-                f"training.target_accuracy={target.accuracy}: {workload.section.name} is not "
-                "a classifier; allowed: training.target_loss"
+        if accuracy is not None and workload is not None and not workload.classifies:
+            return (
+                f"training.target_accuracy={accuracy}: {model} is not a classifier; allowed: "
+                "training.target_loss"
             )
-        return target
+        return ""
 
     @property
     def text(self) -> str:

@@ -12,6 +12,7 @@ import torch
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check
+from gpubench_plugin.training.data import NOTHING_HELD_OUT
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -58,11 +59,7 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         if next(iter(self.data.held_out()), None) is None:
-            raise UsageProblem(
-                f"{type(self.data).__name__}: this data source has no held-out samples for "
-                "evaluation; allowed: data.source=digits, diabetes, text, or images with a "
-                "test part"
-            )
+            raise UsageProblem(f"{type(self.data).__name__}: {NOTHING_HELD_OUT}")
 
     def evaluate(self) -> Evaluation:
         """Current loss and accuracy in eval mode; the previous mode is restored.

@@ -88,6 +88,11 @@ class Workload(ABC, Generic[S]):
                 f"model.activation_checkpointing: {section.name} does not support recomputation"
             )
 
+    @classmethod
+    def refusal(cls, section: ModelSection) -> str:
+        """Reason why it cannot be built as configured; empty if none is known before."""
+        return ""
+
     @property
     def memory_format(self) -> torch.memory_format:
         """Memory format of images and convolution weights."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pydantic import Field
 from torch import nn
 
-from gpubench_plugin.config import PositiveInt
+from gpubench_plugin.config import ModelSection, PositiveInt
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 
@@ -34,14 +34,21 @@ class CNN(ImageClassifier[CNNSection]):
 
     def __init__(self, section: CNNSection):
         super().__init__(section)
+        if reason := self.refusal(section):
+            raise UsageProblem(reason)
+        self._side = section.image_size >> len(section.stage_channels)
+
+    @classmethod
+    def refusal(cls, section: ModelSection) -> str:
+        """Reason if the image is too small for its stages; empty otherwise."""
+        assert isinstance(section, CNNSection)
         stages = len(section.stage_channels)
-        self._side = section.image_size >> stages
-        if not self._side:
-            raise UsageProblem(
-                f"model.image_size={section.image_size} is too small; allowed: at least "
-                f"{1 << stages}, since each of the {stages} stages of model.stage_channels "
-                "halves it"
-            )
+        if section.image_size >> stages:
+            return ""
+        return (
+            f"model.image_size={section.image_size} is too small; allowed: at least "
+            f"{1 << stages}, since each of the {stages} stages of model.stage_channels halves it"
+        )
 
     def build(self) -> nn.Module:
         """The layers, from pixels to classes."""

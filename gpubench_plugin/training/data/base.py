@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from gpubench_plugin.errors import Unsupported, UsageProblem
 
@@ -13,9 +13,14 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.config import DataSection
+    from gpubench_plugin.config import DataSection, TrainingSection
     from gpubench_plugin.workloads import Batch, Workload
 
+NO_EPOCHS: Final = "this data source has no epochs; use training.steps, or data.source=digits"
+NOTHING_HELD_OUT: Final = (
+    "this data source has no held-out samples for evaluation; allowed: data.source=digits, "
+    "diabetes, text, or images with a test part"
+)
 Convert = Callable[["Batch"], "Batch"]
 
 
@@ -30,6 +35,9 @@ class DataSource(ABC, Iterator["Batch"]):
     `workload` turns samples into inputs, `convert` casts them for the precision: on construction,
     unless a loader runs during timing. Equal arguments give equal batches.
     """
+
+    is_endless: ClassVar[bool] = False
+    """Whether it makes up its batches: then it has no epochs, and holds nothing out."""
 
     steps_per_epoch: int | None = None
     """Batches per epoch; None for endless data."""
@@ -59,6 +67,27 @@ class DataSource(ABC, Iterator["Batch"]):
         """Prepare for the first batch; the arguments are private attributes."""
 
     @classmethod
+    def refusal(cls, section: DataSection) -> str:
+        """Reason why it cannot be opened as configured, found without reading; empty if none."""
+        for key in ("path", "workers", "pin_memory"):
+            value = getattr(section, key)
+            if value is not None and (key, value) != ("workers", 0):
+                return (
+                    f"data.{key}={value}: not used by data.source={section.source}; only "
+                    "data.source=images reads it"
+                )
+        return ""
+
+    @classmethod
+    def training_refusal(cls, training: TrainingSection) -> str:
+        """Reason why it cannot be trained on as configured; empty if none is known yet."""
+        if cls.is_endless and training.epochs is not None:
+            return f"training.epochs={training.epochs}: {NO_EPOCHS}"
+        if cls.is_endless and training.evaluate:
+            return f"training.evaluate=true: {cls.__name__}: {NOTHING_HELD_OUT}"
+        return ""
+
+    @classmethod
     def from_section(
         cls, section: DataSection, workload: Workload[Any], **arguments: Any
     ) -> DataSource:
@@ -67,13 +96,8 @@ class DataSource(ABC, Iterator["Batch"]):
         Raises:
             UsageProblem: a key that only a source with a loader reads is set.
         """
-        for key in ("path", "workers", "pin_memory"):
-            value = getattr(section, key)
-            if value is not None and (key, value) != ("workers", 0):
-                raise UsageProblem(
-                    f"data.{key}={value}: not used by data.source={section.source}; only "
-                    "data.source=images reads it"
-                )
+        if reason := cls.refusal(section):
+            raise UsageProblem(reason)
         return cls(workload, **arguments)
 
     @abstractmethod

@@ -53,6 +53,23 @@ class Images(DataSource):
         self._section = section or DataSection(source="images")
         super().__init__(workload, **arguments)
 
+    @classmethod
+    def refusal(cls, section: DataSection) -> str:
+        """Reason why there is nothing to read, if the path is missing; empty otherwise."""
+        if not section.path:
+            return (
+                "data.source=images: data.path is required, since nothing is downloaded; "
+                f"allowed: {_ALLOWED}"
+            )
+        path = _expanded(section.path)
+        try:
+            path.stat()
+        except FileNotFoundError:
+            return f"data.path: {path} does not exist; allowed: {_ALLOWED}"
+        except OSError as error:
+            return f"data.path: cannot read {path}: {error}; allowed: {_ALLOWED}"
+        return ""
+
     def _open(self) -> None:
         section, workload, device = self._section, self._workload, self._device
         self._dataset = dataset = _read(section, workload)
@@ -122,24 +139,24 @@ class Images(DataSource):
 
 
 def _read(section: DataSection, workload: Workload[Any]) -> ImageDataset:
-    if not section.path:
-        raise UsageProblem(
-            "data.source=images: data.path is required, since nothing is downloaded; "
-            f"allowed: {_ALLOWED}"
-        )
+    if (reason := Images.refusal(section)) or not section.path:
+        raise UsageProblem(reason)
     try:
-        return _read_path(Path(section.path), workload)
+        return _read_path(_expanded(section.path), workload)
     except OSError as error:
         raise UsageProblem(
             f"data.path: cannot read {section.path}: {error}; allowed: {_ALLOWED}"
         ) from error
 
 
-def _read_path(path: Path, workload: Workload[Any]) -> ImageDataset:
+def _expanded(text: str) -> Path:
+    path = Path(text)
     with suppress(RuntimeError):  # of an unknown user, whose path does not exist
         path = path.expanduser()
-    if not path.exists():
-        raise UsageProblem(f"data.path: {path} does not exist; allowed: {_ALLOWED}")
+    return path
+
+
+def _read_path(path: Path, workload: Workload[Any]) -> ImageDataset:
     if is_cifar(path):
         return read_cifar(path)
     if path.is_file():

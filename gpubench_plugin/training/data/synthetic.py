@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Synthetic(DataSource):
     """The workload's synthetic batch, different on each rank."""
 
+    is_endless = True
+
     def _open(self) -> None:
         seed = synthetic_seed(self._seed, self._world_size, self._rank)
         generator = torch.Generator(self._device).manual_seed(seed)

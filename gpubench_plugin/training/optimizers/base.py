@@ -33,15 +33,23 @@ class OptimizerBuilder(ABC):
 
     def __init__(self, training: TrainingSection, device: torch.device, *, sharded: bool = False):
         can_fuse = self.can_fuse and (self.can_fuse_sharded or not sharded)
-        if training.fused and not can_fuse:
-            scope = " for sharded parameters" if self.can_fuse else ""
-            raise UsageProblem(
-                f"training.fused=true: {training.optimizer} has no fused implementation{scope}; "
-                "allowed: false, null"
-            )
+        if reason := self.refusal(training, sharded=sharded):
+            raise UsageProblem(reason)
         self.training = training
         on_accelerator = device.type != "cpu" and can_fuse
         self.fused = on_accelerator if training.fused is None else training.fused
+
+    @classmethod
+    def refusal(cls, training: TrainingSection, *, sharded: bool = False) -> str:
+        """Reason why it cannot be built as configured; empty if it can."""
+        can_fuse = cls.can_fuse and (cls.can_fuse_sharded or not sharded)
+        if not training.fused or can_fuse:
+            return ""
+        scope = " for sharded parameters" if cls.can_fuse else ""
+        return (
+            f"training.fused=true: {training.optimizer} has no fused implementation{scope}; "
+            "allowed: false, null"
+        )
 
     @abstractmethod
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

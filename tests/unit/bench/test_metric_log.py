@@ -16,7 +16,7 @@ def test_every_kind_of_number_is_logged_as_a_float() -> None:
     """Numbers of Python and numpy, and tensors without a dimension."""
     events: list[Any] = []
     metrics = {"a": 1, "b": 0.5, "c": np.float32(2), "d": torch.tensor(3), "e/f.g-h": 4}
-    MetricLog("test_it", events.append).log(np.int64(7), metrics)
+    MetricLog(events.append).log(np.int64(7), metrics)
     ((event),) = events
     values = {"a": 1.0, "b": 0.5, "c": 2.0, "d": 3.0, "e/f.g-h": 4.0}
     assert event == {"event": "log", "step": 7, "metrics": values}
@@ -45,14 +45,14 @@ def test_what_is_no_point_is_refused(step: Any, metrics: Any, message: str) -> N
     """One message names the benchmark, what was given, and what is allowed; nothing is written."""
     events: list[Any] = []
     with pytest.raises(UsageProblem, match=rf"^test_it: gpubench\.log: {message}"):
-        MetricLog("test_it", events.append).log(step, metrics)
+        MetricLog(events.append).log(step, metrics)
     assert events == []
 
 
 def test_timed_calls_log_nothing_but_what_runs_around_them_does() -> None:
     """Setup and teardown are not timed; after the timed calls all is as before."""
     events: list[Any] = []
-    log = MetricLog("test_it", events.append)
+    log = MetricLog(events.append)
     setup = log.around_calls(lambda: log.log(1, {"a": 1}))
     assert setup is not None
     assert log.around_calls(None) is None

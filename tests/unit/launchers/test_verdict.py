@@ -80,8 +80,10 @@ def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., lis
         (
             "misconfigured failed",
             "mismatched_ranks",
-            "the ranks had different outcomes: rank 0 misconfigured (training.resume: no); "
-            "rank 1 failed (ValueError: no)",
+            (
+                "the ranks had different outcomes: rank 0 misconfigured (training.resume: no); "
+                "rank 1 failed (ValueError: no)"
+            ),
         ),
         ("passed absent stuck", "mismatched_ranks", "rank 1 did not collect the test: SyntaxError"),
         (

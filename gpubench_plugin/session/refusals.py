@@ -1,0 +1,56 @@
+"""Benchmarks that are refused before anything is measured: one message for all of them."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.environment import counted
+from gpubench_plugin.errors import UsageProblem
+
+if TYPE_CHECKING:
+    import pytest
+
+_SHOWN: Final = 4
+"""Reasons in a message: different ones are few, whatever the number of benchmarks."""
+
+
+class Refusals:
+    """Reasons for which a session starts no benchmark, each with the tests that it holds for."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, list[str]] = {}
+
+    def add(self, item: pytest.Item, reason: str) -> None:
+        """Add the `reason` for which `item` is refused."""
+        reason = reason.removeprefix(f"{item.nodeid}: ")
+        self._ids.setdefault(reason, []).append(item.nodeid)
+
+    def raise_any(self, selected: int) -> None:
+        """Refuse the session with all reasons; of `selected` benchmarks others may be fine.
+
+        Raises:
+            UsageProblem: there is a reason.
+        """
+        if not self._ids:
+            return
+        lines = [_line(reason, ids) for reason, ids in list(self._ids.items())[:_SHOWN]]
+        if (rest := len(self._ids) - _SHOWN) > 0:
+            lines.append(f"and {counted(rest, 'more reason')}")
+        refused = [node_id for ids in self._ids.values() for node_id in ids]
+        if len(refused) < selected:
+            lines.append(f"to run the others, add {_way_out(refused)}")
+        raise UsageProblem("\n".join(lines))
+
+
+def _way_out(refused: list[str]) -> str:
+    """Options with which pytest leaves the `refused` tests out: each, or their files if many."""
+    if len(refused) <= _SHOWN:
+        return " ".join(f"--deselect={shlex.quote(node_id)}" for node_id in refused)
+    files = dict.fromkeys(node_id.partition("::")[0] for node_id in refused)
+    return " ".join(f"--ignore={shlex.quote(path)}" for path in files)
+
+
+def _line(reason: str, ids: list[str]) -> str:
+    more = f" (and {counted(len(ids) - 1, 'more benchmark')})" if len(ids) > 1 else ""
+    return f"{ids[0]}: {reason}{more}"
