@@ -44,15 +44,17 @@ class CustomMetric:
         Raises:
             Misuse: the unit or the direction is unknown.
         """
-        from gpubench_plugin.measure.metrics import UNITS
+        from gpubench_plugin.measure.metrics import MULTIPLES, UNITS
 
         where, directions = f"gpubench.record({self.name!r})", get_args(Better)
-        if self.unit not in UNITS:
-            raise Misuse(str(invalid_choice(f"{where}: unit", self.unit, UNITS)))
+        size, unit = MULTIPLES.get(self.unit, (1.0, self.unit))
+        if unit not in UNITS:
+            allowed = [*UNITS, *MULTIPLES]
+            raise Misuse(str(invalid_choice(f"{where}: unit", self.unit, allowed)))
         if self.better not in directions:
             raise Misuse(str(invalid_choice(f"{where}: better", self.better, directions)))
         value = self.value() if callable(self.value) else self.value
-        return Metric(name=self.name, value=float(value), unit=self.unit, better=self.better)
+        return Metric(name=self.name, value=float(value) * size, unit=unit, better=self.better)
 
 
 def build_measurement(

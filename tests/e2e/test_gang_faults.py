@@ -137,6 +137,9 @@ DISAGREEMENTS = {
     "oom_on_one": Fault(OOM_ON_ONE, "oom", "rank 1: out of memory, requested 2.00 GiB", (0,)),
     "oom_of_runtime": Fault(OOM_OF_RUNTIME, "oom", "rank 1: out of memory, peak ", (0,)),
     "oom_on_both": Fault(faulty.OOM_ON_BOTH, "oom", "out of memory, requested 4.00 GiB"),
+    "misconfigured": Fault(
+        faulty.MISCONFIGURED, "misconfigured", "rank 1: data.path: not on this host"
+    ),
     "group_timeout": Fault(faulty.GROUP_TIMEOUT, "failed", "RuntimeError: "),
 }
 

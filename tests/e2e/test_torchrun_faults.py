@@ -285,6 +285,7 @@ FAULTS = {
     "skips": "mismatched_ranks",
     "wrong_call": "failed",
     "oom_on_both": "oom",
+    "misconfigured": "misconfigured",
     "all_raise": "failed",
     "group_timeout": "failed",
     "half_done": "measured",

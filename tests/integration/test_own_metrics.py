@@ -27,6 +27,8 @@ def test_own(gpubench):
     calls = []
     gpubench.record("calls_seen", lambda: len(calls), unit="count")
     gpubench.record("depth", 3.5, better="lower")
+    gpubench.record("traffic", 2.5, unit="GiB/s", better="higher")
+    gpubench.record("hits", lambda: 25, unit="%")
     gpubench(lambda: calls.append(work()))
 
 
@@ -145,6 +147,10 @@ def test_a_metric_of_its_own_is_recorded(run: Run) -> None:
     """Value, unit and direction; a function is asked after the timed calls."""
     metrics = _benchmark(run, "test_own[ws1]")["metrics"]
     assert metrics["depth"] == {"value": 3.5, "unit": "1", "better": "lower"}
+    # Multiples of a unit are converted, so that all runs have the same.
+    traffic = {"value": 2.5 * 2**30, "unit": "bytes/s", "better": "higher"}
+    assert metrics["traffic"] == traffic
+    assert metrics["hits"] == {"value": 0.25, "unit": "fraction", "better": "none"}
     calls = metrics["calls_seen"]
     timed = sum(
         sum(line["samples"]["block_calls"])

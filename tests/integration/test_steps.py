@@ -72,7 +72,7 @@ TRAINING = """
 
 REFUSED = {
     "test_forgotten": "write gpubench(trainer.step), not gpubench(lambda: trainer.step)",
-    "test_result": "you passed None, which is not callable",
+    "test_result": "you passed the result of trainer.step() (None)",
     "test_contradiction": "samples=1e+06, but a step of the Trainer has samples=",
     "test_wrapped": "samples=1e+06, but a step of the Trainer has samples=",
     "test_idle": "is the amount of one step of the Trainer, but the measured call took no step",

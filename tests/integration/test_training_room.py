@@ -90,7 +90,7 @@ def test_training_is_checked_kept_and_resumed(project: Project) -> None:
         in odd["reason"]
     )
     refused = after["test_right[fp32-ws1]"]
-    assert refused["outcome"] == "failed"
+    assert refused["outcome"] == "misconfigured"
     assert "precision.name is 'bf16' in the checkpoint, but 'fp32' here" in refused["reason"]
 
 

@@ -60,6 +60,11 @@ def test_all_raise(gpubench, process_group):
         if next(calls) == 9: raise Mute
     gpubench(step)
 """
+MISCONFIGURED = """
+def test_misconfigured(gpubench, process_group):
+    from gpubench_plugin import UsageProblem
+    if RANK == 1: raise UsageProblem("data.path: not on this host")
+"""
 GROUP_TIMEOUT = """
 def test_group_timeout(gpubench, process_group):
     # Rank 1 comes only once rank 0 has failed: in whatever order a busy machine runs them.

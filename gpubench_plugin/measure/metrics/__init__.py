@@ -9,6 +9,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.metrics._peaks import DEVICES
     from gpubench_plugin.measure.metrics._plausibility import check_times, check_values
     from gpubench_plugin.measure.metrics._rates import log_rate_half_width, rate_flags
-    from gpubench_plugin.measure.metrics.base import UNITS, MetricSource, metrics
+    from gpubench_plugin.measure.metrics.base import MULTIPLES, UNITS, MetricSource, metrics
 
 __getattr__ = lazy_names(__name__)

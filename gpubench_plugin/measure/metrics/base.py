@@ -8,6 +8,16 @@ from functools import partial
 from gpubench_plugin.catalog import Function
 from gpubench_plugin.records import Better, Metric, Observation
 
+_PREFIXES = {
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "Ki": 2.0**10,
+    "Mi": 2.0**20,
+    "Gi": 2.0**30,
+    "Ti": 2.0**40,
+}
 UNITS = (
     "s",
     "J",
@@ -26,6 +36,25 @@ UNITS = (
     "1",
 )
 """Units of metrics; a fraction is written 0.35, not 35 %, and ``1`` means no unit."""
+
+MULTIPLES: Mapping[str, tuple[float, str]] = {
+    "ms": (1e-3, "s"),
+    "µs": (1e-6, "s"),
+    "us": (1e-6, "s"),
+    "ns": (1e-9, "s"),
+    "mJ": (1e-3, "J"),
+    "kJ": (1e3, "J"),
+    "kW": (1e3, "W"),
+    "GHz": (1e3, "MHz"),
+    "GFLOP/s": (1e-3, "TFLOP/s"),
+    "PFLOP/s": (1e3, "TFLOP/s"),
+    "%": (1e-2, "fraction"),
+    **{f"{prefix}B": (size, "bytes") for prefix, size in _PREFIXES.items()},
+    **{f"{prefix}B/s": (size, "bytes/s") for prefix, size in _PREFIXES.items()},
+}
+"""Other units that a benchmark may state: their size in one of :data:`UNITS`, which is recorded.
+
+So two runs that state one metric in different units are compared rightly."""
 
 Compute = Callable[[Observation], Iterable[Metric]]
 """Function of an observation that returns the metrics that apply to it."""

@@ -42,9 +42,9 @@ def test_every_kind_of_number_is_logged_as_a_float() -> None:
     ],
 )
 def test_what_is_no_point_is_refused(step: Any, metrics: Any, message: str) -> None:
-    """One message names the benchmark, what was given, and what is allowed; nothing is written."""
+    """One message names what was given, and what is allowed; nothing is written."""
     events: list[Any] = []
-    with pytest.raises(UsageProblem, match=rf"^test_it: gpubench\.log: {message}"):
+    with pytest.raises(UsageProblem, match=rf"^gpubench\.log: {message}"):
         MetricLog(events.append).log(step, metrics)
     assert events == []
 
