@@ -11,7 +11,7 @@ from gpubench_plugin.bench.running_benchmark import case_of, parts_of, reconfigu
 from gpubench_plugin.bench.setting import drawn_section, module_of, setting_of, source_of
 from gpubench_plugin.bench.shadowed_fixtures import require_kinds
 from gpubench_plugin.bench.training import checked_inference, checked_trainer
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import Misuse, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,7 +185,7 @@ def _with_optimizer(training: TrainingSection, optimizer: object) -> TrainingSec
     names = catalog.choices("optimizers")
     if isinstance(optimizer, str):
         if optimizer not in names:
-            raise invalid_choice("optimizer", optimizer, names)
+            raise Misuse(str(invalid_choice("optimizer", optimizer, names)))
         if "optimizer" in training.model_fields_set and training.optimizer != optimizer:
             raise UsageProblem(
                 f"training.optimizer={training.optimizer} contradicts {optimizer}, which the test "
@@ -193,7 +193,7 @@ def _with_optimizer(training: TrainingSection, optimizer: object) -> TrainingSec
             )
         return training.model_copy(update={"optimizer": optimizer})
     if isinstance(optimizer, torch.optim.Optimizer) or not callable(optimizer):
-        raise UsageProblem(
+        raise Misuse(
             f"optimizer is of type {type(optimizer).__name__}; allowed: {', '.join(names)}, or a "
             "function that builds one of the parameters of the copy that is trained: "
             "lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)"

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import Misuse
 from gpubench_plugin.precision import map_tensors
 from gpubench_plugin.workloads.base import Batch
 
@@ -37,7 +37,7 @@ class StatedBatch:
         Its first dimension is the number of samples, where `samples` does not state it.
 
         Raises:
-            UsageProblem: something in it is no tensor, or the number of samples is not known.
+            Misuse: something in it is no tensor, or the number of samples is not known.
         """
         nested = _detached(batch, "batch")
         count = _sample_count(nested) if samples is None else _stated(samples)
@@ -92,7 +92,7 @@ def _detached(value: object, path: str) -> Any:
     if isinstance(value, tuple | list):
         items = [_detached(item, f"{path}[{index}]") for index, item in enumerate(value)]
         if not items:
-            raise UsageProblem(f"{path} is empty; allowed: {_ALLOWED}")
+            raise Misuse(f"{path} is empty; allowed: {_ALLOWED}")
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if path != "batch" and (value is None or isinstance(value, _PLAIN)):
         return value
@@ -101,12 +101,12 @@ def _detached(value: object, path: str) -> Any:
         advice = "; torch.from_numpy() makes a tensor of it"
     elif hasattr(value, "__next__") or hasattr(value, "__iter__"):
         advice = "; of a loader pass one batch: next(iter(loader))"
-    raise UsageProblem(f"{path} is of type {type(value).__name__}; allowed: {_ALLOWED}{advice}")
+    raise Misuse(f"{path} is of type {type(value).__name__}; allowed: {_ALLOWED}{advice}")
 
 
 def _stated(samples: object) -> int:
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-        raise UsageProblem(f"samples={samples!r:.40}; allowed: a whole number above 0")
+        raise Misuse(f"samples={samples!r:.40}; allowed: a whole number above 0")
     return samples
 
 
@@ -114,18 +114,18 @@ def _sample_count(nested: object) -> int:
     """First dimension of all tensors that have one."""
     counts = {path: tensor.shape[0] for path, tensor in _named_tensors(nested, "batch")}
     if not counts:
-        raise UsageProblem(
+        raise Misuse(
             f"batch={described(nested)} has no dimension of samples; state their number, samples="
         )
     if len(set(counts.values())) > 1:
         text = ", ".join(f"{count} in {path}" for path, count in counts.items())
-        raise UsageProblem(
+        raise Misuse(
             f"batch: the first dimensions differ, which are the numbers of samples: {text}; state "
             "the number, samples="
         )
     (count,) = set(counts.values())
     if not count:
-        raise UsageProblem(f"batch={described(nested)} has no samples")
+        raise Misuse(f"batch={described(nested)} has no samples")
     return count
 
 

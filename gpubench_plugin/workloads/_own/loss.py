@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch import Tensor, nn
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import Misuse
 from gpubench_plugin.workloads._own.batch import described
 
 if TYPE_CHECKING:
@@ -26,19 +26,19 @@ class StatedLoss:
     with the output and that.
 
     Raises:
-        UsageProblem: `loss` cannot be called, or has weights that nothing would train.
+        Misuse: `loss` cannot be called, or has weights that nothing would train.
     """
 
     def __init__(self, loss: Callable[..., Any] | None, *, device: torch.device):
         if loss is not None and not callable(loss):
-            raise UsageProblem(
+            raise Misuse(
                 f"loss is of type {type(loss).__name__}; allowed: a function of (output, targets), "
                 "as torch.nn.functional.cross_entropy, one of (model, batch), or None where the "
                 "model's output has its loss"
             )
         if isinstance(loss, nn.Module):
             if any(parameter.requires_grad for parameter in loss.parameters()):
-                raise UsageProblem(
+                raise Misuse(
                     f"loss ({type(loss).__name__}) has trainable weights, which only a model's are "
                     "trained; make it a part of the model"
                 )
@@ -64,11 +64,11 @@ def loss_in(output: object) -> Tensor:
     """The loss that an `output` is or has: a scalar, or ``loss`` among its values.
 
     Raises:
-        UsageProblem: there is none.
+        Misuse: there is none.
     """
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", output)
     if not isinstance(loss, Tensor) or loss.ndim:
-        raise UsageProblem(
+        raise Misuse(
             f"loss=None, but the model's output {described(output)} has no loss, as one with "
             "labels in its batch has in transformers; pass a loss"
         )

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-from gpubench_plugin.errors import UsageProblem, error_text
+from gpubench_plugin.errors import Misuse, error_text
 from gpubench_plugin.workloads._own.batch import empty_like
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ class StatedModel:
     `weights` is the type of the weights in the measured precision, in which they may be as well.
 
     Raises:
-        UsageProblem: it is neither, or a module that cannot be copied and trained.
+        Misuse: it is neither, or a module that cannot be copied and trained.
     """
 
     def __init__(self, model: nn.Module | Callable[[], nn.Module], *, weights: torch.dtype):
         if isinstance(model, nn.Module):
             _require_plain(model)
         elif not callable(model):
-            raise UsageProblem(
+            raise Misuse(
                 f"model is of type {type(model).__name__}; allowed: a torch.nn.Module, or a "
                 "function that builds one"
             )
@@ -54,7 +54,7 @@ class StatedModel:
         """A new model with fp32 weights, equal to all others.
 
         Raises:
-            UsageProblem: the function returns no module, or another model than before.
+            Misuse: the function returns no module, or another model than before.
         """
         if isinstance(self._model, nn.Module):
             return self._in_fp32(_copied(self._model, {}))
@@ -65,7 +65,7 @@ class StatedModel:
         if self._checksums is None:
             self._checksums = checksums
         elif repr(checksums) != repr(self._checksums):  # by text, since NaN equals nothing
-            raise UsageProblem(
+            raise Misuse(
                 f"model: {self.name}() built another model when it was called again, so that "
                 "nothing can be compared with fp32; draw the weights by torch's generator, which "
                 "is seeded, or pass the module itself"
@@ -81,7 +81,7 @@ class StatedModel:
     def _call(self) -> nn.Module:
         module: object = self._model()
         if not isinstance(module, nn.Module):
-            raise UsageProblem(
+            raise Misuse(
                 f"model: {self.name}() returned a value of type {type(module).__name__}; "
                 "allowed: a torch.nn.Module"
             )
@@ -92,7 +92,7 @@ class StatedModel:
         for name, tensor in chain(module.named_parameters(), module.named_buffers()):
             if tensor.is_floating_point() and tensor.dtype not in {torch.float32, self._weights}:
                 dtype = str(tensor.dtype).removeprefix("torch.")
-                raise UsageProblem(
+                raise Misuse(
                     f"model: {name} is in {dtype}, which this precision does not have; convert it "
                     "with .float(), or request the fixture `precision` and choose one with such "
                     "weights (--precision=bf16-true, fp16-true, fp64)"
@@ -104,22 +104,22 @@ def _require_plain(module: nn.Module) -> None:
     """Refuse a module that is wrapped or compiled already, or has no weights to train yet."""
     kind = type(module).__name__
     if isinstance(module, _WRAPPERS):
-        raise UsageProblem(
+        raise Misuse(
             f"model is wrapped in {kind}; pass the module in it: on several ranks it is wrapped as "
             "distributed.parallelism says"
         )
     if isinstance(module, OptimizedModule) or module._compiled_call_impl is not None:
-        raise UsageProblem(
+        raise Misuse(
             f"model ({kind}) is compiled already, or the fixture `model`; pass the module itself "
             "with model.compile=default, or measure the fixture `trainer`"
         )
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         if is_lazy(tensor):
-            raise UsageProblem(
+            raise Misuse(
                 f"model: {name} has no shape yet; call the model once on a batch before passing it"
             )
         if tensor.is_meta:
-            raise UsageProblem(f"model: {name} is on the device meta, which holds no weights")
+            raise Misuse(f"model: {name} is on the device meta, which holds no weights")
 
 
 def _copied(module: nn.Module, memo: dict[int, object]) -> nn.Module:
@@ -129,7 +129,7 @@ def _copied(module: nn.Module, memo: dict[int, object]) -> nn.Module:
         if type(error) not in {RuntimeError, TypeError}:  # its subclasses tell of the device
             raise
         reason = error_text(error).partition("\n")[0]
-        raise UsageProblem(
+        raise Misuse(
             f"model ({type(module).__name__}) cannot be copied: {reason}; pass a function that "
             "builds it: lambda: MyModel()"
         ) from error

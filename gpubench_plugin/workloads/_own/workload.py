@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gpubench_plugin.config import ModelSection
-from gpubench_plugin.errors import Unsupported, UsageProblem, error_text
+from gpubench_plugin.errors import Misuse, Unsupported, error_text
 from gpubench_plugin.workloads._own.batch import described
 from gpubench_plugin.workloads._own.loss import loss_in
 from gpubench_plugin.workloads.base import Batch, Workload
@@ -75,11 +75,11 @@ class OwnWorkload(Workload[ModelSection]):
         """The optimizer that the test states, if any.
 
         Raises:
-            UsageProblem: it is no optimizer, one of other weights, or needs a closure; or there is
+            Misuse: it is no optimizer, one of other weights, or needs a closure; or there is
                 nothing to train.
         """
         if not parameters:
-            raise UsageProblem(
+            raise Misuse(
                 f"model {self.section.name} has no trainable parameters; gpubench.infer measures "
                 "its forward pass alone"
             )
@@ -111,7 +111,7 @@ class OwnWorkload(Workload[ModelSection]):
         """Call `function`; an error of the first call tells the types and shapes of `shown`.
 
         Raises:
-            UsageProblem: the call fails as one with wrong arguments does.
+            Misuse: the call fails as one with wrong arguments does.
         """
         if torch.compiler.is_compiling() or role in self._working:
             return function(*arguments)
@@ -123,7 +123,7 @@ class OwnWorkload(Workload[ModelSection]):
             if not is_mismatch or text.startswith(("CUDA", "HIP", "NCCL", "cu", "MPS")):
                 raise
             name = self._loss.name if role == "loss" else self._model.name
-            raise UsageProblem(
+            raise Misuse(
                 f"{role} {name}{_as_arguments(shown)}: {type(error).__name__}: {text}"
             ) from error
         self._working.add(role)
@@ -147,19 +147,19 @@ def _as_arguments(values: Any) -> str:
 def _built(own_optimizer: OptimizerOf, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     optimizer: object = own_optimizer(parameters)
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise UsageProblem(
+        raise Misuse(
             f"optimizer returned a value of type {type(optimizer).__name__}; allowed: a "
             "torch.optim.Optimizer"
         )
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is closure.empty:
-        raise UsageProblem(
+        raise Misuse(
             f"optimizer {type(optimizer).__name__} evaluates the loss itself, by a closure; "
             "allowed: one whose step needs none"
         )
     known = set(map(id, parameters))
     if any(id(p) not in known for group in optimizer.param_groups for p in group["params"]):
-        raise UsageProblem(
+        raise Misuse(
             "optimizer updates weights of another model; build it of the parameters passed: "
             "optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)"
         )
