@@ -185,7 +185,7 @@ def test_every_kind_of_ending_has_an_outcome_of_its_own(project: Project) -> Non
     assert "samples='8'; allowed: a number above 0" in by_name["test_amount_in_words"]["reason"]
     digits = f"samples=1{'0' * 39}; allowed: a number above 0"  # more than any float, cut short
     assert digits in by_name["test_bad_amount"]["reason"]
-    assert "'precision' is a gpubench fixture" in by_name["test_own_precision"]["reason"]
+    assert "the parameter 'precision' has a value" in by_name["test_own_precision"]["reason"]
     for file in (project.path / "saved.json", run.directory / "benchmark.json"):
         saved = json.loads(file.read_text())["benchmarks"]
         good = ["test_good[ws1]", "test_good_at_the_end[ws1]"]
