@@ -41,7 +41,7 @@ def test_every_session_says_what_changed_against_the_last_one(project: Project) 
     run_id = before.split()[0].rpartition("/")[2]
     assert re.search(rf"compared with {run_id} \(\d+ seconds? ago", second.out)
     assert "threshold, not statistical\n" in second.out
-    assert re.search(r"test_second\[ws1\] .*\bnew\b", second.out)
+    assert re.search("^new: second: ", second.out, re.MULTILINE)
     (directory,) = (folder for folder in second.directories if folder.name != run_id)
     document = json.loads((directory / "verdicts.json").read_text())
     assert document["base_label"] == "last"
