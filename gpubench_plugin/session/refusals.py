@@ -52,5 +52,7 @@ def _way_out(refused: list[str]) -> str:
 
 
 def _line(reason: str, ids: list[str]) -> str:
+    if reason.startswith("--"):  # an option, whichever benchmark meets it first
+        return reason
     more = f" (and {counted(len(ids) - 1, 'more benchmark')})" if len(ids) > 1 else ""
     return f"{ids[0]}: {reason}{more}"

@@ -127,3 +127,19 @@ def test_gang_that_did_not_start_is_a_crash_with_its_last_words(
     assert (call.outcome, call.longrepr) == ("failed", "rank 1 exited with 4")
     assert report_payload.read(call)["outcome"] == "crashed"
     assert call.sections == [("Output of the rank", "ImportError")]
+
+
+def test_hang_after_a_pass_is_counted_as_one_of_the_tear_down(
+    merge: Callable[..., list[pytest.TestReport]],
+) -> None:
+    """Phases that were reported are not reported again, and the failure is not lost."""
+    stuck = RankOutcome(rank=0, state="stuck", details="timed out")
+
+    def remaining(*logged: str) -> list[tuple[str | None, str]]:
+        reports = merging.remaining_reports(merge(stuck), logged)
+        return [(report.when, report.outcome) for report in reports]
+
+    whole = [("setup", "passed"), ("call", "failed"), ("teardown", "passed")]
+    assert remaining() == whole
+    assert remaining("setup") == whole[1:]
+    assert remaining("setup", "call") == [("teardown", "failed")]
