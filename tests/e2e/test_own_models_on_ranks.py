@@ -1,0 +1,77 @@
+"""gpubench.train on two ranks: the training of one process with the global batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support.projects import Project
+
+TESTS = """
+import pytest, torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+GENERATOR = torch.Generator().manual_seed(5)
+INPUTS = torch.randn(8, 8, generator=GENERATOR)
+TARGETS = torch.randint(4, (8,), generator=GENERATOR)
+
+def net():
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+def shares(process_group):
+    world = process_group.world
+    return INPUTS.chunk(world.size)[world.rank], TARGETS.chunk(world.size)[world.rank]
+
+@pytest.mark.gpubench(ranks="any")
+def test_ddp(gpubench, precision, process_group):
+    gpubench.train(net(), shares(process_group), cross_entropy)
+
+@pytest.mark.gpubench_set("training.accumulation_steps=2")
+@pytest.mark.gpubench(ranks="any")
+def test_accumulated(gpubench, precision, process_group):
+    adam = lambda parameters: torch.optim.Adam(parameters, lr=0.01)
+    gpubench.train(net, shares(process_group), cross_entropy, optimizer=adam)
+
+@pytest.mark.gpubench_set("distributed.parallelism=fsdp2")
+@pytest.mark.gpubench(ranks="any")
+def test_fsdp2(gpubench, precision, process_group):
+    gpubench.train(net(), shares(process_group), cross_entropy)
+
+@pytest.mark.gpubench(ranks=2)
+def test_other_shapes(gpubench, process_group):
+    inputs, targets = shares(process_group)
+    gpubench.train(net(), (inputs[:, process_group.world.rank :], targets), cross_entropy)
+
+@pytest.mark.gpubench(ranks=2)
+def test_drawn(gpubench):
+    gpubench.train(net, lambda n: (torch.randn(n, 8), torch.randint(4, (n,))), cross_entropy)
+"""
+
+
+@pytest.mark.slow
+def test_two_ranks_are_one_process_with_the_global_batch(project: Project) -> None:
+    """Losses and gradients agree; a rank whose batch does not fit fails alone, and is named."""
+    project.write("test_it.py", TESTS)
+
+    run = project.run("--world-size=1,2")
+
+    found = {b["name"]: b for b in run.summary["benchmarks"]}
+    for name in ("ddp", "accumulated", "fsdp2"):
+        one, two = (found[f"test_{name}[fp32-ws{ranks}]"] for ranks in (1, 2))
+        assert (one["outcome"], two["outcome"]) == ("measured", "measured"), two["reason"]
+        assert one["work"]["samples"] == two["work"]["samples"]
+        assert two["correctness"]["differs_from_one_process"] is None
+        for of in (lambda b: b["correctness"]["losses"], _norms):
+            assert of(two) == pytest.approx(of(one), rel=1e-5)
+    faulty = found["test_other_shapes[ws2]"]
+    assert faulty["outcome"] == "failed"
+    assert "float32[4, 7]" in faulty["reason"]
+    assert found["test_drawn[ws2]"]["outcome"] == "measured"
+
+
+def _norms(benchmark: dict[str, Any]) -> list[float]:
+    norms: list[float] = benchmark["correctness"]["reference"]["gradient_norms"]
+    return norms
