@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import add_format, echo, echo_json
+from gpubench_plugin.cli.commands._places import (
+    Locations,
+    add_format,
+    add_locations,
+    echo,
+    echo_json,
+)
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.environment import counted
+from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.reports import printable
 
 if TYPE_CHECKING:
@@ -35,22 +43,41 @@ class Validate(Command):
             "files",
             metavar="FILE",
             nargs="+",
-            type=Path,
-            help="file, folder of a run, or folder of a gpubench ab comparison",
+            help="file, a run by its folder or id, or folder of a gpubench ab comparison",
         )
+        add_locations(parser)
         add_format(parser, ("text", "json"), default="text")
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the problems."""
         from gpubench_plugin.cli.validation import validate
 
-        reports = [report for path in options.files for report in validate(path)]
+        paths = Locations.of(options)
+        files = [_path(name, paths) for name in options.files]
+        reports = [report for path in files for report in validate(path)]
         if options.format == "json":
             echo_json({"files": [_as_json(report) for report in reports]})
         else:
             echo(map(printable, _lines(reports)))
         is_valid = not any(report.problems for report in reports)
         return ExitCode.OK if is_valid else ExitCode.INFRASTRUCTURE
+
+
+def _path(name: str, paths: Locations) -> Path:
+    """The file or folder of that name, or the folder of the run.
+
+    Raises:
+        UsageProblem: there is neither.
+    """
+    from gpubench_plugin.results import find_run
+
+    path = Path(name)
+    if os.path.lexists(path):
+        return path
+    try:
+        return find_run(paths.results_dir, name, cwd=paths.cwd).path
+    except UsageProblem as problem:
+        raise UsageProblem(f"{name}: no such file, and {problem}") from None
 
 
 def _lines(reports: Sequence[FileReport]) -> Iterator[str]:

@@ -28,6 +28,8 @@ _POLL_S: Final = 0.5
 """As quick as eyes follow numbers; a look costs a tenth of a millisecond."""
 _LINE_INTERVAL_S: Final = 30.0
 """Between two lines about the same phase where stdout is no terminal."""
+_LOG_WIDTH: Final = 120
+"""Columns where stdout is no terminal."""
 
 
 class Watch(Command):
@@ -59,7 +61,8 @@ class Watch(Command):
         if options.format == "json":
             echo_json(live_json(run, state))
         else:
-            echo(live_lines(run, state, output_width(), glyphs()))
+            width = output_width() if sys.stdout.isatty() else _LOG_WIDTH
+            echo(live_lines(run, state, width, glyphs()))
         return ExitCode.OK
 
 

@@ -134,6 +134,7 @@ def test_what_is_damaged_is_no_traceback(
             assert code == 4 or path.suffix in {".yaml", ".jsonl"}
         path.write_bytes(data)
     assert main(["validate", str(files["summary"].parent)]) == 0
+    assert main(["validate", "last"]) == 0
 
 
 def test_what_is_no_file_of_gpubench_is_a_usage_error(
