@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         turns_s,
         variant_facts,
         variant_metrics,
+        variant_step_time,
     )
     from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
     from gpubench_plugin.measure.progress import Progress

@@ -65,7 +65,7 @@ def variant_facts(variants: Mapping[str, Samples], confidence: float) -> dict[st
     for name, samples in variants.items():
         rounds = samples.rounds_s or samples.durations_s
         step_time = median_interval(rounds, confidence)
-        facts |= _with_bounds(_STEP_TIME.format(name), median(rounds), step_time)
+        facts |= _with_bounds(variant_step_time(name), median(rounds), step_time)
         facts[_ROUNDS.format(name)] = float(samples.rounds)
     (_, reference), *others = variants.items()
     for name, samples in others:
@@ -79,6 +79,11 @@ def variant_metrics(variants: Sequence[str]) -> frozenset[str]:
     """Names of the metrics of `variants`, without those of the bounds of intervals."""
     own = {pattern.format(name) for name in variants for pattern in (_STEP_TIME, _ROUNDS)}
     return frozenset(own | {speed_up_metric(name, len(variants)) for name in variants[1:]})
+
+
+def variant_step_time(variant: str) -> str:
+    """Name of the metric of a variant's median."""
+    return _STEP_TIME.format(variant)
 
 
 def speed_up_metric(variant: str, variants: int) -> str:

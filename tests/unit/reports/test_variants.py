@@ -45,8 +45,17 @@ CLEAR = {"speed_up": 1.8234, "speed_up_ci_low": 1.7911, "speed_up_ci_high": 1.86
             {"speed_up": 1.001, "speed_up_ci_low": 0.991, "speed_up_ci_high": 1.013},
             "no difference visible: compiled is 0.991 .. 1.01 times as fast as eager",
         ),
+        (
+            {"speed_up": 0.37, "speed_up_ci_low": 0.03, "speed_up_ci_high": 2.1,
+             "flags": ("contended",)},
+            "≈ no difference visible: compiled is 0.030 .. 2.1 times as fast as eager",
+        ),
+        (
+            {"variant_eager_step_time_s": 1.9e-3, "variant_compiled_step_time_s": 1e-3},
+            "compiled is 1.82x (1.79 .. 1.86) as fast as eager",
+        ),
     ],
-)
+)  # fmt: skip
 def test_a_speed_up_has_the_digits_of_its_interval(changes: dict[str, Any], line: str) -> None:
     """A difference that the interval does not show is none; one in doubt has no interval."""
     measurement = benchmark("eager", "compiled", **{**CLEAR, **changes})
@@ -58,6 +67,29 @@ def test_too_few_turns_are_said() -> None:
     lines = rendered(benchmark("eager", "compiled", speed_up=1.8234), glyphs=ASCII)
     reason = "too few turns for an interval"
     assert lines == [f"step[ws1]: ~ compiled is 1.8x as fast as eager: {reason}"]
+
+
+MEDIANS = {"variant_eager_step_time_s": 78.6e-6, "variant_compiled_step_time_s": 20.4e-6}
+
+
+@pytest.mark.parametrize(
+    ("flags", "bounds"),
+    [
+        (("contended",), {"speed_up_ci_low": 0.03, "speed_up_ci_high": 0.45}),
+        ((), {"speed_up_ci_low": 0.12, "speed_up_ci_high": 0.16}),
+        ((), {}),
+    ],
+)
+def test_turns_that_the_medians_contradict_are_no_conclusion(
+    flags: tuple[str, ...], bounds: dict[str, float]
+) -> None:
+    """Slow calls in one variant's turns can turn the ratio round: then the line claims neither."""
+    measurement = benchmark("eager", "compiled", flags=flags, speed_up=0.14, **MEDIANS, **bounds)
+    (line,) = rendered(measurement, columns=200)
+    assert line == (
+        "step[ws1]: ≈ no conclusion: compiled is 0.14x as fast as eager by the turns, 3.9x by the "
+        "medians of the rounds: slow calls disturbed the turns; repeat"
+    )
 
 
 def test_each_of_several_variants_has_its_line() -> None:
