@@ -156,9 +156,16 @@ class EpochHistory:
         """End an optimizer step; return whether it completed an epoch, still to be written."""
         self._steps += 1
         self._count_correct()
-        while self._remaining_batches is not None and len(self._losses) >= self._remaining_batches:
-            self._end_epoch(self._remaining_batches)
-        return bool(self._ended)
+        epochs = [self._epoch(batches) for batches in self._completed_epochs()]
+        now_s = self.clock.seconds  # after the losses were read, which waits for the device
+        samples = sum(epoch["samples"] for epoch in epochs)
+        for epoch in epochs:  # of several that one step completed each has its part of the time
+            duration_s = (now_s - self._ended_s) * epoch["samples"] / samples
+            rate = epoch["samples"] / duration_s
+            self._ended.append({**epoch, "duration_s": duration_s, "samples_per_s": rate})
+        if epochs:
+            self._ended_s = now_s
+        return bool(epochs)
 
     def write(self, evaluation: Evaluation | None = None) -> None:
         """Write the completed epochs; the `evaluation` is that after the last of them."""
@@ -168,34 +175,33 @@ class EpochHistory:
             self.log({"event": "epoch", **epoch, **held_out})
         self._ended.clear()
 
-    @property
-    def _remaining_batches(self) -> int | None:
-        """Batches of the current epoch, fewer if a resumed training begins within it."""
+    def _completed_epochs(self) -> list[int]:
+        """Batches of each completed epoch, of the first fewer if a training resumed within it."""
         if self.batches_per_epoch is None:
-            return None
-        return self.batches_per_epoch - self.batches_before % self.batches_per_epoch
+            return []
+        lengths: list[int] = []
+        remaining = self.batches_per_epoch - self.batches_before % self.batches_per_epoch
+        while sum(lengths) + remaining <= len(self._losses):
+            lengths.append(remaining)
+            remaining = self.batches_per_epoch
+        return lengths
 
-    def _end_epoch(self, batches: int) -> None:
+    def _epoch(self, batches: int) -> dict[str, Any]:
+        """Number, loss and accuracy of the epoch that the first of so many batches complete."""
         losses, correct = self._losses[:batches], self._correct[:batches]
         del self._losses[:batches], self._correct[:batches]
         values = torch.stack([*losses, *correct]).tolist()
         sums = fsum(values[:batches]), fsum(values[batches:])
         loss, share = self.agreement.mean([total / batches for total in sums])
-        duration_s, self._ended_s = self.clock.seconds - self._ended_s, self.clock.seconds
         self.batches_before += batches
         assert self.batches_per_epoch is not None  # it has ended
-        samples = batches * self.samples_per_batch
-        self._ended.append(
-            {
-                "epoch": self.batches_before // self.batches_per_epoch,
-                "step": self._steps,
-                "loss": loss,
-                **({"accuracy": share} if len(correct) == batches else {}),
-                "samples": samples,
-                "duration_s": duration_s,
-                "samples_per_s": samples / duration_s,
-            }
-        )
+        return {
+            "epoch": self.batches_before // self.batches_per_epoch,
+            "step": self._steps,
+            "loss": loss,
+            **({"accuracy": share} if len(correct) == batches else {}),
+            "samples": batches * self.samples_per_batch,
+        }
 
     def _with_logits(self) -> LossFunction:
         """The workload's loss, which keeps the logits of its forward pass."""

@@ -177,7 +177,7 @@ def losses_of(history: EpochHistory, *losses: float) -> None:
 
 
 def test_one_step_may_complete_several_epochs(slope: Any) -> None:
-    """Each has its own loss; the last one has what was evaluated; without logits no accuracy."""
+    """Each has its own loss, and its part of the time; the last one has what was evaluated."""
     events: list[dict[str, Any]] = []
     history = epoch_history(events, slope)
     losses_of(history, 1.0, 2.0, 3.0, 4.0, 9.0)
@@ -187,6 +187,7 @@ def test_one_step_may_complete_several_epochs(slope: Any) -> None:
         (1, 1, 1.5, None),
         (2, 1, 3.5, 0.5),
     ]
+    assert [(e["duration_s"], e["samples_per_s"]) for e in events] == [(0.5, 32.0)] * 2
     assert not any("accuracy" in event for event in events)
     assert not history.end_step()
 
