@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 _DROPOUT: Final = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 
+_COMPILED_DRAWS: Final = "a compiled model draws different random numbers than this one in eager"
+"""Of a model that draws some by a function, such as dropout without a module."""
+
 _FP32_BYTES: Final = 4
 _OPTIMIZER_STATES: Final = 2
 """Adam's states per weight, an upper bound for the other optimizers."""
@@ -205,8 +208,13 @@ class Fp32Reference:
             module, self.training, self.device, own_optimizer=self.workload.optimizer
         )
         losses, norms, near_loss_norms = [], [], []
+        start = RandomState.capture(self.device)
         for number, (batches, skipped) in enumerate(steps, 1):
             losses.append(self._call_protected(partial(self._backward, module, batches)))
+            if number == 1 and self._is_compiled:
+                drawn = RandomState.capture(self.device) != start
+                if not self._on_all_ranks(not drawn):
+                    return Check(correctness={"reference": {"not_compared": _COMPILED_DRAWS}})
             if self.averaging and self.agreement.world_size > 1:
                 _average_gradients(module, self.agreement.world_size)
             norms.append(updates.gradient_norm())
@@ -267,13 +275,17 @@ class Fp32Reference:
     def _incomparable_reason(self, module: nn.Module) -> str | None:
         """Reason the measured model differs from the reference by design, or None."""
         has_dropout = any(isinstance(m, _DROPOUT) and m.p > 0 for m in module.modules())
-        if has_dropout and self.workload.section.compile != "none":
+        if has_dropout and self._is_compiled:
             return "compiled dropout draws different random numbers; set its rate to 0 to compare"
         if has_dropout and self.shares_batch:
             return "ranks that share a model draw dropout separately; set its rate to 0 to compare"
         if self.shares_batch and has_batch_norm(module):
             return "ranks that share a model may normalize partial batches"
         return None
+
+    @property
+    def _is_compiled(self) -> bool:
+        return bool(self.workload.section.compile != "none")
 
     def _backward(self, module: nn.Module, batches: Sequence[Batch]) -> float:
         """Accumulate gradients of the mean loss of `batches`, and return the loss."""

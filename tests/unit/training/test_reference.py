@@ -255,13 +255,24 @@ def test_reference_leaves_nothing_in_memory(compared, monkeypatch):
     assert [module() for module in built] == [None]
 
 
-def test_compiled_dropout_is_not_compared(slope, compared):
+class Noise(nn.Module):
+    """Dropout without a module of torch."""
+
+    def forward(self, inputs):
+        return nn.functional.dropout(inputs, 0.5, self.training)
+
+
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [(nn.Dropout(0.5), "compiled dropout"), (Noise(), "a compiled model draws different random")],
+)
+def test_compiled_dropout_is_not_compared(layer, reason, slope, compared):
     """What draws other random numbers when compiled has no reference, and the record says so."""
-    slope.build = lambda: nn.Sequential(nn.Linear(2, 16), nn.Dropout(0.5), nn.Linear(16, 1))
+    slope.build = lambda: nn.Sequential(nn.Linear(2, 16), layer, nn.Linear(16, 1))
     module = slope.build()
     slope.section = slope.section.model_copy(update={"compile": "default"})
     _, check = compared(learning_rate=0.005, module=module)
-    assert "compiled dropout" in check.correctness["reference"]["not_compared"]
+    assert reason in check.correctness["reference"]["not_compared"]
     assert "loss_error" not in check.facts
 
 
