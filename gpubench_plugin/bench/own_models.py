@@ -14,7 +14,7 @@ from gpubench_plugin.bench.training import checked_inference, checked_trainer
 from gpubench_plugin.errors import Misuse, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import pytest
     import torch
@@ -67,16 +67,18 @@ class OwnModels:
         from gpubench_plugin.workloads import StatedBatch, StatedLoss
 
         training = _with_optimizer(self._configuration.training, optimizer)
-        stated_loss = StatedLoss(loss, device=self.device)
+        stated_loss = StatedLoss(loss, device=self.device, weights=_weights_dtype(self.precision))
         stated_batch = StatedBatch.of(
             self._drawn(batch, training), samples=samples, has_targets=stated_loss.has_targets
         )
+        self._require_equal_batches(stated_batch.samples)
         training = _with_samples(training, stated_batch.samples)
         if "loss_drop" not in training.model_fields_set:
             training = training.model_copy(update={"loss_drop": _LOSS_DROP})
         own_optimizer = optimizer if callable(optimizer) else None
         setting = self._setting(training, model, stated_batch, stated_loss, own_optimizer)
-        trainer = checked_trainer(self.request, setting, module_of(setting), source_of(setting))
+        module = self._built(setting, training)
+        trainer = checked_trainer(self.request, setting, module, source_of(setting))
         if own_optimizer is not None:
             self._reconfigure(_as_built(training, trainer.optimizer))
         return trainer
@@ -102,9 +104,17 @@ class OwnModels:
         if stated_size is None:
             training = _with_samples(training, stated_batch.samples)
         training = training.with_samples(stated_batch.samples)
-        loss = StatedLoss(None, device=self.device)
+        loss = StatedLoss(None, device=self.device, weights=_weights_dtype(self.precision))
         setting = self._setting(training, model, stated_batch, loss, None)
-        return checked_inference(self.request, setting, module_of(setting), source_of(setting))
+        module = self._built(setting, training)
+        return checked_inference(self.request, setting, module, source_of(setting))
+
+    def _built(self, setting: Setting, training: TrainingSection) -> nn.Module:
+        """The model, whose number of parameters is recorded: others are not comparable."""
+        module = module_of(setting)
+        parameters = sum(parameter.numel() for parameter in module.parameters())
+        self._reconfigure(training, {"model.parameters": parameters})
+        return module
 
     @property
     def _configuration(self) -> Configuration[Any]:
@@ -124,6 +134,18 @@ class OwnModels:
         with seeding.seeded(seeding.synthetic_seed(seed, world.size, world.rank), self.device):
             drawn: object = batch(*arguments)
         return drawn
+
+    def _require_equal_batches(self, samples: int) -> None:
+        """Refuse batches of different sizes on the ranks, whose mean gradient is no batch's.
+
+        Every rank must call it.
+        """
+        mean, mean_square = self.group.agreement.mean([float(samples), float(samples) ** 2])
+        if mean_square > mean**2:
+            raise Misuse(
+                f"batch: this rank has {samples} samples and a rank {mean:g} on average; allowed: "
+                "equally many on all ranks, whose gradients are averaged"
+            )
 
     def _setting(
         self,
@@ -162,11 +184,13 @@ class OwnModels:
             group=self.group,
         )
 
-    def _reconfigure(self, training: TrainingSection) -> Configuration[Any]:
+    def _reconfigure(
+        self, training: TrainingSection, facts: Mapping[str, object] | None = None
+    ) -> Configuration[Any]:
         stack = ExitStack()
         self.request.addfinalizer(stack.close)
         configuration = self._configuration.model_copy(update={"training": training})
-        return stack.enter_context(reconfigured(self.request, configuration))
+        return stack.enter_context(reconfigured(self.request, configuration, facts))
 
 
 def _with_optimizer(training: TrainingSection, optimizer: object) -> TrainingSection:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import pytest
 
@@ -27,12 +27,17 @@ def case_of(request: pytest.FixtureRequest) -> Case:
 
 @contextmanager
 def reconfigured(
-    request: pytest.FixtureRequest, configuration: Configuration[Any]
+    request: pytest.FixtureRequest,
+    configuration: Configuration[Any],
+    facts: Mapping[str, object] | None = None,
 ) -> Iterator[Configuration[Any]]:
-    """Measure and record the benchmark with `configuration`; one that runs again starts anew."""
+    """Measure and record the benchmark with `configuration` and `facts` of what was built.
+
+    One that runs again starts anew.
+    """
     state = running_state(request)
     original = state.case
-    state.case = replace(original, configuration=configuration)
+    state.case = replace(original, configuration=configuration, facts=facts or original.facts)
     try:
         yield configuration
     finally:

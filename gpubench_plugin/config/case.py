@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -12,7 +12,7 @@ from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.records import Measurement, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from gpubench_plugin.config.marks import BenchmarkMark, Timing
     from gpubench_plugin.config.rounds_file import FixedRounds
@@ -48,7 +48,8 @@ class Case:
     is too slow on a CPU for a run of the whole suite. One that is not `is_offered` in its
     precision, or uses none where another is selected, does not run, nor does one with a
     `memory_shortage`: the reason why its device is too small or too full for it. One that does not
-    ask for `gpubench` runs on ranks as an ordinary test: it `measures` nothing.
+    ask for `gpubench` runs on ranks as an ordinary test: it `measures` nothing. `facts` by dot key
+    are known once it is built; like keys of the configuration they decide what is comparable.
     """
 
     id: str
@@ -64,6 +65,7 @@ class Case:
     uses_precision: bool = True
     memory_shortage: str = ""
     measures: bool = True
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -144,7 +146,7 @@ class Case:
             outcome=outcome,
             reason=reason,
             configuration=self.configuration.model_dump(mode="json"),
-            settings=comparable(self.configuration),
+            settings={**comparable(self.configuration), **self.facts},
             limits=self.configuration.gate.limits,
         )
 

@@ -46,6 +46,12 @@ def test_other_shapes(gpubench, process_group):
     gpubench.train(net(), (inputs[:, process_group.world.rank :], targets), cross_entropy)
 
 @pytest.mark.gpubench(ranks=2)
+def test_other_sizes(gpubench, process_group):
+    kept = 4 - process_group.world.rank
+    inputs, targets = shares(process_group)
+    gpubench.train(net(), (inputs[:kept], targets[:kept]), cross_entropy)
+
+@pytest.mark.gpubench(ranks=2)
 def test_drawn(gpubench):
     gpubench.train(net, lambda n: (torch.randn(n, 8), torch.randint(4, (n,))), cross_entropy)
 """
@@ -69,6 +75,9 @@ def test_two_ranks_are_one_process_with_the_global_batch(project: Project) -> No
     faulty = found["test_other_shapes[ws2]"]
     assert faulty["outcome"] == "failed"
     assert "float32[4, 7]" in faulty["reason"]
+    uneven = found["test_other_sizes[ws2]"]
+    assert uneven["outcome"] == "failed"
+    assert "allowed: equally many on all ranks" in uneven["reason"]
     assert found["test_drawn[ws2]"]["outcome"] == "measured"
 
 

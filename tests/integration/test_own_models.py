@@ -22,6 +22,12 @@ def test_my_model(gpubench, precision):
     model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
     batch = torch.randn(32, 64), torch.randint(10, (32,))
     gpubench.train(model, batch, torch.nn.functional.cross_entropy)
+
+
+def test_weighted(gpubench, precision):
+    batch = torch.randn(32, 64), torch.randint(10, (32,))
+    loss = torch.nn.CrossEntropyLoss(weight=torch.arange(1.0, 11.0))
+    gpubench.train(torch.nn.Linear(64, 10), batch, loss)
 """
 
 FORMS = """
@@ -83,7 +89,14 @@ def needs_values(gpubench):
             return super().forward(inputs) if inputs.sum().item() else inputs
     gpubench.infer(Model(8, 4), (X,))
 
-FORMS = [tuple_, dictionary, loss_of_model, own_loss, drawn, forward, needs_values]
+def one_sample(gpubench):
+    gpubench.infer(net(), X[0], samples=1)
+
+class Rateless(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+
+FORMS = [tuple_, dictionary, loss_of_model, own_loss, drawn, forward, needs_values, one_sample]
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 def test_form(gpubench, form):
@@ -99,7 +112,16 @@ FAULTS = {
     "targets": ("train(net(), (X, Y[:5]), CE)", "numbers of samples: 6 in batch[0], 5 in batch[1]"),
     "loss": ("train(net(), X, CE)", "loss cross_entropy(float32[6, 4]): TypeError: cross_entropy("),
     "no_loss": ("train(net(), X)", "loss=None, but the model's output float32[6, 4] has no loss"),
-    "arguments": ("infer(net(), (X, X))", "model Sequential(float32[6, 8], float32[6, 8]): TypeEr"),
+    "arguments": ("infer(net(), (X, Y))", "given; gpubench.infer, and gpubench.train without a"),
+    "keywords": ("train(Output(), {'inputs': X, 'y': Y}, lambda o, b: CE(o['logits'], b['y']))",
+                 "argument 'y'; a dictionary has the model's keyword arguments: leave out of it"),
+    "in_place": ("infer(nn.Sequential(nn.ReLU(inplace=True), net()), X)", "changes the batch in p"),
+    "targets_in_place": ("train(net(), (X, Y), lambda o, t: CE(o, t.zero_()))",
+                         "loss <lambda> changes the batch in place"),
+    "one_sample": ("infer(net(), X[0])", "by its first dimension it has 8 samples, but no dimens"),
+    "some": ("train(net(), (X, Y), CE, optimizer=lambda p: torch.optim.SGD(p[2:], lr=0.1))",
+             "optimizer SGD updates 2 of 4 trainable parameters, so that the gradients of the"),
+    "rateless": ("train(net(), (X, Y), CE, optimizer=Rateless)", "Rateless has no learning rate"),
     "model": ("train(3, (X, Y), CE)", "model is of type int; allowed: a torch.nn.Module, or a fun"),
     "built": ("train(lambda: 3, (X, Y), CE)", "model: <lambda>() returned a value of type int; al"),
     "random": ("train(lambda: nn.Sequential(net(), nn.PReLU(init=next(N))), (X, Y), CE)",
@@ -161,7 +183,13 @@ def benchmarks(run: Run) -> dict[str, Any]:
 def test_a_model_of_ones_own_trains_in_every_precision(own_project: InlineProject) -> None:
     """With the checks, the products and the work of a trainer, and without a word on what it is."""
     run = own_project.run("test_precisions.py", f"--precision={','.join(ON_A_CPU)}", "--tag=a")
-    for precision, one in zip(ON_A_CPU, benchmarks(run).values(), strict=True):
+    by_name = benchmarks(run)
+    for precision in ON_A_CPU:
+        weighted = by_name[f"test_weighted[{precision}-ws1]"]
+        assert weighted["outcome"] == "measured", weighted["reason"]
+        assert weighted["work"]["flops"] == 32 * 2 * 2 * 64 * 10  # of a loss with tensors, too
+        assert weighted["settings"]["model.parameters"] == 650
+        one = by_name[f"test_my_model[{precision}-ws1]"]
         assert one["outcome"] == "measured", one["reason"]
         record = one["correctness"]
         computes_in = {"amp": "fp16"}.get(precision, precision.removesuffix("-true"))

@@ -23,12 +23,15 @@ _ALLOWED: Final = (
 class StatedBatch:
     """The `inputs` of a model, the `targets` of a loss, and the number of `samples` of both.
 
+    It `is_stated`, or else the first dimension.
+
     The model is called with a tensor, or with a tuple or dictionary as its arguments.
     """
 
     inputs: Any
     targets: tuple[Any, ...]
     samples: int
+    is_stated: bool
 
     @classmethod
     def of(cls, batch: object, *, samples: object = None, has_targets: bool) -> StatedBatch:
@@ -41,9 +44,10 @@ class StatedBatch:
         """
         nested = _detached(batch, "batch")
         count = _sample_count(nested) if samples is None else _stated(samples)
+        is_stated = samples is not None
         if has_targets and isinstance(nested, tuple):
-            return cls(nested[0], nested[1:], count)
-        return cls(nested, (), count)
+            return cls(nested[0], nested[1:], count, is_stated)
+        return cls(nested, (), count, is_stated)
 
     def on(self, device: torch.device, memory_format: torch.memory_format) -> Batch:
         """A copy on `device`, with images in `memory_format`."""

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
-from torch import Tensor, nn
+from torch import Tensor, float32, nn
 
 from gpubench_plugin.errors import Misuse
 from gpubench_plugin.workloads._own.batch import described
+from gpubench_plugin.workloads._own.copies import fake_copy
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +30,9 @@ class StatedLoss:
         Misuse: `loss` cannot be called, or has weights that nothing would train.
     """
 
-    def __init__(self, loss: Callable[..., Any] | None, *, device: torch.device):
+    def __init__(
+        self, loss: Callable[..., Any] | None, *, device: torch.device, weights: torch.dtype
+    ):
         if loss is not None and not callable(loss):
             raise Misuse(
                 f"loss is of type {type(loss).__name__}; allowed: a function of (output, targets), "
@@ -43,16 +46,34 @@ class StatedLoss:
                     "trained; make it a part of the model"
                 )
             loss = deepcopy(loss).to(device)
-        self.function = loss
+        self._function = loss
+        self._converted: Callable[..., Any] | None = None
+        if isinstance(loss, nn.Module) and weights != float32:
+            self._converted = deepcopy(loss).to(weights)
+        self._weights = weights
         self.is_own = loss is None
         self.takes_model = _first_parameter(loss) in _MODEL_NAMES
 
     @property
     def name(self) -> str:
         """Name of the function; of None "the model's own"."""
-        if self.function is None:
+        if self._function is None:
             return "the model's own"
-        return str(getattr(self.function, "__name__", type(self.function).__name__))
+        return str(getattr(self._function, "__name__", type(self._function).__name__))
+
+    def for_weights(self, dtype: torch.dtype) -> Callable[..., Any]:
+        """The function for a model with weights of that type, which its own tensors have, too."""
+        assert self._function is not None
+        if self._converted is not None and dtype == self._weights:
+            return self._converted
+        return self._function
+
+    def fake(self) -> Callable[..., Any]:
+        """The function with tensors without data, in a ``FakeTensorMode``."""
+        assert self._function is not None
+        if isinstance(self._function, nn.Module):
+            return fake_copy(self._function)
+        return self._function
 
     @property
     def has_targets(self) -> bool:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch._dynamo import OptimizedModule
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-from gpubench_plugin.errors import Misuse, error_text
-from gpubench_plugin.workloads._own.batch import empty_like
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from gpubench_plugin.errors import Misuse
+from gpubench_plugin.workloads._own.copies import copied, fake_copy
 
 _WRAPPERS = (DataParallel, DistributedDataParallel, FSDPModule, FullyShardedDataParallel)
 
@@ -57,7 +52,7 @@ class StatedModel:
             Misuse: the function returns no module, or another model than before.
         """
         if isinstance(self._model, nn.Module):
-            return self._in_fp32(_copied(self._model, {}))
+            return self._in_fp32(copied(self._model))
         module = self._call()
         _require_plain(module)
         module = self._in_fp32(module)
@@ -76,7 +71,7 @@ class StatedModel:
         """The model without data, in a ``FakeTensorMode``."""
         if not isinstance(self._model, nn.Module):
             return self._call()
-        return _copied(self._model, dict(_fakes(self._model)))
+        return fake_copy(self._model)
 
     def _call(self) -> nn.Module:
         module: object = self._model()
@@ -120,26 +115,3 @@ def _require_plain(module: nn.Module) -> None:
             )
         if tensor.is_meta:
             raise Misuse(f"model: {name} is on the device meta, which holds no weights")
-
-
-def _copied(module: nn.Module, memo: dict[int, object]) -> nn.Module:
-    try:
-        return deepcopy(module, memo)
-    except (RuntimeError, TypeError) as error:
-        if type(error) not in {RuntimeError, TypeError}:  # its subclasses tell of the device
-            raise
-        reason = error_text(error).partition("\n")[0]
-        raise Misuse(
-            f"model ({type(module).__name__}) cannot be copied: {reason}; pass a function that "
-            "builds it: lambda: MyModel()"
-        ) from error
-
-
-def _fakes(module: nn.Module) -> Iterator[tuple[int, Tensor]]:
-    """Stand-ins without data for all tensors of `module`, by the identity of the original."""
-    for parameter in module.parameters():
-        yield id(parameter), nn.Parameter(empty_like(parameter), parameter.requires_grad)
-    for part in module.modules():
-        for tensor in (*part.buffers(recurse=False), *vars(part).values()):
-            if isinstance(tensor, Tensor):
-                yield id(tensor), empty_like(tensor)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from gpubench_plugin.config import ModelSection
 from gpubench_plugin.errors import Misuse, Unsupported, error_text
+from gpubench_plugin.precision import tensors_in
 from gpubench_plugin.workloads._own.batch import described
 from gpubench_plugin.workloads._own.loss import loss_in
 from gpubench_plugin.workloads.base import Batch, Workload
@@ -75,8 +76,8 @@ class OwnWorkload(Workload[ModelSection]):
         """The optimizer that the test states, if any.
 
         Raises:
-            Misuse: it is no optimizer, one of other weights, or needs a closure; or there is
-                nothing to train.
+            Misuse: it is no optimizer, one of other or of some weights only, needs a closure or
+                has no learning rate; or there is nothing to train.
         """
         if not parameters:
             raise Misuse(
@@ -87,14 +88,13 @@ class OwnWorkload(Workload[ModelSection]):
 
     def forward(self, module: nn.Module, batch: Batch) -> Any:
         """The model's output."""
-        return self._run("model", _called, (module, batch.inputs), shown=batch.inputs)
+        return self._run("model", _called, (module, batch.inputs), batch, shown=batch.inputs)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """The loss as the test states it."""
         loss = self._loss
         if loss.is_own:
             return loss_in(self.forward(module, batch))
-        assert loss.function is not None
         if loss.takes_model:
             arguments: tuple[Any, ...] = (module, batch.inputs)
             shown: Any = batch.inputs
@@ -102,19 +102,28 @@ class OwnWorkload(Workload[ModelSection]):
             output = self.forward(module, batch)
             targets = self._batch.targets_of(batch)
             arguments = shown = (output, *targets)
-        value: Tensor = self._run("loss", loss.function, arguments, shown=shown)
+        function = loss.fake() if self._is_fake else loss.for_weights(_dtype_of(module))
+        value: Tensor = self._run("loss", function, arguments, batch, shown=shown)
         return value
 
     def _run(
-        self, role: str, function: Callable[..., Any], arguments: tuple[Any, ...], *, shown: Any
+        self,
+        role: str,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        batch: Batch,
+        *,
+        shown: Any,
     ) -> Any:
         """Call `function`; an error of the first call tells the types and shapes of `shown`.
 
         Raises:
-            Misuse: the call fails as one with wrong arguments does.
+            Misuse: the call fails as one with wrong arguments does, or changes the `batch`, which
+                the next call gets as well; or the model's output has not as many samples.
         """
         if torch.compiler.is_compiling() or role in self._working:
             return function(*arguments)
+        versions = _versions(batch)
         try:
             result = function(*arguments)
         except Exception as error:
@@ -122,12 +131,63 @@ class OwnWorkload(Workload[ModelSection]):
             text = error_text(error).partition("\n")[0]
             if not is_mismatch or text.startswith(("CUDA", "HIP", "NCCL", "cu", "MPS")):
                 raise
-            name = self._loss.name if role == "loss" else self._model.name
+            advice = self._advice(error) if role == "model" else ""
             raise Misuse(
-                f"{role} {name}{_as_arguments(shown)}: {type(error).__name__}: {text}"
+                f"{role} {self._name_of(role)}{_as_arguments(shown)}: {type(error).__name__}: "
+                f"{text}{advice}"
             ) from error
+        if _versions(batch) != versions:
+            raise Misuse(
+                f"{role} {self._name_of(role)} changes the batch in place, which every call gets "
+                "as the one before has left it; let it compute new tensors, without inplace=True"
+            )
+        if role == "model":
+            self._require_samples(result)
         self._working.add(role)
         return result
+
+    def _name_of(self, role: str) -> str:
+        return self._loss.name if role == "loss" else self._model.name
+
+    def _advice(self, error: Exception) -> str:
+        """What to pass where the model does not take what of the batch it gets."""
+        if not isinstance(error, TypeError) or "argument" not in error_text(error):
+            return ""
+        if isinstance(self._batch.inputs, dict):
+            return (
+                "; a dictionary has the model's keyword arguments: leave out of it what is none, "
+                "or pass (inputs, targets), or a loss of (model, batch)"
+            )
+        if self._loss.is_own and isinstance(self._batch.inputs, tuple):
+            return (
+                "; gpubench.infer, and gpubench.train without a loss, call the model with all of "
+                "the batch: pass its inputs alone, as batch[0]"
+            )
+        return ""
+
+    def _require_samples(self, output: Any) -> None:
+        """Refuse an `output` in which nothing is as long as the batch, whose samples are a guess.
+
+        So is one sample without a batch, or a sequence with time first.
+        """
+        shapes = [tensor.shape for tensor in tensors_in(output) if tensor.ndim]
+        samples = self._batch.samples
+        if self._batch.is_stated or not shapes or any(samples in shape for shape in shapes):
+            return
+        raise Misuse(
+            f"batch: by its first dimension it has {samples} samples, but no dimension of the "
+            f"model's output is as long: {described(output)}; state the number, samples="
+        )
+
+
+def _dtype_of(module: nn.Module) -> torch.dtype:
+    """Type of the weights."""
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+
+
+def _versions(batch: Batch) -> list[int]:
+    """Counts of the changes in place to the tensors of `batch`."""
+    return [tensor._version for tensor in tensors_in(batch) if not tensor.is_inference()]
 
 
 def _called(module: nn.Module, inputs: Any) -> Any:
@@ -151,16 +211,27 @@ def _built(own_optimizer: OptimizerOf, parameters: list[nn.Parameter]) -> torch.
             f"optimizer returned a value of type {type(optimizer).__name__}; allowed: a "
             "torch.optim.Optimizer"
         )
+    name = type(optimizer).__name__
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is closure.empty:
         raise Misuse(
-            f"optimizer {type(optimizer).__name__} evaluates the loss itself, by a closure; "
+            f"optimizer {name} evaluates the loss itself, by a closure; "
             "allowed: one whose step needs none"
         )
     known = set(map(id, parameters))
-    if any(id(p) not in known for group in optimizer.param_groups for p in group["params"]):
+    updated = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if updated - known:
         raise Misuse(
             "optimizer updates weights of another model; build it of the parameters passed: "
             "optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)"
+        )
+    if len(updated) < len(known):
+        raise Misuse(
+            f"optimizer {name} updates {len(updated)} of {len(known)} trainable parameters, so "
+            "that the gradients of the others would add up; freeze those by requires_grad_(False)"
+        )
+    if "lr" not in optimizer.param_groups[0]:
+        raise Misuse(
+            f"optimizer {name} has no learning rate; allowed: one with lr in its param_groups"
         )
     return optimizer
