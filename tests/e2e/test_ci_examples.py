@@ -90,7 +90,7 @@ def test_gpubench_takes_the_command_lines(path: Path) -> None:
     commands = _commands(path, "gpubench")
     assert commands
     for command in commands:
-        assert main._parser().parse_args(command).command is not None
+        assert main.build_parser().parse_args(command).command is not None
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

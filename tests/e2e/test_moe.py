@@ -38,12 +38,12 @@ def test_the_layer_is_measured_and_what_is_wrong_is_refused(project: Project) ->
     kinds = {"local": "measured"} | dict.fromkeys(
         ("local-te", "all-gather", "all-to-all", "flex"), "unsupported"
     )
-    assert run.code == 1
+    assert run.code == 4
     assert run.outcomes == {
         **{layer.format(n, p): o for n, o in kinds.items() for p in ("bf16", "fp32")},
         "test_moe_pinned_cache[fp32-ws1]": "unsupported",
         "test_moe_pinned_cache[bf16-ws1]": "skipped",
-        "test_wrong[sorter-fp32-ws1]": "failed",
+        "test_wrong[sorter-fp32-ws1]": "misconfigured",
         "test_wrong[groups-fp32-ws1]": "unsupported",
         **{f"test_wrong[{key}-bf16-ws1]": "unsupported" for key in ("sorter", "groups")},
     }

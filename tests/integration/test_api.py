@@ -204,10 +204,10 @@ def test_the_example_measures_a_folder_of_its_own(own_suite):
     assert done.returncode == 0, done.stdout + done.stderr
     first, *lines = done.stdout.splitlines()
     assert re.fullmatch(r"\w+_nightly_\w+: complete", first)
-    names = [line.split()[0] for line in lines if line.startswith("  ") and "-ws1]" in line]
+    names = [row[1] for line in lines if (row := re.match(r"  (\w+\[\S+\]) ", line))]
     assert names == [
-        *("attention[64-fp32-ws1]", "attention[64-bf16-ws1]"),
-        *("classifier_train[fp32-ws1]", "classifier_train[bf16-ws1]"),
+        *("attention[64-fp32]", "attention[64-bf16]"),
+        *("classifier_train[fp32]", "classifier_train[bf16]"),
     ]
 
 

@@ -20,7 +20,7 @@ def test_a_session_starts_cuda_in_the_benchmark(
     """Collecting, resolving, recording and the header leave it; the device's fixture is first."""
     install(monkeypatch, FakeNvml(FakeGpu()))
     project.write("test_it.py", BENCHMARK)
-    run = project.run(f"--device={device}")
+    run = project.run(f"--device={device}", "--full-trace")
     (benchmark,) = run.summary["benchmarks"]
     assert (benchmark["outcome"], "CudaStartedError" in benchmark["reason"]) == ("failed", True)
     assert "state_restored" in run.out

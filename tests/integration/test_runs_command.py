@@ -174,7 +174,8 @@ def test_a_killed_run_says_where_it_was(shell: Shell, results: Path) -> None:
     """The benchmark of the last phase that has no result, as ``gpubench watch`` says it."""
     run = write_run(results, 0, [measurement(), measurement(RESNET, outcome="oom")], status=None)
     with Journal(run.journal) as journal:
-        journal.append({"event": "phase", "phase": "warm-up", "benchmark": RESNET})
+        for phase in ("build", "warm-up"):
+            journal.append({"event": "phase", "phase": phase, "benchmark": RESNET})
     _, out, _ = shell("show", run.run_id)
     assert f"killed in   {RESNET}, phase warm-up" in " ".join(out.split("\n            "))
     _, out, _ = shell("show", run.run_id, "--format=json")

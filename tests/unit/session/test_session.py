@@ -46,7 +46,13 @@ def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> Recor
     monkeypatch.setattr(Recording, "_index", lambda self: None)
     given: Any = SimpleNamespace()
     context = RunContext(settings=given, ranks=given)
-    session = Recording(SimpleNamespace(stash={CONTEXT: context}), cases)
+    config = SimpleNamespace(
+        stash={CONTEXT: context},
+        getoption=lambda name, default="no": default,
+        getini=lambda name: False,
+        pluginmanager=SimpleNamespace(has_plugin=lambda name: False),
+    )
+    session = Recording(config, cases)
     session.start()
     return session
 
@@ -107,7 +113,10 @@ def test_closed_output_interrupts_the_run(
     """``pytest | head`` ends within pytest, and no benchmark has failed."""
     files = Files()
     case: Any = SimpleNamespace(
-        id="a", adopted=False, unmeasured=lambda _, reason: SimpleNamespace(id="a", reason=reason)
+        id="a",
+        name="a",
+        adopted=False,
+        unmeasured=lambda _, reason: SimpleNamespace(id="a", reason=reason),
     )
     session = started(monkeypatch, files, case)
     with pytest.raises(type(error)) as raised:

@@ -52,8 +52,8 @@ def test_a_terminal_has_one_line_that_is_rewritten() -> None:
     progress.launch(LaunchStatus(pair=1, pairs=5, side="head", launch=4, launches=12))
     progress.message("it failed:", ["\x1b[2Jred"])
     shown = stream.getvalue()
-    assert shown.count("\x1b[K") == 3
-    assert shown.endswith("gpubench ab: it failed:\n    \\x1b[2Jred\n")
+    assert shown.count("\x1b[K") == 2
+    assert shown.endswith("\x1b[Jgpubench ab: it failed:\n    \\x1b[2Jred\n")
 
 
 @pytest.mark.parametrize(
