@@ -141,7 +141,10 @@ class Bench(Comparison):
         """What builds own models, in the benchmark's precision: without the fixture, fp32."""
         assert self._own_models is not None
         if self._measured_once:
-            raise Misuse(f"gpubench.{method} was called after a measurement")
+            raise Misuse(
+                f"gpubench.{method} was called after a measurement, or in its step; it measures "
+                "itself, once per test"
+            )
         self._precision = self._own_models.precision
         return self._own_models
 

@@ -67,6 +67,7 @@ class OwnModels:
         from gpubench_plugin.workloads import StatedBatch, StatedLoss
 
         training = _with_optimizer(self._configuration.training, optimizer)
+        _refuse_data_keys(training)
         stated_loss = StatedLoss(loss, device=self.device, weights=_weights_dtype(self.precision))
         stated_batch = StatedBatch.of(
             self._drawn(batch, training), samples=samples, has_targets=stated_loss.has_targets
@@ -230,6 +231,21 @@ def _with_optimizer(training: TrainingSection, optimizer: object) -> TrainingSec
             )
     name = getattr(optimizer, "__name__", type(optimizer).__name__)
     return training.model_copy(update={"optimizer": name})
+
+
+def _refuse_data_keys(training: TrainingSection) -> None:
+    """Refuse keys that need data with an end.
+
+    Raises:
+        UsageProblem: the configuration has ``training.epochs`` or ``training.evaluate``.
+    """
+    for key in ("epochs", "evaluate"):
+        if value := getattr(training, key):
+            raise UsageProblem(
+                f"training.{key}={str(value).lower()}: gpubench.train repeats the batch that it is "
+                "given, which has no epochs and holds nothing out; leave the key out; "
+                "training.steps sets the number of steps"
+            )
 
 
 def _as_built(training: TrainingSection, optimizer: torch.optim.Optimizer) -> TrainingSection:

@@ -126,6 +126,7 @@ FAULTS = {
     "built": ("train(lambda: 3, (X, Y), CE)", "model: <lambda>() returned a value of type int; al"),
     "random": ("train(lambda: nn.Sequential(net(), nn.PReLU(init=next(N))), (X, Y), CE)",
                "model: <lambda>() built another model when it was called again"),
+    "same": ("train(lambda: M, (X, Y), CE)", "model: <lambda>() returned the same module again"),
     "name": ("train(net(), (X, Y), 'mse')", "loss is of type str; allowed: a function of (output,"),
     "array": ("train(net(), (X.numpy(), Y), CE)", "torch.from_numpy() makes a tensor of it"),
     "loader": ("infer(net(), [[X]][0:0])", "batch is empty; allowed: a tensor, a tuple, list or d"),
@@ -149,6 +150,8 @@ FAULTS = {
     "nothing": ("train(nn.ReLU(), X, lambda o: o.sum())", "model ReLU has no trainable parameters"),
     "samples": ("infer(net(), X, samples=0)", "samples=0; allowed: a whole number above 0"),
     "infinite": ("infer(net(), X / 0)", "the model's output: 24 of 24 values are not finite"),
+    "nested": ("compare({'a': lambda: gpubench.infer(net(), X), 'b': net})",
+               "gpubench.infer was called after a measurement, or in its step; it measures itself"),
     "second": ("infer(net(), X); gpubench.infer(net(), X)", "gpubench.infer was called after a me"),
 }  # fmt: skip
 """Calls of a faulty benchmark, with what its reason has in it."""
@@ -235,6 +238,12 @@ def test_every_form_of_model_batch_and_loss_is_measured(own_project: InlineProje
     assert "training.learning_rate=0.1: not read" in by_name["test_form[own_loss-ws1]"]["reason"]
     assert "but the batch has 6 samples" in by_name["test_fp32_only[ws1]"]["reason"]
     _forget(stated)
+
+    endless = own_project.run("test_forms.py", "-k", "fp32_only", "--training.epochs=2")
+    (benchmark,) = benchmarks(endless).values()
+    assert benchmark["outcome"] == "misconfigured"
+    assert "training.epochs=2: gpubench.train repeats the batch" in benchmark["reason"]
+    _forget(endless)
 
 
 def test_what_does_not_fit_together_is_told_in_a_line(own_project: InlineProject) -> None:

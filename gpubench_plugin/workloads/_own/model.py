@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
+from weakref import ref
 
 import torch
 from torch import nn
@@ -38,6 +39,7 @@ class StatedModel:
         self._model = model
         self._weights = weights
         self._checksums: list[float] | None = None
+        self._built: ref[nn.Module] | None = None
 
     @property
     def name(self) -> str:
@@ -49,12 +51,19 @@ class StatedModel:
         """A new model with fp32 weights, equal to all others.
 
         Raises:
-            Misuse: the function returns no module, or another model than before.
+            Misuse: the function returns no module, the same one again, or another model than
+                before.
         """
         if isinstance(self._model, nn.Module):
             return self._in_fp32(copied(self._model))
         module = self._call()
         _require_plain(module)
+        if self._built is not None and self._built() is module:
+            raise Misuse(
+                f"model: {self.name}() returned the same module again, which has been trained; "
+                "pass the module itself, of which copies are trained"
+            )
+        self._built = ref(module)
         module = self._in_fp32(module)
         checksums = [float(p.detach().sum()) for p in module.parameters()]
         if self._checksums is None:
