@@ -27,16 +27,18 @@ def operator_lines(
     lines: list[Line] = []
     for measurement in measurements:
         if operators := measurement.correctness.get("operators"):
-            title = f"{printable(measurement.name.removeprefix('test_'))}: {_heading(operators)}"
+            name = printable(measurement.name.removeprefix("test_"))
+            title = f"{name}: {_heading(measurement, operators)}"
             lines.append(((cut(title, width, glyphs.ellipsis), BOLD),))
             lines += _table(operators["top"][:_SHOWN], width, glyphs)
     return lines
 
 
-def _heading(operators: Json) -> str:
+def _heading(measurement: Measurement, operators: Json) -> str:
     place = {"device": "device time", "cpu": "CPU time"}[operators["time_of"]]
     shown = min(_SHOWN, len(operators["top"]))
-    return f"{shown} of {operators['operators']} operators by own {place}, per step"
+    step = "call of each variant" if measurement.variants else "step"
+    return f"{shown} of {operators['operators']} operators by own {place}, per {step}"
 
 
 def _table(rows: Sequence[Json], width: int, glyphs: Glyphs) -> list[Line]:

@@ -109,9 +109,9 @@ def disturbance_notes(
 
 
 _REMEDIES: Final[Mapping[str, str]] = {
-    CONTENDED: "close other programs, or measure with fewer threads (OMP_NUM_THREADS)",
+    CONTENDED: "close other programs, or measure with fewer threads (--distributed.threads)",
     THROTTLED: "lock the GPU's clocks (nvidia-smi --lock-gpu-clocks)",
-    DESCHEDULED: "close other programs, or measure with fewer threads (OMP_NUM_THREADS)",
+    DESCHEDULED: "close other programs, or measure with fewer threads (--distributed.threads)",
     SUSPENDED: "do not suspend the launches or the machine",
 }
 

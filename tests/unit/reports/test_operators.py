@@ -32,6 +32,9 @@ def test_profiled_benchmarks_have_a_table_that_fits(measured: Callable[..., Meas
     assert heading.split() == ["operator", "calls", "self", "total", "share"]
     assert first.split() == ["aten::mm", "2.5", "15.00", "µs", "2.000", "ms", "75%"]
     assert len(rest) == 9
+    correctness = {"operators": operators, "variants": [{"name": "eager"}, {"name": "compiled"}]}
+    title, *_ = map(plain, operator_lines([measured(name="test_b", correctness=correctness)], 80))
+    assert title == "b: 10 of 48 operators by own device time, per call of each variant"
     assert all(len(line) <= 80 and "\x1b" not in line for line in (first, *rest))
 
 
