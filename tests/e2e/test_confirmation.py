@@ -77,9 +77,9 @@ def test_a_gate_fails_only_for_what_two_more_launches_repeat(tmp_path: Path) -> 
         if one["metric"].startswith("step_time")
     }
     assert reasons["test_once[ws1]"][0] in {"unchanged", "inconclusive"}
-    assert reasons["test_once[ws1]"][1].startswith("not confirmed by 2 more launches (0.001")
+    assert reasons["test_once[ws1]"][1].startswith("not confirmed by 2 more launches (1.00")
     assert reasons["test_always[ws1]"][0] == "regressed"
-    assert reasons["test_always[ws1]"][1].startswith("confirmed by 2 more launches (0.0015")
+    assert reasons["test_always[ws1]"][1].startswith("confirmed by 2 more launches (1.5")
     assert reasons["test_dies[ws1]"][0] == "regressed"
     said = "relaunched, but without a result: failed (AssertionError: no second time)"
     assert said in reasons["test_dies[ws1]"][1]
