@@ -350,23 +350,17 @@ def test_stages_of_a_real_session_pass_on_a_cpu(name: str, here: Path) -> None:
     assert failed(run) == []
 
 
-@pytest.mark.parametrize("name", shown("memory", exhaustively=["context", "ranks"]))
-def test_stages_of_a_real_session_fail_on_a_cpu(name: str, here: Path) -> None:
-    """Where memory suffices, the context lives, and the backend is another one."""
+def test_stage_of_a_real_session_fails_on_a_cpu(here: Path) -> None:
+    """Where memory suffices; the failures of other stages are those of sessions made up."""
     run = on_cpu(here)
-    if name == "memory":
-        faults.out_of_memory(run, bytes=1 << 20, held=1)
-    elif name == "context":
-        faults.lost_context(run)
-    else:
-        ranks.ranks(run, backend="nccl")
+    faults.out_of_memory(run, bytes=1 << 20, held=1)
 
     assert failed(run)
 
 
 @pytest.mark.exhaustive
 def test_headline_beside_its_loop_on_a_cpu(here: Path) -> None:
-    """The loop runs over the benchmark's model in its precision; a limit of zero is not kept."""
+    """The loop runs over the benchmark's model in its precision."""
     from gpubench_plugin.cli.gpu_check.stages import headline
 
     run = on_cpu(here)
@@ -377,9 +371,6 @@ def test_headline_beside_its_loop_on_a_cpu(here: Path) -> None:
     (row,) = (json.loads(line)["row"] for line in rows_of(here))
     assert row["bare_s"] > 0
     assert row["step_time_s"] > 0
-    headline.headline(run, test, [("channels_last", "amp")], limit=0.0, **keys)
-    (name,) = failed(run)
-    assert name.endswith("step from the loop by hand")
 
 
 def rows_of(folder: Path) -> list[str]:
