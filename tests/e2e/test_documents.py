@@ -123,6 +123,17 @@ class Shell:
         return (1, f"no such extra: {missing}") if missing else (0, "")
 
 
+def is_done(command: str, code: int, out: str) -> bool:
+    """Whether `command` did what it is for, by its exit code and output."""
+    if command.startswith("gpubench ab"):
+        return "prepared main in" in out
+    if "--device=cuda" in command and code == 4:
+        return "cuda" in out
+    if command.startswith("gpubench compare") and code == 1:
+        return "regressed" in out  # two short runs on a busy machine may differ
+    return code == 0
+
+
 @pytest.fixture
 def shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -151,9 +162,8 @@ def shell(
     return shell
 
 
-@pytest.mark.exhaustive
 def test_commands_of_readme_do_as_they_say(shell: Shell) -> None:
-    """Each ends with exit code 0, but a device that is not there is refused by name."""
+    """None of them is refused, but a device that is not there is, by name."""
     bash = [text for language, text in blocks(ROOT / "README.md") if language == "bash"]
     readme = [command for text in bash for command in commands(text)]
     assert len(readme) > 10
@@ -161,16 +171,9 @@ def test_commands_of_readme_do_as_they_say(shell: Shell) -> None:
         if INSTALLED_BY_CI.match(command):
             continue
         code, out = shell.run(command)
-        if "--device=cuda" in command and code == 4:
-            assert "cuda" in out
-            continue
-        if command.startswith("gpubench ab"):
-            assert "prepared main in" in out
-            continue
-        assert code == 0, f"{command}\n{out}"
+        assert is_done(command, code, out), f"{command}\n{out}"
 
 
-@pytest.mark.exhaustive
 def test_tutorial_can_be_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,10 +187,4 @@ def test_tutorial_can_be_followed(
             project.write(name, code)
         for command in commands(text) if language == "bash" else ():
             code, out = shell.run(command)
-            if command.startswith("gpubench ab"):
-                assert "prepared main in" in out
-            elif code == 1:  # two short runs on a busy machine may differ, and that is told
-                assert command.startswith("gpubench compare")
-                assert "regressed" in out
-            else:
-                assert code == 0, f"{command}\n{out}"
+            assert is_done(command, code, out), f"{command}\n{out}"
