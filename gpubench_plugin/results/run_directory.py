@@ -280,7 +280,13 @@ def _latest(runs: Sequence[RunDirectory], back: int, results_dir: Path) -> RunDi
     if back >= len(runs):
         name = f"{LAST}~{back}" if back else LAST
         raise UsageProblem(f"{name}: {results_dir} has {counted(len(runs), 'run')}")
-    return runs[-1 - back]
+    return sorted(runs, key=_start)[-1 - back]
+
+
+def _start(run: RunDirectory) -> tuple[str, int]:
+    """Start of the run: ids have seconds, files that are written then have nanoseconds."""
+    written_ns = run.system.stat().st_mtime_ns if run.system.is_file() else 0
+    return run.run_id.partition("_")[0], written_ns
 
 
 def _names_text(runs: Sequence[RunDirectory]) -> str:

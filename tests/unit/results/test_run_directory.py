@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -141,3 +142,15 @@ def test_latest_runs_have_names(tmp_path: Path) -> None:
     assert run_ids == [run_id(2), run_id(1), run_id(0)]
     with pytest.raises(UsageProblem, match=r"last~3: .* has 3 runs"):
         find_run(tmp_path, "last~3", cwd=tmp_path)
+
+
+def test_runs_of_one_second_are_in_the_order_of_their_start(tmp_path: Path) -> None:
+    """By the time of the file that is written first: the rest of an id is random."""
+    for name, written_ns in (("b", 1), ("a", 2)):
+        run = RunDirectory.create(tmp_path, "one", f"20260131T120000Z_run_{name * 6}")
+        run.journal.touch()
+        run.system.touch()
+        os.utime(run.system, ns=(written_ns, written_ns))
+
+    assert find_run(tmp_path, "last", cwd=tmp_path).run_id.endswith("aaaaaa")
+    assert find_run(tmp_path, "last~1", cwd=tmp_path).run_id.endswith("bbbbbb")
