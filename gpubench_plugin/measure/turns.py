@@ -184,9 +184,9 @@ def _rounds_per_turn(
     else:
         limit_s = section.time_s if section.by == "time" else section.max_time_s
         most_rounds = limit_s / (plan.calls_per_round * pace.wall_s)
-    wanted = math.ceil(_TURN_S / (plan.calls_per_round * pace.timed_s))
+    turn_rounds = math.ceil(_TURN_S / (plan.calls_per_round * pace.timed_s))
     rounds = min(
-        max(plan.rounds_per_block, wanted),
+        max(plan.rounds_per_block, turn_rounds),
         int(most_rounds / FEWEST_TURNS),
         planner.clock.queued_calls // plan.calls_per_round,
     )

@@ -264,9 +264,9 @@ def _distinct(before: Sequence[str], after: Sequence[str]) -> list[str]:
 
 def _numbered(names: Sequence[str]) -> list[str]:
     """The `names`, the second and later of the same with a number."""
-    seen: Counter[str] = Counter()
+    occurrences: Counter[str] = Counter()
     numbered = []
     for name in names:
-        seen[name] += 1
-        numbered.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+        occurrences[name] += 1
+        numbered.append(name if occurrences[name] == 1 else f"{name}#{occurrences[name]}")
     return numbered

@@ -62,17 +62,21 @@ class ResultTable:
         rows, groups = _grouped(_sorted(measurements, options, names), options)
         indent = len(GAP) if any(groups) else 0
         name_width = max(len(_TITLE), indent + max(text_width(names[row.id]) for row in rows))
-        wanted = _columns(rows, groups, glyphs, options)
-        give_way = [*_FOLDED, *reversed([name for name in wanted if _is_metric(name)]), *_LEFT_OUT]
+        candidates = _columns(rows, groups, glyphs, options)
+        give_way = [
+            *_FOLDED,
+            *reversed([name for name in candidates if _is_metric(name)]),
+            *_LEFT_OUT,
+        ]
         if options.columns:
-            give_way = [*reversed(wanted)]
-        columns = narrowed(wanted, give_way, total - name_width)
+            give_way = [*reversed(candidates)]
+        columns = narrowed(candidates, give_way, total - name_width)
         return cls(
             rows=rows,
             names=names,
             groups=groups,
             columns=_with_outcomes(columns, rows),
-            below=[name for name in wanted if name not in columns and _is_metric(name)],
+            below=[name for name in candidates if name not in columns and _is_metric(name)],
             problems=problems,
         )
 

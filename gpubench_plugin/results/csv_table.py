@@ -128,9 +128,9 @@ def table_problems(text: str) -> Iterator[tuple[int, str, str]]:
     titles = next(rows, [])
     if titles != names:
         wrong = next((n for n, name in enumerate(names) if titles[n : n + 1] != [name]), len(names))
-        found = titles[wrong] if wrong < len(titles) else "nothing"
+        title = titles[wrong] if wrong < len(titles) else "nothing"
         expected = repr(names[wrong]) if wrong < len(names) else "no further column"
-        yield 1, found, f"column {wrong + 1} is {found!r}, not {expected}"
+        yield 1, title, f"column {wrong + 1} is {title!r}, not {expected}"
         return
     for row in rows:
         if len(row) != len(names):

@@ -1,8 +1,0 @@
-"""The ``gpubench`` command, as ``python -m gpubench_plugin.cli``."""
-
-import sys
-
-from gpubench_plugin.cli.main import main
-
-if __name__ == "__main__":
-    sys.exit(main())
