@@ -114,7 +114,9 @@ class LauncherPlugin:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Attach the benchmark's notes to its report."""
         state = state_of(item)
-        shows_own = state is None or state.case.adopted or self._config.getoption("fulltrace")
+        shows_own = (
+            state is None or state.case.adopted or self._config.getoption("fulltrace", False)
+        )
         hidden: AbstractContextManager[None] = nullcontext()
         if call.excinfo is not None and not shows_own:
             hidden = own_frames_hidden(call.excinfo)
@@ -189,7 +191,7 @@ def exclude_failed(item: pytest.Item, report: pytest.TestReport) -> None:
 
 def has_debugger(config: pytest.Config) -> bool:
     """Whether a debugger is to have the terminal."""
-    return bool(config.getoption("usepdb") or config.getoption("trace"))
+    return bool(config.getoption("usepdb", False) or config.getoption("trace", False))
 
 
 class InProcessLauncher(LauncherPlugin, SignalInterrupt):

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, glyphs_for, printable
@@ -82,6 +83,7 @@ def status_line(*, enabled: bool = True) -> StatusLine:
 
     def write(text: str) -> None:
         if terminal is not None:
-            os.write(terminal, text.encode(sys.stdout.encoding or "utf-8", "replace"))
+            with suppress(OSError):  # a terminal that was closed fails no measurement
+                os.write(terminal, text.encode(sys.stdout.encoding or "utf-8", "replace"))
 
     return StatusLine(write, terminal is not None, glyphs=glyphs)

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.reports import current_line, status_line
+from gpubench_plugin.reports import current_line, glyphs_for, status_line
 from gpubench_plugin.results import LiveRun
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ class LiveStatus:
     """Shows how far the session is, from the events of its benchmarks.
 
     On a terminal that is the row below pytest's line. Where tests may write there as well (``-s``,
-    live logs), and where the terminal cannot do it, nothing is shown. In a CI job (``CI`` is set)
-    whose stdout is no terminal there are plain lines: when the phase changes, but not more than one
-    in 10 s, and every 30 s within a phase.
+    live logs), and where the terminal cannot do it, nothing is shown. In a CI job (``CI`` is set),
+    whose log does not move a cursor even where stdout is a terminal, there are plain lines: when
+    the phase changes, but not more than one in 10 s, and every 30 s within a phase.
     """
 
     def __init__(
@@ -46,8 +46,9 @@ class LiveStatus:
         self._names = names
         self._run = LiveRun(run_id="", ids=tuple(names))
         self._clock = clock
-        self._line = status_line(enabled=not _shares_terminal(config))
-        self._writes_lines = bool(os.environ.get("CI")) and not sys.stdout.isatty()
+        self._glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
+        self._writes_lines = bool(os.environ.get("CI"))
+        self._line = status_line(enabled=not self._writes_lines and not _shares_terminal(config))
         self._written_at = -math.inf
         self._written_phase = ("", "")
         self._text = ""
@@ -62,10 +63,11 @@ class LiveStatus:
         live = self._run.current
         if live is None:
             return
-        self._text = current_line(self._run)
+        self._text = current_line(self._run, glyphs=self._glyphs)
         self._line.show(self._text, at_once=event["event"] == "phase")
         if self._writes_lines and self._is_due((benchmark, live.phase)):
-            self._write(f"gpubench: {current_line(self._run, self._names[benchmark])}")
+            line = current_line(self._run, self._names[benchmark], self._glyphs)
+            self._write(f"gpubench: {line}")
 
     def end(self, benchmark: str) -> None:
         """Count the `benchmark` as done."""
@@ -110,7 +112,9 @@ class LiveStatus:
 
 def _shares_terminal(config: pytest.Config) -> bool:
     """Whether tests may write to the terminal while they run, or nobody else does."""
-    is_logging = config.getoption("log_cli_level", None) is not None or config.getini("log_cli")
-    is_captured = config.getoption("capture") in {"fd", "sys"}
-    has_reporter = config.pluginmanager.has_plugin("terminalreporter")
-    return bool(is_logging) or not is_captured or not has_reporter
+    plugins = config.pluginmanager  # any of pytest's own may be switched off, with its options
+    is_logging = config.getoption("log_cli_level", None) is not None or (
+        plugins.has_plugin("logging") and config.getini("log_cli")
+    )
+    is_captured = config.getoption("capture", "no") in {"fd", "sys"}
+    return bool(is_logging) or not is_captured or not plugins.has_plugin("terminalreporter")

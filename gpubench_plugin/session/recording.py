@@ -171,13 +171,12 @@ class Recording:
         """Journal an `event` of a running benchmark; a failure ends the session after it."""
         if self._is_finished:
             return
-        self._status.add(benchmark, event)
-        if self._write_error is not None:
-            return
-        try:
-            self._run.recorder.event(benchmark, event)
-        except ResultsError as error:
-            self._write_error = error
+        if self._write_error is None:
+            try:
+                self._run.recorder.event(benchmark, event)
+            except ResultsError as error:
+                self._write_error = error
+        self._status.add(benchmark, event)  # then, since a terminal may stop what writes to it
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:

@@ -181,3 +181,13 @@ def test_log_of_a_ci_job_has_plain_lines_about_progress(project: Project) -> Non
     assert run.out.count("gpubench: [") == 1, "the next is due 10 s later"
     assert "gpubench: [" not in silent.out
     assert "\x1b" not in run.out + silent.out
+
+
+@pytest.mark.parametrize("failing", [True, False])
+def test_pytest_may_lack_its_own_plugins(project: Project, failing: bool) -> None:
+    """Without terminal, capture, live logs and debugger, and so without their options."""
+    project.write("test_it.py", PRINTS)
+    plugins = [f"-pno:{name}" for name in ("terminal", "capture", "logging", "debugging")]
+    run = project.run(*plugins, "-k", "test_y" if failing else "test_x")
+    assert run.code == failing
+    assert [*run.outcomes.values()] == ["failed" if failing else "measured"]

@@ -52,7 +52,7 @@ class GangController(InProcessLauncher):
         self._startable: set[int] = set()
         self._warned: set[str] = set()
         self._output = (
-            LogForwarder(sys.stdout.write) if config.getoption("capture") == "no" else None
+            LogForwarder(sys.stdout.write) if config.getoption("capture", "no") == "no" else None
         )
 
     def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:

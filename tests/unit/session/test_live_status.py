@@ -85,10 +85,27 @@ def test_benchmarks_that_are_over_are_counted(reporter: Reporter) -> None:
 def test_status_line_leaves_the_terminal_to_the_tests(
     reporter: Reporter, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With ``-s`` and live logs, what tests write appears where the status line would be."""
+    """With ``-s`` and live logs, what tests write appears where the status line would be.
+
+    In a CI job there are lines in its place, also where stdout is a terminal.
+    """
     asked: list[bool] = []
     target = "gpubench_plugin.session.live_status.status_line"
     monkeypatch.setattr(target, lambda *, enabled: asked.append(enabled))
+    status(reporter, [])
+    monkeypatch.delenv("CI")
     status(reporter, [], options=options)
     status(reporter, [])
-    assert asked == [False, True]
+    assert asked == [False, False, True]
+
+
+def test_lines_are_spelt_as_stdout_can_encode_them(
+    reporter: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it has no UTF-8, signs are ASCII."""
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(encoding="ascii", isatty=lambda: True))
+    shown = status(reporter, [0, 0, 1, 40, 40])
+    for phase in ("build", "measure"):
+        shown.add("b", {"event": "phase", "phase": phase})
+    shown.add("b", {"event": "progress", "rounds": 3, "half_width": 0.01})
+    assert "test_b: measure, 3 rounds, +-1.0%\n" in reporter.text
