@@ -57,8 +57,9 @@ def left_text(remaining_s: float) -> str:
 
 
 def _position(live: LiveBenchmark, glyphs: Glyphs) -> Iterator[str]:
-    if live.phase == "train" and live.step is not None:
-        yield f"step {live.step}" + (f" of at most {live.steps}" if live.steps else "")
+    if live.phase != "measure" and live.step is not None:
+        is_limited = live.phase == "train" and live.steps
+        yield f"step {live.step}" + (f" of at most {live.steps}" if is_limited else "")
         if live.loss is not None:
             yield f"loss {live.loss:.4g}"
     elif live.phase == "measure" and live.rounds is not None:

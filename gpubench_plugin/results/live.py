@@ -1,10 +1,12 @@
 """State of a running benchmark, and of a run, from the events of the journal so far.
 
-Memory is bounded, however long a training is.
+Memory is bounded, however long a training is. Values that no session writes, as in a damaged
+journal, say nothing.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -16,9 +18,7 @@ if TYPE_CHECKING:
 
 _MOST_LOSSES: Final = 1024
 """More than a terminal has columns."""
-_PROGRESS: Final = (
-    *("rounds", "half_width", "step_s", "samples_per_s", "tokens_per_s", "remaining_s"),
-)
+_PROGRESS: Final = ("half_width", "step_s", "samples_per_s", "tokens_per_s", "remaining_s")
 _NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "epoch": ("epoch", "accuracy", "test_loss", "test_accuracy"),
     "evaluation": ("test_loss", "test_accuracy"),
@@ -29,8 +29,8 @@ _NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
 class LiveBenchmark:
     """A benchmark as far as its events tell; numbers are None until one has told them.
 
-    `steps` is what the untimed training takes at most, and `step` how far it is; `numbers` are the
-    last of each name that was logged. Times are in seconds.
+    `steps` is what the untimed training takes at most, and `step` how far it, or a test's own loop,
+    is in this phase; `numbers` are the last of each name that was logged. Times are in seconds.
     """
 
     id: str
@@ -49,7 +49,8 @@ class LiveBenchmark:
     losses: list[float] = field(default_factory=list)
     _stride: int = 1
     _count: int = 0
-    _phase_time: str = ""
+    _first: tuple[str, int] | None = None
+    """Time and number of the first step of the phase that was logged."""
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Take in an `event`; one of an unknown kind says nothing."""
@@ -57,36 +58,31 @@ class LiveBenchmark:
             case "phase":
                 self._enter(event)
             case "progress":
+                self.rounds = _integer(event.get("rounds"))
                 for name in _PROGRESS:
-                    setattr(self, name, event.get(name))
+                    setattr(self, name, _number(event.get(name)))
             case "training_step":
-                self._train(event, event.get("loss"))
-                self.samples_per_s = event.get("samples_per_s")
+                self._step(event, _number(event.get("loss")))
+                self.samples_per_s = _number(event.get("samples_per_s"))
             case "log":
-                metrics = event.get("metrics") or {}
-                self._train(event, metrics.get("loss"))
-                self.numbers |= {n: v for n, v in metrics.items() if n != "loss" and v is not None}
+                metrics = _numbers(_mapping(event.get("metrics")))
+                self._step(event, metrics.pop("loss", None))
+                self.numbers |= metrics
             case "epoch" | "evaluation" as kind:
-                values = {name: event.get(name) for name in _NUMBERS[kind]}
-                self.numbers |= {n: v for n, v in values.items() if v is not None}
+                self.numbers |= _numbers({name: event.get(name) for name in _NUMBERS[kind]})
 
     def _enter(self, event: Mapping[str, Any]) -> None:
-        self.phase = event["phase"]
-        self.launch = event.get("launch")
-        self._phase_time = str(event.get("time", ""))
-        self.remaining_s = None
+        self.phase = str(event.get("phase", ""))
+        self.launch = _integer(event.get("launch"))
+        self.step = self.remaining_s = self._first = None
         if self.phase == "train":
-            self.steps = event.get("steps")
+            self.steps = _integer(event.get("steps"))
         elif self.phase == "measure":
             self.step_s = self.samples_per_s = None
 
-    def _train(self, event: Mapping[str, Any], loss: float | None) -> None:
-        self.step = event.get("step")
-        if self.phase == "train" and self.step:
-            elapsed_s = _seconds(self._phase_time, str(event.get("time", "")))
-            self.step_s = elapsed_s / self.step or None
-            if self.step_s and self.steps:
-                self.remaining_s = max(0, self.steps - self.step) * self.step_s
+    def _step(self, event: Mapping[str, Any], loss: float | None) -> None:
+        if self.phase != "measure":  # in which a test may log between the rounds
+            self._time(_integer(event.get("step")), str(event.get("time", "")))
         if loss is None:
             return
         self.loss = loss
@@ -96,6 +92,19 @@ class LiveBenchmark:
         if len(self.losses) > _MOST_LOSSES:
             self.losses = self.losses[::2]
             self._stride *= 2
+
+    def _time(self, step: int | None, time: str) -> None:
+        """Mean duration of a step since the phase's first one, which may have come before it."""
+        self.step = step
+        if step is None:
+            return
+        if self._first is None or step < self._first[1]:
+            self._first = time, step
+        first_time, first_step = self._first
+        if step > first_step:
+            self.step_s = _seconds(first_time, time) / (step - first_step) or None
+            if self.step_s and self.steps and self.phase == "train":
+                self.remaining_s = max(0, self.steps - step) * self.step_s
 
 
 @dataclass(kw_only=True)
@@ -122,7 +131,7 @@ class LiveRun:
         """Take in a `line` of the journal."""
         match line.get("event"):
             case "run_started":
-                self.ids = tuple(line.get("params") or ())
+                self.ids = tuple(_mapping(line.get("params")))
             case "run_resumed":
                 self.status = self.current = None
                 kept = {i: o for i, o in self.outcomes.items() if o == "measured"}
@@ -148,8 +157,8 @@ class LiveRun:
     def _end(self, record: Json) -> None:
         benchmark = str(record.get("id"))
         self.outcomes[benchmark] = str(record.get("outcome"))
-        step_s = ((record.get("metrics") or {}).get("step_time_s") or {}).get("value")
-        if step_s is not None:
+        metric = _mapping(_mapping(record.get("metrics")).get("step_time_s"))
+        if (step_s := _number(metric.get("value"))) is not None:
             self.step_times_s[benchmark] = step_s
         self.current = None
 
@@ -158,5 +167,30 @@ def _seconds(start: str, end: str) -> float:
     """Seconds between two times of the journal; 0 where one is malformed."""
     try:
         return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
-    except ValueError:
+    except (TypeError, ValueError):  # only one with a time zone, or none at all
         return 0.0
+
+
+def _number(value: object) -> float | None:
+    """A finite number; None if `value` is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def _integer(value: object) -> int | None:
+    """An integer from 0, as large as a float can be; None if `value` is none."""
+    return value if isinstance(value, int) and _number(value) is not None and value >= 0 else None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _numbers(values: Mapping[str, object]) -> dict[str, float]:
+    """Those of the `values` that are finite numbers."""
+    numbers = {name: _number(value) for name, value in values.items()}
+    return {name: number for name, number in numbers.items() if number is not None}

@@ -333,8 +333,11 @@ class StoredRun:
         }
 
     def _last_events(self) -> dict[str, Json]:
-        """Last event of each benchmark that has one."""
-        return {e["id"]: e for e in self.events if e.get("event") == "benchmark"}
+        """Last event of each benchmark that has one; raises BrokenFile where it names none."""
+        events = [event for event in self.events if event.get("event") == "benchmark"]
+        if not all(isinstance(event.get("id"), str) for event in events):
+            raise BrokenFile(f"{self.directory.journal}: a benchmark's event has no id")
+        return {event["id"]: event for event in events}
 
     def _measurement(self, event: Json) -> Measurement:
         """Validate and parse the measurement in a journal line."""

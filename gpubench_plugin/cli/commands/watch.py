@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -21,6 +22,7 @@ from gpubench_plugin.reports import current_line, ended_line, live_json, live_li
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable, Mapping
 
     from gpubench_plugin.results import JournalTail, LiveBenchmark, LiveRun, RunDirectory
 
@@ -85,7 +87,11 @@ def _state(directory: RunDirectory, tail: JournalTail, run: LiveRun) -> str:
     while lines := tail.read():
         for line in lines:
             run.add(line)
-    return "running" if is_written else run.status or "interrupted"
+    if is_written:
+        return "running"
+    if run.current is not None:
+        run.current.remaining_s = None  # nothing of it is to come
+    return run.status or "interrupted"
 
 
 class _Watcher:
@@ -95,7 +101,7 @@ class _Watcher:
         self._directory = directory
         self._tail = tail
         self._run = run
-        self._is_terminal = sys.stdout.isatty()
+        self._is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         self._rows = 0
         self._line_at = 0.0
         self._phase = ""
@@ -103,38 +109,39 @@ class _Watcher:
     def follow(self) -> None:
         """Show the run until nobody writes it, and how it ended."""
         state = _state(self._directory, self._tail, self._run)
-        known = set(self._run.outcomes)  # of these, only the number is told
+        known = dict(self._run.outcomes)  # of these, only the number is told
         if not self._is_terminal:
             echo([run_line(self._run, state)])
         while state == "running":
-            self._tell(known)
-            self._show(state)
+            known = self._show(state, known)
             sleep(_POLL_S)
             state = _state(self._directory, self._tail, self._run)
-        self._tell(known)
-        self._erase()
         last = self._run.current
-        echo([run_line(self._run, state)])
-        if last is not None:
-            echo([f"it was killed in {last.id}, phase {last.phase}"])
-        sys.stdout.flush()
+        end = [] if last is None else [f"it was killed in {last.id}, phase {last.phase}"]
+        self._write([*self._ended(known), run_line(self._run, state), *end])
 
-    def _tell(self, known: set[str]) -> None:
-        """A line about each benchmark that has ended since, above the others."""
-        ended = [name for name in self._run.outcomes if name not in known]
-        if ended:
-            self._erase()
-            echo(ended_line(self._run, name, glyphs()) for name in ended)
-        known.update(ended)
-
-    def _show(self, state: str) -> None:
+    def _show(self, state: str, known: Mapping[str, str]) -> dict[str, str]:
+        """Show the run, below a line for each outcome that is not `known`; return the outcomes."""
+        lines: list[str] = []
         if self._is_terminal:
             lines = live_lines(self._run, state, output_width() - 1, glyphs())
-            self._erase()
-            echo(lines)
-            self._rows = len(lines)
         elif (live := self._run.current) is not None and self._is_due(live):
-            echo([current_line(self._run, live.id, glyphs())])
+            lines = [current_line(self._run, live.id, glyphs())]
+        self._write([*self._ended(known), *lines])
+        self._rows = len(lines) if self._is_terminal else 0
+        return dict(self._run.outcomes)
+
+    def _ended(self, known: Mapping[str, str]) -> list[str]:
+        """A line about each benchmark that has ended since, once more after another try."""
+        outcomes = self._run.outcomes.items()
+        ended = [name for name, outcome in outcomes if known.get(name) != outcome]
+        return [ended_line(self._run, name, glyphs()) for name in ended]
+
+    def _write(self, lines: Iterable[str]) -> None:
+        """Write `lines` in place of those that are rewritten."""
+        if self._rows:
+            sys.stdout.write(f"\x1b[{self._rows}A\x1b[J")
+        echo(lines)
         sys.stdout.flush()
 
     def _is_due(self, live: LiveBenchmark) -> bool:
@@ -143,8 +150,3 @@ class _Watcher:
             return False
         self._phase, self._line_at = phase, monotonic()
         return True
-
-    def _erase(self) -> None:
-        if self._rows:
-            sys.stdout.write(f"\x1b[{self._rows}A\x1b[J")
-            self._rows = 0

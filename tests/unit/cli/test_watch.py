@@ -60,7 +60,7 @@ def test_state_is_printed_once(running: Journal, capsys: pytest.CaptureFixture[s
     first, place, *rest = capsys.readouterr().out.splitlines()
     assert first == f"{run_id(1)}: running, 1 of 2 benchmarks done (1 measured)"
     assert place == f"[2/2] {RESNET}"
-    assert rest[0].startswith("  phase    train, step 2 of at most 40, loss 1")
+    assert rest[0] == "  phase    train, step 2 of at most 40, loss 1, 38 s left"
     assert rest[1].startswith("  loss     █▁ 1")
 
     assert main(("watch", run_id(1)[:12], "--once", "--format=json")) == 0
@@ -71,7 +71,8 @@ def test_state_is_printed_once(running: Journal, capsys: pytest.CaptureFixture[s
 
     running.close()
     assert main(("watch", "--once", "--format=json")) == 0
-    assert json.loads(capsys.readouterr().out)["state"] == "interrupted"
+    state = json.loads(capsys.readouterr().out)
+    assert (state["state"], state["current"]["remaining_s"]) == ("interrupted", None)
 
 
 @pytest.fixture
@@ -88,12 +89,17 @@ def during(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_run_is_followed_until_nobody_writes_it(
     running: Journal, during: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Plain lines where stdout is no terminal: at each phase, and at the end of each benchmark."""
+    """Plain lines where stdout is no terminal: at each phase, and at the end of each benchmark.
+
+    One that is tried again ends again.
+    """
     record = {"event": "benchmark", "id": RESNET, "outcome": "failed", "metrics": {}}
     during(
         lambda: log(running, *TRAIN[:1]),
         lambda: log(running, *TRAIN[1:]),
         lambda: log(running, {"event": "training_step", "step": 3, "loss": 0.5}),
+        lambda: running.append(record),
+        lambda: log(running, {"event": "phase", "phase": "build"}),
         lambda: running.append(record),
         lambda: (running.append({"event": "run_finished", "status": "failed"}), running.close()),
     )
@@ -106,6 +112,8 @@ def test_run_is_followed_until_nobody_writes_it(
         f"{run_id(1)}: running, 1 of 2 benchmarks done (1 measured)",
         f"[2/2] {RESNET}: build",
         f"[2/2] {RESNET}: train, step 2 of at most 40, loss 1, 38 s left",
+        f"{RESNET}: failed",
+        f"[2/2] {RESNET}: build",
         f"{RESNET}: failed",
         f"{run_id(1)}: failed, 2 of 2 benchmarks done (1 measured, 1 failed)",
     ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpubench_plugin.reports import ASCII, live_json, live_lines
 from gpubench_plugin.results import LiveRun
 
 NAME = "bench/test_it.py::test_train[amp-ws1]"
@@ -38,20 +39,66 @@ def step(number: int, loss: float | None, second: float = 0) -> dict[str, Any]:
 
 
 def test_training_tells_step_loss_speed_and_time_left() -> None:
-    """The speed is that since the training began; a loss that was not finite is left out."""
-    run = live(phase("build"), phase("train", steps=100), step(10, 2.0, 1), step(30, None, 3))
+    """The speed is that since its first logged step, which may have been before the phase began.
+
+    A loss that was not finite is left out.
+    """
+    run = live(phase("build"), phase("train", steps=100), step(10, 2.0, 5))
     current = run.current
     assert current is not None
+    assert (current.step, current.step_s, current.remaining_s) == (10, None, None)
+    run.add({**step(30, None, 7), "benchmark": NAME})
     assert (current.phase, current.step, current.steps, current.loss) == ("train", 30, 100, 2.0)
     assert (current.step_s, current.remaining_s) == (pytest.approx(0.1), pytest.approx(7.0))
     assert current.losses == [2.0]
 
     run.add({**phase("warm-up"), "benchmark": NAME})
-    assert (current.phase, current.remaining_s) == ("warm-up", None)
+    assert (current.phase, current.step, current.remaining_s) == ("warm-up", None, None)
     progress = {"event": "progress", "rounds": 9, "half_width": 0.01, "step_s": 0.5}
     run.add({**progress, "remaining_s": 4.0, "benchmark": NAME})
     assert (current.rounds, current.half_width, current.step_s) == (9, 0.01, 0.5)
     assert current.remaining_s == 4.0
+
+
+def test_loop_of_a_test_tells_step_and_speed() -> None:
+    """By what it logs in the phase in which it runs; between the rounds that are measured nothing.
+
+    A second loop counts its steps anew.
+    """
+    points = [{"event": "log", "step": n, "metrics": {"loss": 1.0}, "time": at(n)} for n in (5, 9)]
+    run = live(phase("build"), *points, {**points[0], "step": 0})
+    assert run.current is not None
+    assert (run.current.step, run.current.step_s) == (0, 1.0)
+    measured = phase("measure"), {"event": "progress", "rounds": 2, "step_s": 0.5}, points[1]
+    for event in measured:
+        run.add({"benchmark": NAME, **event})
+    assert (run.current.step, run.current.step_s, run.current.rounds) == (None, 0.5, 2)
+
+
+@pytest.mark.parametrize("wrong", [None, "x", True, [1], {"a": "x"}, 10**400, float("nan")])
+def test_value_that_no_session_writes_says_nothing(wrong: Any) -> None:
+    """A journal may be damaged: all that is computed with and shown is a number or none."""
+    metrics = {"loss": wrong, "own": wrong}
+    run = live(
+        phase("build"),
+        phase("train", steps=wrong, launch=wrong),
+        {"event": "training_step", "step": wrong, "loss": wrong, "samples_per_s": wrong},
+        {**step(3, 2.0), "time": "2026-01-31T12:00:00"},
+        {**step(4, 2.0), "time": wrong},
+        {"event": "log", "step": wrong, "metrics": metrics},
+        {"event": "log", "step": wrong, "metrics": wrong},
+        phase("measure"),
+        {"event": "progress", "rounds": wrong, "half_width": wrong, "remaining_s": wrong},
+    )
+    assert run.current is not None
+    shown = live_json(run, "running")["current"].values()
+    assert [*filter(None, shown)] == [NAME, "measure", 2.0]
+    assert live_lines(run, "running", 80, ASCII)
+    run.add({**phase("build"), "phase": wrong, "benchmark": NAME})
+    for metric in (wrong, {"step_time_s": wrong}, {"step_time_s": {"value": wrong}}):
+        run.add({"event": "benchmark", "id": NAME, "outcome": wrong, "metrics": metric})
+    run.add({"event": "run_started", "params": wrong})
+    assert run.total == 1
 
 
 def test_losses_of_a_long_training_take_bounded_memory() -> None:
