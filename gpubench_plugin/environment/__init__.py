@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         listed,
         percentage,
         plural,
+        rough_duration,
         scaled,
         short_commit,
         significant,

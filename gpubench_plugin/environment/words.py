@@ -17,6 +17,8 @@ _BINARY: Final[Sequence[Scale]] = (
 _DECIMAL: Final[Sequence[Scale]] = (
     *((1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, " ")),
 )
+_LONG: Final = 90
+"""Seconds from which an estimate is in minutes, and minutes from which it is in hours."""
 _COMMIT_DIGITS: Final = 9  # git's default is 7, which large repositories outgrow
 
 
@@ -71,6 +73,14 @@ def duration(seconds: float, digits: int = MOST_DIGITS, micro: str = "µ") -> st
     """Format a duration in ns, µs, ms or s: ``18.42 ms``; `micro` is for ASCII terminals."""
     scales = ((1.0, " s"), (1e-3, " ms"), (1e-6, f" {micro}s"), (1e-9, " ns"))
     return scaled(seconds, scales, digits)
+
+
+def rough_duration(seconds: float) -> str:
+    """Format an estimate, in s, min or h: ``40 s``, ``3 min``, ``1 h 20 min``."""
+    if seconds < _LONG:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < _LONG else f"{minutes // 60} h {minutes % 60} min"
 
 
 def decimal_rate(value: float, unit: str, digits: int = MOST_DIGITS) -> str:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         UNICODE,
         Glyphs,
         cut,
+        evenly_chosen,
         fill,
         glyphs_for,
         printable,

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.reports.table import column, lines
-from gpubench_plugin.reports.text import printable, sparkline
+from gpubench_plugin.reports.text import evenly_chosen, printable, sparkline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,9 +51,5 @@ def curves_as_json(curves: Iterable[Curve]) -> list[dict[str, Any]]:
 
 
 def _shape(curve: Curve, glyphs: Glyphs) -> str:
-    """Sparkline of at most so many finite values, evenly chosen, the last one among them."""
     values = [value for value in curve.values if isfinite(value)]
-    if len(values) > _BARS:
-        last = len(values) - 1
-        values = [values[last * bar // (_BARS - 1)] for bar in range(_BARS)]
-    return sparkline(values, glyphs) if values else ""
+    return sparkline(evenly_chosen(values, _BARS), glyphs)

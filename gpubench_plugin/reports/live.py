@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.environment import counted, decimal_rate, percentage
-from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable, seconds, sparkline
+from gpubench_plugin.environment import counted, decimal_rate, percentage, rough_duration
+from gpubench_plugin.reports.text import (
+    UNICODE,
+    Glyphs,
+    cut,
+    evenly_chosen,
+    printable,
+    seconds,
+    sparkline,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +23,6 @@ if TYPE_CHECKING:
 
 _DIGITS: Final = 3
 _LABEL_COLUMNS: Final = 9
-_LONG_S: Final = 90.0
 _MOST_NUMBERS: Final = 6
 
 
@@ -42,18 +49,8 @@ def status_text(live: LiveBenchmark, glyphs: Glyphs = UNICODE) -> str:
     if live.launch is not None:
         parts.insert(0, f"launch {live.launch}")
     if live.remaining_s is not None:
-        parts.append(left_text(live.remaining_s))
+        parts.append(f"{rough_duration(live.remaining_s)} left")
     return ", ".join(parts)
-
-
-def left_text(remaining_s: float) -> str:
-    """The time left, as precise as an estimate is: ``40 s left``, ``3 min left``."""
-    if remaining_s < _LONG_S:
-        return f"{remaining_s:.0f} s left"
-    minutes = round(remaining_s / 60)
-    if minutes < _LONG_S:
-        return f"{minutes} min left"
-    return f"{minutes / 60:.1f} h left"
 
 
 def _position(live: LiveBenchmark, glyphs: Glyphs) -> Iterator[str]:
@@ -93,7 +90,7 @@ def live_lines(run: LiveRun, state: str, width: int, glyphs: Glyphs) -> list[str
         ]
         if live.losses:
             room = width - 2 * (1 + _LABEL_COLUMNS) - 2
-            bars = sparkline(_thinned(live.losses, max(room, 1)), glyphs)
+            bars = sparkline(evenly_chosen(live.losses, room), glyphs)
             loss = "" if live.loss is None else f"{live.loss:.4g}"
             lines.append(_labelled("loss", f"{bars} {loss}"))
         if live.numbers:
@@ -115,12 +112,6 @@ def _speed(live: LiveBenchmark, glyphs: Glyphs) -> Iterator[str]:
     for value, unit in ((live.samples_per_s, "samples/s"), (live.tokens_per_s, "tokens/s")):
         if value:
             yield decimal_rate(value, unit, _DIGITS)
-
-
-def _thinned(values: list[float], most: int) -> list[float]:
-    """At most so many of the `values`, the last among them."""
-    stride = -(-len(values) // most)
-    return values[::-1][::stride][::-1]
 
 
 def live_json(run: LiveRun, state: str) -> dict[str, Any]:

@@ -204,6 +204,14 @@ MARK: Final = "|"
 """Stands before the first value of a new level."""
 
 
+def evenly_chosen(values: Sequence[float], most: int) -> Sequence[float]:
+    """At most so many of the `values`, and at least two: evenly chosen, first and last included."""
+    bars, last = max(most, 2), len(values) - 1
+    if len(values) <= bars:
+        return values
+    return [values[last * bar // (bars - 1)] for bar in range(bars)]
+
+
 def sparkline(values: Sequence[float], glyphs: Glyphs, marks: Collection[int] = ()) -> str:
     """One bar per value, from lowest to highest, with :data:`MARK` before `marks`."""
     if not values:

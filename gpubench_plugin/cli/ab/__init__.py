@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.cli.ab.git import Repository, receives_own_output, remove_worktrees
     from gpubench_plugin.cli.ab.launch import LaunchOutcome, LaunchSpec, PytestLauncher
     from gpubench_plugin.cli.ab.preflight import Capabilities, features, imports, require_own_code
-    from gpubench_plugin.cli.ab.progress import LaunchStatus, Progress, duration
+    from gpubench_plugin.cli.ab.progress import LaunchStatus, Progress
     from gpubench_plugin.cli.ab.request import (
         Request,
         check_pairs,

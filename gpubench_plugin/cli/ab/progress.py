@@ -8,7 +8,7 @@ from typing import TextIO
 
 from gpubench_plugin.cli.ab.schedule import WARMUP_PAIR
 from gpubench_plugin.cli.ab.sides import SideName
-from gpubench_plugin.environment import counted
+from gpubench_plugin.environment import counted, rough_duration
 from gpubench_plugin.reports import StatusLine, glyphs_for, printable
 
 
@@ -78,14 +78,6 @@ def _status_parts(turn: LaunchStatus) -> Iterator[str]:
     if turn.benchmarks is not None:
         yield counted(turn.benchmarks, "benchmark")
     if turn.left_s is not None:
-        yield f"at most {duration(turn.left_s)} left"
+        yield f"at most {rough_duration(turn.left_s)} left"
     if turn.expected_s is not None:
-        yield f"about {duration(turn.expected_s)} expected"
-
-
-def duration(seconds: float) -> str:
-    """Format `seconds` for people: ``40 s``, ``3 min``, ``1 h 20 min``."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+        yield f"about {rough_duration(turn.expected_s)} expected"

@@ -12,6 +12,7 @@ from gpubench_plugin.environment import (
     listed,
     percentage,
     plural,
+    rough_duration,
     short_commit,
     significant,
 )
@@ -82,6 +83,15 @@ def test_a_duration_has_the_unit_that_fits(seconds: float, expected: str) -> Non
     """At least one digit stands before the point."""
     assert duration(seconds) == expected
     assert duration(2e-6, micro="u") == "2.000 us"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.1, "1 s"), (89, "89 s"), (300, "5 min"), (4800, "80 min"), (6000, "1 h 40 min")],
+)
+def test_an_estimate_reads_like_a_clock(seconds: float, expected: str) -> None:
+    """Seconds, then minutes, then hours."""
+    assert rough_duration(seconds) == expected
 
 
 @pytest.mark.parametrize(

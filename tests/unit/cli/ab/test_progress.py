@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 
-import pytest
-
-from gpubench_plugin.cli.ab import LaunchStatus, Progress, duration
+from gpubench_plugin.cli.ab import LaunchStatus, Progress
 
 
 class Terminal(io.StringIO):
@@ -54,12 +52,3 @@ def test_a_terminal_has_one_line_that_is_rewritten() -> None:
     shown = stream.getvalue()
     assert shown.count("\x1b[K") == 2
     assert shown.endswith("\x1b[Jgpubench ab: it failed:\n    \\x1b[2Jred\n")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.1, "1 s"), (89, "89 s"), (300, "5 min"), (4800, "80 min"), (6000, "1 h 40 min")],
-)
-def test_durations_read_like_a_clock(seconds: float, text: str) -> None:
-    """Seconds, then minutes, then hours."""
-    assert duration(seconds) == text
