@@ -7,7 +7,7 @@ import pytest
 @pytest.mark.precision("fp32", "tf32", "bf16", "bf16-true", "amp")
 @pytest.mark.gpubench_full("bf16-true", "amp")
 def test_digits_mlp(gpubench, convergence):
-    """A multilayer perceptron, to 97 %."""
+    """A multilayer perceptron, to 97%."""
     gpubench(convergence, setup=convergence.restart)
 
 
@@ -15,5 +15,5 @@ def test_digits_mlp(gpubench, convergence):
 @pytest.mark.precision("fp32", "tf32", "bf16", "bf16-true", "amp")
 @pytest.mark.gpubench_full("bf16-true", "amp")
 def test_digits_cnn(gpubench, convergence):
-    """A convolutional network, to 98 %."""
+    """A convolutional network, to 98%."""
     gpubench(convergence, setup=convergence.restart)

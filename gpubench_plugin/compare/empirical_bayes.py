@@ -30,15 +30,15 @@ _FEWEST: Final = 3
 _OUTLIER: Final = 0.25
 """P value of a variance from which on a series belongs to the suite; noisier ones do in proportion.
 
-One series with three times the noise of 59 others gives false alarms in 2.9 % of suites without
-that, in 0.8 % with it (B. Phipson et al., "Robust hyperparameter estimation protects against
+One series with three times the noise of 59 others gives false alarms in 2.9% of suites without
+that, in 0.8% with it (B. Phipson et al., "Robust hyperparameter estimation protects against
 hypervariable genes", 2016)."""
 
 _LOUD: Final = 0.75
 _LOUD_SHARE: Final = 0.75
 """Share of the variance that three of four series of a suite do not exceed: the least by which an
 effect is called at five pairs; √(5/n) of that at n. Launches in one of two modes give five
-differences of one sign and size once in 2¹⁰, which would be 2 % of false alarms in suites of 20
+differences of one sign and size once in 2¹⁰, which would be 2% of false alarms in suites of 20
 such series. From ten pairs on a series may be called by itself, see :data:`.statistics._MODES`."""
 
 _TINY: Final = 1e-5
@@ -113,8 +113,8 @@ def membership(spread: Spread, prior: Prior) -> Floats:
     """Degree of membership of each series in the suite, 0 to 1; lower if it is too noisy.
 
     A benchmark has that of its noisiest metric, since each of three may seem quiet by chance in
-    five pairs: one benchmark with three times the noise of 19 others gives false alarms in 1.2 % of
-    suites, two in 1.5 %; by the noisiest 0.1 % (``docs/evidence/paired_gate.md``).
+    five pairs: one benchmark with three times the noise of 19 others gives false alarms in 1.2% of
+    suites, two in 1.5%; by the noisiest 0.1% (``docs/evidence/paired_gate.md``).
     """
     if not np.any(prior.dof):
         return np.ones_like(prior.dof)

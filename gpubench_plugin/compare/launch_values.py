@@ -115,7 +115,7 @@ def join_names(names: Sequence[str]) -> str:
 
 
 FEWEST: Final = 10
-"""Values needed for a verdict: the 99 % interval of the spread of ten reaches a factor of 2.3."""
+"""Values needed for a verdict: the 99% interval of the spread of ten reaches a factor of 2.3."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,14 +9,14 @@ LOOK: Final = 5
 """Pairs between two looks: the fewest whose signed ranks can reach p = 0.03 (1/2⁵)."""
 
 PAIRS: Final = 15
-"""Pairs by default: up to 18 % slow launches may be missed then, see :func:`undetected_share`."""
+"""Pairs by default: up to 18% slow launches may be missed then, see :func:`undetected_share`."""
 
 UNCHANGED_FROM: Final = 10
-"""Pairs required for "unchanged" by default: up to 26 % slow launches may be missed then."""
+"""Pairs required for "unchanged" by default: up to 26% slow launches may be missed then."""
 
 UNCHANGED_FROM_CHOICES: Final = (5, 10, 15)
-"""Choices of the user: a head that is 50 % slower in a fifth of its launches is called unchanged in
-about 33, 11 or 4 % of comparisons (simulated, ``docs/reference/gate.md``)."""
+"""Choices of the user: a head that is 50% slower in a fifth of its launches is called unchanged in
+about 33, 11 or 4% of comparisons (simulated, ``docs/reference/gate.md``)."""
 
 MOST_PAIRS: Final = 200
 """Pairs of ``--until-decided``, at most: about 13 times the default cost; not measured."""
@@ -51,5 +51,5 @@ def used_pairs(pairs: int) -> int:
 
 
 def undetected_share(pairs: int) -> float:
-    """Largest share of slow launches that so many pairs may have missed, at 95 % confidence."""
+    """Largest share of slow launches that so many pairs may have missed, at 95% confidence."""
     return 1 - math.pow(0.05, 1 / pairs)

@@ -25,7 +25,7 @@ _WIDER: Final = 1.25
 """Factor of the noise without its outliers; each of them costs two degrees of freedom.
 
 Simulated for 10 to 20 normal values, of which one of a hundred samples loses some: the prediction t
-then exceeds its 0.017 % quantile at most 1.4 times as often as it may, without the factor three
+then exceeds its 0.017% quantile at most 1.4 times as often as it may, without the factor three
 times (`tests/unit/compare/test_prediction.py`).
 """
 
@@ -138,7 +138,7 @@ def widened_noise(noise: Noise, level: Level, head: Floats) -> Noise:
 
     Two that agree outvote a third: the distance is that of the median to the nearer neighbour.
     Where earlier runs had outliers, too, all three must agree: it is that towards the `level`. The
-    half is simulated: with 5 % of launches 5 to 30 % slower, fewer than 7 % of suites of twenty
+    half is simulated: with 5% of launches 5 to 30% slower, fewer than 7% of suites of twenty
     have a confirmed alarm (``docs/evidence/history_gate.md``).
     """
     if head.shape[-1] != 3:
@@ -153,7 +153,7 @@ def widened_noise(noise: Noise, level: Level, head: Floats) -> Noise:
 def variance_of_median(count: int) -> float:
     """Variance of the median of so many normal values, relative to a single one's.
 
-    π/(2n + π − 2) is exact for one value and for very many, and at most 2 % too small between
+    π/(2n + π − 2) is exact for one value and for very many, and at most 2% too small between
     (3: 0.440 for 0.449); for even numbers it is too large.
     """
     return math.pi / (2 * count + math.pi - 2)

@@ -28,8 +28,8 @@ _RANK_LEVEL_OF_FIVE: Final = 0.05
 """P value of signed ranks above which nothing is called, whatever its t; the second at 5 pairs.
 
 All of five pairs must be on one side, which is 0.03, and of ten all but one of the three smallest:
-it takes more than outlying launches. Where 40 % of launches are about 30 % slower, 0.9 % of suites
-have a false alarm, and 1.07 % at 0.05 throughout (``docs/evidence/repeats.md``)."""
+it takes more than outlying launches. Where 40% of launches are about 30% slower, 0.9% of suites
+have a false alarm, and 1.07% at 0.05 throughout (``docs/evidence/repeats.md``)."""
 
 _OWN_PRICE: Final = 100.0
 """Factor of the p value by a series' own pairs, a second test beside that with the suite's noise,
@@ -44,7 +44,7 @@ _SUSPICION: Final = 0.05
 """One-sided p value up to which a worse rate is not called unchanged; the usual level."""
 
 CONFIDENCE: Final = 0.995
-"""Of the one-sided bounds of an effect; both together are a 99 % interval."""
+"""Of the one-sided bounds of an effect; both together are a 99% interval."""
 
 _POWER: Final = 0.8
 """Of a detectable effect, as is usual in the planning of experiments."""
@@ -239,7 +239,7 @@ def rejection_thresholds(rejected: Bools, m: int, q: float = Q) -> Floats:
 
 
 def detectable_effect(estimates: Estimates, worse: Floats, levels: Floats) -> Floats:
-    """Smallest true effect detected with a power of 80 %.
+    """Smallest true effect detected with a power of 80%.
 
     By the usual sum of two quantiles of t instead of the noncentral t, which differs by a few
     percent; never less than the limit, below which nothing is called regressed.

@@ -28,24 +28,24 @@ _EXACT_UP_TO = 1000
 
 FEWEST_TO_JUDGE: Final = 100
 """Fewer values can hide dependence: intervals of an AR(1) process with φ = 0.9 cover its median in
-85 % of cases for 50 values, and in 94 % for 100 (``docs/evidence/interval.md``)."""
+85% of cases for 50 values, and in 94% for 100 (``docs/evidence/interval.md``)."""
 
 FEWEST_EFFECTIVE: Final = 50
-"""Smaller effective sample sizes are ``dependent``. Of modes that last for 15 rounds, 4 % of
-measurements have a half-width below 1 % and no flag; with a bound of 30, 6 %
+"""Smaller effective sample sizes are ``dependent``. Of modes that last for 15 rounds, 4% of
+measurements have a half-width below 1% and no flag; with a bound of 30, 6%
 (``docs/evidence/interval.md``)."""
 
-# Half-widths that the middle 80 % of too few values must span to hide dependence. Those of normal
+# Half-widths that the middle 80% of too few values must span to hide dependence. Those of normal
 # noise, whose half-width at the strict level of a check is 1.25 · 2.73 σ/√n, span 2.56 σ: 7.5
 # half-widths for 100 values, less for fewer. Of modes of 1x and 3x that last for a tenth of the
-# minimum time 0.7 % of measurements are confident, without this 6 %.
+# minimum time 0.7% of measurements are confident, without this 6%.
 _WIDE: Final = 10
 
 # Levels on either side of the median at which the share of values below is tested: two modes have
 # their dependence between them, not at the median of the more frequent one. Not measured.
 _LEVELS: Final = 8
 
-# Standard errors, 1/√n each, of a significant lag-1 autocorrelation: P(Z > 2.5) = 0.6 % of
+# Standard errors, 1/√n each, of a significant lag-1 autocorrelation: P(Z > 2.5) = 0.6% of
 # independent values reach it.
 _SIGNIFICANT: Final = 2.5
 
@@ -182,7 +182,7 @@ class Autocorrelation:
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
     """Interval that covers the median with at least `confidence`; None with too few values.
 
-    `values` are in the order in which they were timed; at 95 % six independent ones are needed.
+    `values` are in the order in which they were timed; at 95% six independent ones are needed.
     """
     return Autocorrelation(values).interval(confidence)
 
@@ -193,7 +193,7 @@ def interval_ranks(count: int, confidence: float) -> tuple[int, int] | None:
 
     The d-th smallest and d-th largest cover the median with probability P(d ≤ B ≤ count - d) for a
     binomial B(count, ½). The interval widens from the middle until that suffices: (2, 9) for 10
-    values at 95 %, (6, 15) for 20.
+    values at 95%, (6, 15) for 20.
     """
     low = count // 2
     if low == 0:

@@ -10,11 +10,11 @@ from typing import Final
 _BULK: Final = 0.9
 
 # Widths of the bulk from the median to the limit: the bulk of normal data ends 1.28 standard
-# deviations above the median, which puts the limit at 5.1. Of measurements with normal noise 1.1 %
+# deviations above the median, which puts the limit at 5.1. Of measurements with normal noise 1.1%
 # at most are flagged, at 12 durations (docs/evidence/outliers.md).
 _REACH: Final = 4.0
 
-# Minimum width of the bulk as a share of the median: four times that is 5 %, so that a quiet
+# Minimum width of the bulk as a share of the median: four times that is 5%, so that a quiet
 # machine has no outliers among differences too small to act on.
 _LEAST_BULK: Final = 0.0128
 
@@ -23,7 +23,7 @@ _SHARE: Final = 0.005
 
 
 def has_outliers(durations_s: Sequence[float]) -> bool:
-    """Whether more than 0.5 % of the durations are outliers; they are flagged, never dropped.
+    """Whether more than 0.5% of the durations are outliers; they are flagged, never dropped.
 
     An outlier is slower than the median by more than four times what the 90th percentile is.
     """

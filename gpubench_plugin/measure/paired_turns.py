@@ -37,7 +37,7 @@ def paired_speed_up(reference: Samples, other: Samples, confidence: float) -> Sp
     """Speed-up of `other` over `reference`, which took turns in one measurement.
 
     The time of a turn is its length over its calls; over several ranks both are the slowest rank's.
-    A 95 % interval covered a true 1.1x in 95 to 99 % of 200 measurements on each of nine machines:
+    A 95% interval covered a true 1.1x in 95 to 99% of 200 measurements on each of nine machines:
     with independent, lasting and skewed noise, drift, random walks and modes of 1.2x, for calls of
     2 and 20 ms; ``tests/unit/measure/test_turns.py`` repeats five of them.
     """

@@ -10,7 +10,7 @@ from typing import Final
 
 from gpubench_plugin.records import Sketch, kll_text
 
-# The library states the error of 99 % of all sketches at a given rank, 2.58 standard deviations;
+# The library states the error of 99% of all sketches at a given rank, 2.58 standard deviations;
 # one sketch in four million exceeds twice as many.
 _MARGIN: Final = 2
 # The library's own bounds of the parameter k.

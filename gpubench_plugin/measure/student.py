@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-# Bisection from zero to a bound above the quantile of one degree of freedom at 99.99 % (6366), with
+# Bisection from zero to a bound above the quantile of one degree of freedom at 99.99% (6366), with
 # more halvings than a float has bits.
 _MOST = 1e4
 _HALVINGS = 60
@@ -31,7 +31,7 @@ def expanded_t(dof: float, z: float) -> float:
     """Student's t quantile by expansion from the normal quantile `z`; `dof` may be a fraction.
 
     Source: M. Abramowitz and I. A. Stegun, Handbook of Mathematical Functions (1964), 26.7.5;
-    within 0.5 % of scipy from 4 degrees of freedom at 97.5 % (tests/unit/measure/test_student.py).
+    within 0.5% of scipy from 4 degrees of freedom at 97.5% (tests/unit/measure/test_student.py).
     """
     dof = max(dof, 1.0)
     return (

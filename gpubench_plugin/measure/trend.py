@@ -22,7 +22,7 @@ _LEAST_PART: Final = 5
 # Share of pairs that are slower in one part: noise within a part does not reach it, however
 # autocorrelated, but a drift that spans both parts does…
 _APART: Final = 0.95
-# …and so do two parts of five by chance in less than 1 % of cases.
+# …and so do two parts of five by chance in less than 1% of cases.
 _APART_ERRORS: Final = 2.5
 # Standard errors, widened by autocorrelation, between parts that overlap.
 _ERRORS: Final = 3.5

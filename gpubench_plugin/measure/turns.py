@@ -35,7 +35,7 @@ _TURN_S: Final = 0.01
 measured."""
 
 FEWEST_TURNS: Final = 10
-"""Turns of each variant, if time allows: an interval at 95 % needs six."""
+"""Turns of each variant, if time allows: an interval at 95% needs six."""
 
 
 @contextmanager

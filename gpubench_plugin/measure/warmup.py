@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.clocks import Block, Clock, Task
 
 # Rounds tested for a trend: 50 ms of a short step, 0.1 s of one of 2 ms. Long enough for a trend of
-# 2 %, and short enough to forget a slow start after as many rounds.
+# 2%, and short enough to forget a slow start after as many rounds.
 _TAIL = 50
 # Rounds whose median is the pace: enough to leave out one stall. Not measured.
 _RECENT = 5

@@ -24,7 +24,7 @@ def scaling_lines(
     """Speed-up and efficiency of each benchmark measured on several world sizes.
 
     Both are metrics, see :mod:`gpubench_plugin.compare.scaling`: a benchmark without a work count
-    has neither, nor has a doubtful one. An efficiency above 100 % beyond its interval is marked
+    has neither, nor has a doubtful one. An efficiency above 100% beyond its interval is marked
     ``superlinear``.
     """
     groups = families(measurements)
@@ -51,7 +51,7 @@ def _columns(rows: Sequence[Measurement], glyphs: Glyphs) -> list[Column]:
 
 
 def _mark(measurement: Measurement) -> str:
-    """``superlinear`` for an efficiency above 100 % beyond its interval and rounding."""
+    """``superlinear`` for an efficiency above 100% beyond its interval and rounding."""
     efficiency = measurement.metrics.get(EFFICIENCY)
     if efficiency is None:
         return ""

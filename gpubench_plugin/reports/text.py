@@ -181,8 +181,8 @@ _WITHOUT_INTERVAL: Final = 3
 def digits_for(half_width: float | None) -> int:
     """Number of significant digits justified by this relative half-width.
 
-    The last digit is the first uncertain one: 8.4 ms at ±26 %, 11.5 µs at ±1.3 %, 18.42 ms at
-    ±0.5 %; one digit is always shown.
+    The last digit is the first uncertain one: 8.4 ms at ±26%, 11.5 µs at ±1.3%, 18.42 ms at
+    ±0.5%; one digit is always shown.
     """
     if half_width is None or not math.isfinite(half_width):
         return _WITHOUT_INTERVAL
@@ -197,7 +197,7 @@ def seconds(value: float, glyphs: Glyphs = UNICODE, digits: int = MOST_DIGITS) -
 
 
 LEAST_EXTENT: Final = 0.01
-"""Range of a plot relative to its values, at least: noise below 1 % would fill it otherwise."""
+"""Range of a plot relative to its values, at least: noise below 1% would fill it otherwise."""
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _DIGITS: Final = "01234567"
 MARK: Final = "|"

@@ -17,7 +17,7 @@ from gpubench_plugin.reports.text import UNICODE, Glyphs, digits_for, printable
 _INDENT: Final = "  "
 _CONTRADICTION: Final = 1.1
 """By how much the ratio of the medians may lie outside the interval of the turns. They differ where
-slow calls dominate the turns, as the flag ``stalls`` tells of a throughput 10 % from the median."""
+slow calls dominate the turns, as the flag ``stalls`` tells of a throughput 10% from the median."""
 
 
 def variant_lines(
@@ -68,7 +68,7 @@ def _sentence(
     is_visible = not bounds[0] <= 1 <= bounds[1]
     if is_doubtful and is_visible:
         return f"{mark}{rough}", DOUBTFUL
-    # Ends need a digit more than the value, or an interval of 1 % would end where it begins.
+    # Ends need a digit more than the value, or an interval of 1% would end where it begins.
     digits = 2 if is_doubtful else max(3, digits_for((bounds[1] - bounds[0]) / 2 / value))
     ends = " .. ".join(significant(bound, digits) for bound in bounds)
     if is_visible:

@@ -119,7 +119,7 @@ class Recorder:
         """Journal an event inside a benchmark, such as a training step; raises ResultsError.
 
         A line survives the process at once, and the machine at the latest with the benchmark's
-        record, since a sync takes 250 times as long as a write: 2 ms (95 %: 5 ms) and 8 µs (ext4 on
+        record, since a sync takes 250 times as long as a write: 2 ms (95%: 5 ms) and 8 µs (ext4 on
         a virtual disk). Between two timed blocks none is made.
         """
         interval_s = math.inf if event["event"] in _UNSYNCED else _SYNC_INTERVAL_S

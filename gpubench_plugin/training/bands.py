@@ -18,7 +18,7 @@ update: later steps have wider bands.
 16-bit training soon diverges from fp32. Such models have bands of their own, and their first
 step is judged by the gradient of the parameters after the last normalization, which is as well
 conditioned as the loss. Over four seeds the global norm of a tiny ResNet-50 in bf16 was off by up
-to 72 % at the first step, that nearest the loss by 5 %.
+to 72% at the first step, that nearest the loss by 5%.
 
 Sources: Higham, Accuracy and Stability of Numerical Algorithms, 2002, chapters 2 and 4; the errors
 of the tiny presets are in ``docs/evidence/bands.md``, written by ``tools/evidence/bands.py``.

@@ -48,7 +48,7 @@ class Bert(LanguageModel[BertSection]):
     def synthetic_batch(
         self, size: int, *, device: torch.device, generator: torch.Generator | None = None
     ) -> Batch:
-        """Random tokens, N×L, with 15 % per row masked as targets.
+        """Random tokens, N×L, with 15% per row masked as targets.
 
         All are replaced by the mask; the paper keeps or changes a fifth, at the same cost.
         """

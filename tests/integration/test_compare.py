@@ -65,7 +65,7 @@ def compare(
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """Three runs: the second 10 % slower in one benchmark, the third as the first."""
+    """Three runs: the second 10% slower in one benchmark, the third as the first."""
     results = tmp_path / "results"
     write_run(results, 0, {MLP: 0.010, RESNET: 0.020})
     write_run(results, 1, {MLP: 0.011, RESNET: 0.020})

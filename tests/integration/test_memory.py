@@ -52,7 +52,7 @@ def peaks(run: Run) -> dict[str, float]:
 def test_a_benchmark_takes_as_much_alone_as_after_others(
     project: Project, names: tuple[str, ...]
 ) -> None:
-    """The peak agrees within 2 % or 1 MiB, though the process has grown; that has its own name."""
+    """The peak agrees within 2% or 1 MiB, though the process has grown; that has its own name."""
     project.write("test_it.py", BENCHMARKS)
 
     run = project.run("--preset=tiny", "-k", " or ".join(["test_big", *names]))

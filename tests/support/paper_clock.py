@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Launches differ by up to 0.4 %, as those of a quiet machine do.
+# Launches differ by up to 0.4%, as those of a quiet machine do.
 _CLOCK: Final = """
 import os
 import time
@@ -37,7 +37,7 @@ Contention.is_contended = False
 """
 """A conftest.py of benchmarks on this clock: the machine's run queue goes by another one.
 
-5 ms of waiting would be 5 % of 0.1 s on this clock, and a disturbed pair would be measured again.
+5 ms of waiting would be 5% of 0.1 s on this clock, and a disturbed pair would be measured again.
 """
 
 

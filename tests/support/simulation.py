@@ -105,7 +105,7 @@ def noise_kinds(seed: int) -> dict[str, Differences]:
         return lambda suites, pairs: side(suites, pairs) - side(suites, pairs)
 
     def bimodal(share: float) -> Differences:
-        """Launches in one of two modes, 3 to 10 % apart, in a `share` of the benchmarks."""
+        """Launches in one of two modes, 3 to 10% apart, in a `share` of the benchmarks."""
 
         def drawn(suites: int, pairs: int) -> Floats:
             gap = generator.uniform(0.03, 0.10, (suites, BENCHMARKS, 1))
@@ -128,12 +128,12 @@ def noise_kinds(seed: int) -> dict[str, Differences]:
         return 0.005 * draw(shape) + slow * np.log1p(generator.uniform(0.05, 0.3, shape))
 
     def drifting(suites: int, pairs: int) -> Floats:
-        """By 30 % from the first launch to the last."""
+        """By 30% from the first launch to the last."""
         launches = 0.01 * draw((suites, BENCHMARKS, 2 * pairs))
         return in_turns(launches + np.linspace(0, 0.3, 2 * pairs))
 
     def dependent(suites: int, pairs: int) -> Floats:
-        """An autoregression of 0.9 from launch to launch, 3 % wide."""
+        """An autoregression of 0.9 from launch to launch, 3% wide."""
         steps = 0.03 * draw((suites, BENCHMARKS, 2 * pairs))
         launches = steps.copy()
         for n in range(1, 2 * pairs):
@@ -141,7 +141,7 @@ def noise_kinds(seed: int) -> dict[str, Differences]:
         return in_turns(launches + 0.003 * draw(launches.shape))
 
     def mixed(suites: int, pairs: int) -> Floats:
-        """Each benchmark of a suite with its own noise, 0.3 to 3 %."""
+        """Each benchmark of a suite with its own noise, 0.3 to 3%."""
         noise = np.exp(generator.uniform(np.log(0.003), np.log(0.03), (suites, BENCHMARKS, 1)))
         return noise * draw((suites, BENCHMARKS, pairs))
 
@@ -153,13 +153,13 @@ def noise_kinds(seed: int) -> dict[str, Differences]:
     kinds: dict[str, Differences] = {
         **{f"normal, {noise:.1%}": both(normal(noise, seed + 1)) for noise in NOISES},
         "heavy tails (t with 3 degrees of freedom)": both(heavy),
-        "5 % of launches 5 to 30 % slower": both(spiky),
+        "5% of launches 5 to 30% slower": both(spiky),
         "bimodal": bimodal(1.0),
         "half of the suite bimodal": bimodal(0.5),
         "drifting": drifting,
         "autocorrelated": dependent,
-        "mixed, 0.3 to 3 %": both(mixed),
-        "one loud, 3 % among 1 %": both(one_loud),
+        "mixed, 0.3 to 3%": both(mixed),
+        "one loud, 3% among 1%": both(one_loud),
     }
 
     def of_all_kinds(suites: int, pairs: int) -> Floats:
@@ -170,7 +170,7 @@ def noise_kinds(seed: int) -> dict[str, Differences]:
     return {**kinds, "one suite of all these": of_all_kinds}
 
 
-_LAST: Final = ("heavy tails (t with 3 degrees of freedom)", "mixed, 0.3 to 3 %")
+_LAST: Final = ("heavy tails (t with 3 degrees of freedom)", "mixed, 0.3 to 3%")
 
 
 def in_turns(launches: Floats) -> Floats:
@@ -255,7 +255,7 @@ def step_times(
 
 
 def among_loud(noise: float, seed: int) -> Differences:
-    """Four benchmarks with this noise, all others with 12 %."""
+    """Four benchmarks with this noise, all others with 12%."""
     draw = np.random.default_rng(seed).standard_normal
     noises = np.full((BENCHMARKS, 1), 0.12 * 2**0.5)
     noises[:4] = noise * 2**0.5
@@ -265,9 +265,9 @@ def among_loud(noise: float, seed: int) -> Differences:
 def loud_ones(
     count: int, seed: int, *, as_one: bool = False
 ) -> Callable[[int, int], Mapping[str, Floats]]:
-    """Three parts, each with 1 % of noise of its own, or all `as_one`.
+    """Three parts, each with 1% of noise of its own, or all `as_one`.
 
-    `count` of the benchmarks have 3 %.
+    `count` of the benchmarks have 3%.
     """
     draw = np.random.default_rng(seed).standard_normal
     noise = np.full((BENCHMARKS, 1), 0.01 * 2**0.5)

@@ -52,7 +52,7 @@ SHARES: Final = (
 CONCLUSION: Final = """\
 The bands before were the same for all steps, 0.5 and 0.75 for models with batch normalisation in
 16 bits: gradients half as large, or 1.6 times as large, passed in both ResNets in amp and bf16. At
-step 1 they now have to be within 5 % (amp) and 20 % (bf16) nearest the loss, and within 1 % and 5
+step 1 they now have to be within 5% (amp) and 20% (bf16) nearest the loss, and within 1% and 5
 % in all other models. The error that such a scale makes, 0.5 and 0.6, is 2.5 times the widest of
 these bands.
 """

@@ -69,7 +69,7 @@ def normal(deviation: float) -> Noise:
 
 
 def slow_launches(share: float, low: float = 0.05, high: float = 0.30) -> Noise:
-    """Normal noise of 0.5 %, and in that `share` of launches so much more."""
+    """Normal noise of 0.5%, and in that `share` of launches so much more."""
 
     def drawn(generator: Generator, shape: tuple[int, ...]) -> Floats:
         slower = np.log1p(generator.uniform(low, high, shape))
@@ -132,31 +132,31 @@ def bad_pin(wrong: float, deviation: float = 0.005) -> Draw:
 
 
 CASES: dict[str, Draw] = {
-    "normal, 0.5 %": independent(normal(0.005)),
-    "normal, 1 %": independent(normal(0.01)),
-    "normal, 2 %": independent(normal(0.02)),
-    "normal, 0.3 to 3 % over the suite": mixed_suite,
-    "heavy tails (t with 3 degrees), 0.5 %": independent(heavy),
-    "1 % of launches 5 to 30 % slower": independent(slow_launches(0.01)),
-    "5 % of launches 5 to 30 % slower": independent(slow_launches(0.05)),
-    "10 % of launches 5 % slower": independent(slow_launches(0.1, 0.05, 0.05)),
-    "two modes, 5 % apart": independent(slow_launches(0.5, 0.05, 0.05)),
-    "one pin of ten 10 % slower": bad_pin(1.1),
+    "normal, 0.5%": independent(normal(0.005)),
+    "normal, 1%": independent(normal(0.01)),
+    "normal, 2%": independent(normal(0.02)),
+    "normal, 0.3 to 3% over the suite": mixed_suite,
+    "heavy tails (t with 3 degrees), 0.5%": independent(heavy),
+    "1% of launches 5 to 30% slower": independent(slow_launches(0.01)),
+    "5% of launches 5 to 30% slower": independent(slow_launches(0.05)),
+    "10% of launches 5% slower": independent(slow_launches(0.1, 0.05, 0.05)),
+    "two modes, 5% apart": independent(slow_launches(0.5, 0.05, 0.05)),
+    "one pin of ten 10% slower": bad_pin(1.1),
     "one pin of ten 10 times as slow": bad_pin(10.0),
-    "pins of 3 launches, head of 1, normal, 2 %": independent(normal(0.02), launches=3),
-    "pins of 3 launches, head of 1, 1 % of launches slow": independent(
+    "pins of 3 launches, head of 1, normal, 2%": independent(normal(0.02), launches=3),
+    "pins of 3 launches, head of 1, 1% of launches slow": independent(
         slow_launches(0.01), launches=3
     ),
-    "days differ by 1 %, pins of ten days": by_day(0.01, sittings=10),
-    "days differ by 1 %, pins of one sitting": by_day(0.01, sittings=1),
-    "random walk of 0.2 % a run, head 1 run later": random_walk(0.002, 1),
-    "random walk of 0.2 % a run, head 20 runs later": random_walk(0.002, 20),
+    "days differ by 1%, pins of ten days": by_day(0.01, sittings=10),
+    "days differ by 1%, pins of one sitting": by_day(0.01, sittings=1),
+    "random walk of 0.2% a run, head 1 run later": random_walk(0.002, 1),
+    "random walk of 0.2% a run, head 20 runs later": random_walk(0.002, 20),
 }
 
 INTRODUCTION = """# The history gate in suites of known truth
 
 Written by `python tools/evidence/history_gate.py`: 1,000 simulated suites of 20 benchmarks for each
-row, ten pinned runs of one launch unless it says otherwise, limit 2 %, judged by the code that
+row, ten pinned runs of one launch unless it says otherwise, limit 2%, judged by the code that
 judges real runs. In brackets the same before levels and spreads were robust, launches were counted,
 and alarms were confirmed.
 
@@ -173,8 +173,8 @@ different days. A mode that many launches are in stays an alarm at times; `gpube
 from slow code.
 """
 ALARMS, BEFORE, LAUNCHES = "suites that alarm", "before confirmation", "further launches"
-CAUGHT = ("5 % caught", "10 % caught")
-FIRST = {0.05: "5 % before", 0.10: "10 % before"}
+CAUGHT = ("5% caught", "10% caught")
+FIRST = {0.05: "5% before", 0.10: "10% before"}
 COLUMNS = (ALARMS, BEFORE, CAUGHT[0], FIRST[0.05], CAUGHT[1], FIRST[0.10], LAUNCHES)
 
 
@@ -249,7 +249,7 @@ def caught(draw: Draw, effect: float) -> tuple[str, str]:
 def share(number: int, of: int) -> str:
     """A share in percent, with the digits that matter."""
     percent = 100 * number / of
-    return f"{percent:.2f} %" if percent < 9.995 else f"{percent:.1f} %"
+    return f"{percent:.2f}%" if percent < 9.995 else f"{percent:.1f}%"
 
 
 TABLES = [pages.Table("Suites of 20 benchmarks, ten pinned runs", COLUMNS, CASES)]

@@ -85,7 +85,7 @@ def _in_turn(
     for label, column in ((name, [a for a, _ in timed]), (other, [b for _, b in timed])):
         print(f"{label:<24} {median(column):8.2f} ms (median), {min(column):.2f} (least)")
     interval = median_interval(differences)
-    ends = f"95 %: {interval.low:.2f} to {interval.high:.2f}" if interval else "too few for more"
+    ends = f"95%: {interval.low:.2f} to {interval.high:.2f}" if interval else "too few for more"
     print(f"{'difference':<24} {median(differences):8.2f} ms (median of {pairs} pairs; {ends})")
     return median(differences)
 

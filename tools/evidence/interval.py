@@ -33,7 +33,7 @@ PROFILES = tuple(RUNS)
 STEP_S = 0.002
 BOUNDS = ("20", "30", "50")
 SPREADS = ("ten half-widths", "no bound")
-COLUMNS = ("right", "half-width", "rounds", "`dependent`", "`not_converged`", "confident ±1 %")
+COLUMNS = ("right", "half-width", "rounds", "`dependent`", "`not_converged`", "confident ±1%")
 
 INTRODUCTION = """# How often the interval of the median is right
 
@@ -42,13 +42,13 @@ Written by `python tools/evidence/interval.py --against=CHECKOUT`; in brackets w
 of 2 ms on a virtual clock, the real loop: warm-up, looks, limits. 300 runs a row, 120 in `full`,
 seeded.
 
-*right*: of the intervals that are told (95 %), those that hold the true median. *half-width*: their
-mean. *confident ±1 %*: told with a half-width of 1 % at most and no flag that puts the number in
+*right*: of the intervals that are told (95%), those that hold the true median. *half-width*: their
+mean. *confident ±1%*: told with a half-width of 1% at most and no flag that puts the number in
 doubt. AR(1) φ: normal noise of which a share φ stays from round to round. Modes: 1x and 1.2x, left
-at random after the given number of rounds on average; no median could be known to 1 %, and
+at random after the given number of rounds on average; no median could be known to 1%, and
 *right* tells how many intervals hold 1x. Modes of 1x and 2x, and of 1x and 3x, last for a tenth of
 the least measuring time; so do those of the first row of modes, nearly. Fewer than 100 of such long
-rounds fill that time. While the middle 80 % of them span more than ten times the half-width that is
+rounds fill that time. While the middle 80% of them span more than ten times the half-width that is
 aimed at, measuring goes on; the last table tells why. Steps of 50 ms have fewer than 100 rounds:
 their interval assumes independence, and has no `effective_rounds` beside it.
 
@@ -99,7 +99,7 @@ class Bounds:
     dwell: float
 
     def counted(self) -> dict[str, str]:
-        """For each bound, how often a half-width of 1 % is told without a doubt."""
+        """For each bound, how often a half-width of 1% is told without a doubt."""
         return dict(zip(BOUNDS, map(self._confident, BOUNDS), strict=True))
 
     def _confident(self, bound: str) -> str:
@@ -119,7 +119,7 @@ class Spreads:
     slow: float
 
     def counted(self) -> dict[str, str]:
-        """How often a half-width of 1 % is told without a doubt: with the bound, and with none."""
+        """How often a half-width of 1% is told without a doubt: with the bound, and with none."""
         return {
             column: self._confident(bound)
             for column, bound in zip(SPREADS, ("10", "inf"), strict=True)
@@ -128,7 +128,7 @@ class Spreads:
     def _confident(self, bound: str) -> str:
         case = Case(modes(far(10, self.slow), self.slow), None)
         with patch.object(interval, "_WIDE", float(bound), create=True):
-            return told_of(case)["confident ±1 %"]
+            return told_of(case)["confident ±1%"]
 
 
 def iid(sd: float) -> Callable[[Random], Course]:
@@ -156,8 +156,8 @@ def table(profile: str | None) -> Table:
     tenth = 50 if profile == "full" else 10
     kinds = {
         **{f"independent, sd {sd:.0%}": iid(sd) for sd in (0.01, 0.02, 0.05)},
-        **{f"AR(1) φ = {phi}, sd 2 %": ar(phi, 0.02) for phi in (0.3, 0.5, 0.9, 0.98)},
-        "AR(1) φ = 0.9, sd 1 %": ar(0.9, 0.01),
+        **{f"AR(1) φ = {phi}, sd 2%": ar(phi, 0.02) for phi in (0.3, 0.5, 0.9, 0.98)},
+        "AR(1) φ = 0.9, sd 1%": ar(0.9, 0.01),
         **{f"modes, {tenth / d:g} rounds": modes(tenth / d) for d in (1, 2.5, 5)},
         **{
             f"modes of 1x and {x}x, {far(tenth, x):.2g} rounds": modes(far(tenth, x), x)
@@ -166,8 +166,8 @@ def table(profile: str | None) -> Table:
     }
     cases = {name: Case(course, profile) for name, course in kinds.items()}
     if profile is None:
-        cases["steps of 50 ms: independent, sd 1 %"] = Case(iid(0.01), profile, 0.05)
-        cases["steps of 50 ms: AR(1) φ = 0.9, sd 1 %"] = Case(ar(0.9, 0.01), profile, 0.05)
+        cases["steps of 50 ms: independent, sd 1%"] = Case(iid(0.01), profile, 0.05)
+        cases["steps of 50 ms: AR(1) φ = 0.9, sd 1%"] = Case(ar(0.9, 0.01), profile, 0.05)
     title = f"`measure.profile={profile}`" if profile else "Without a profile"
     return Table(title, COLUMNS, cases)
 
@@ -179,12 +179,12 @@ BOUND_TABLES = [
         {f"{rounds} rounds": Few(rounds) for rounds in (30, 50, 70, 100, 200)},
     ),
     Table(
-        "Confident ±1 % in `quick`, where so many independent rounds are enough",
+        "Confident ±1% in `quick`, where so many independent rounds are enough",
         BOUNDS,
         {f"modes, {dwell} rounds": Bounds(dwell) for dwell in (10, 15, 20)},
     ),
     Table(
-        "Confident ±1 % without a profile, where few rounds may be spread so much",
+        "Confident ±1% without a profile, where few rounds may be spread so much",
         SPREADS,
         {f"modes of 1x and {x}x, {far(10, x):.2g} rounds": Spreads(x) for x in (2, 3)},
     ),
@@ -216,7 +216,7 @@ def told_of(case: Case) -> dict[str, str]:
         "rounds": f"{fmean(rounds):.0f}",
         "`dependent`": f"{flags['dependent'] / runs:.0%}",
         "`not_converged`": f"{flags['not_converged'] / runs:.0%}",
-        "confident ±1 %": f"{confident / runs:.1%}",
+        "confident ±1%": f"{confident / runs:.1%}",
     }
 
 

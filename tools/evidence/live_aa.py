@@ -123,7 +123,7 @@ class Outcome:
 
     @property
     def quiet(self) -> str:
-        """How many of the benchmarks with at most 0.5 % of noise are unchanged, ``4 of 5``."""
+        """How many of the benchmarks with at most 0.5% of noise are unchanged, ``4 of 5``."""
         quiet = [name for name in self.verdicts if self.noise[name] <= QUIET]
         unchanged = sum(self.verdicts[name]["verdict"] == "unchanged" for name in quiet)
         return f"{unchanged} of {len(quiet)}"
@@ -233,7 +233,7 @@ def _machine() -> str:
 
 def page(equal: Sequence[tuple[str, Outcome]], heads: Sequence[Outcome], pairs: int) -> None:
     """Write all of it down."""
-    quiet = "unchanged of those with ≤ 0.5 % of noise"
+    quiet = "unchanged of those with ≤ 0.5% of noise"
     columns = ("", "benchmarks", *KINDS, "noise", quiet, "launches", "minutes")
     rows = []
     for name in HEADS:

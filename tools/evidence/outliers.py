@@ -34,7 +34,7 @@ Written by `python tools/evidence/outliers.py --against=CHECKOUT`: the share of 
 durations that are flagged; in brackets by commit `face785`, which looked at both sides, three
 deviations away. Seeded.
 
-Of normal noise at most 2 % may be flagged, skewed noise is more often; a measurement with slow
+Of normal noise at most 2% may be flagged, skewed noise is more often; a measurement with slow
 calls should be. In the rows with a share of slow calls a measurement of few durations often has
 none.
 """
@@ -69,7 +69,7 @@ TABLES = [
         COLUMNS,
         {
             **{f"normal, sd {sd:.1%}": Case(normal(sd)) for sd in (0.005, 0.015, 0.02, 0.05)},
-            "a floor and an exponential of 5 %": Case(floor(0.05)),
+            "a floor and an exponential of 5%": Case(floor(0.05)),
         },
     ),
     Table(

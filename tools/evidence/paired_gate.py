@@ -72,8 +72,8 @@ def counted(case: Case | Usual) -> Row:
         slower = sim.rates(case.judge(0.05, case.suites), 0.05)
         return {
             "alarms": f"{alarms:.1%}",
-            "5 % caught": f"{slower.caught:.1%}",
-            "5 % taken for unchanged": f"{slower.cleared:.1%}",
+            "5% caught": f"{slower.caught:.1%}",
+            "5% taken for unchanged": f"{slower.cleared:.1%}",
         }
     now, before = [], []
     for _ in range(0, case.suites, CHUNK):
@@ -109,7 +109,7 @@ def _cells(courses: list[sim.Course], case: Case) -> dict[str, str]:
 
 
 def _at_most(count: int, number: int) -> float:
-    """The upper 95 % bound of a share (C. Clopper and E. Pearson, 1934)."""
+    """The upper 95% bound of a share (C. Clopper and E. Pearson, 1934)."""
     return float(stats.beta.ppf(0.95, count + 1, number - count)) if count < number else 1.0
 
 
@@ -173,9 +173,9 @@ LOUD = {"floor": 0.01, "median": 0.02, "rate": 0.06}
 EQUAL = sim.noise_kinds(3)
 HEADS: Mapping[str, Callable[[Floats], Floats]] = {
     "as the base": lambda durations: durations,
-    "all calls 10 % slower": lambda durations: durations * 1.1,
+    "all calls 10% slower": lambda durations: durations * 1.1,
     "three of five calls 3 times as long": partial(stretched, every=(0, 1, 2), of=5, by=3.0),
-    "half of the calls 10 % slower": partial(stretched, every=(0,), of=2, by=1.1),
+    "half of the calls 10% slower": partial(stretched, every=(0,), of=2, by=1.1),
     "every 8th call 10 times as long": partial(stretched, every=(0,), of=8, by=10.0),
     "every 50th call 10 times as long": partial(stretched, every=(0,), of=50, by=10.0),
 }
@@ -193,18 +193,18 @@ TABLES = [
                 )
                 for name, drawn in sim.noise_kinds(5).items()
             },
-            "three parts, 2 % shared, 1, 1.5 and 5 % of their own": Case(
+            "three parts, 2% shared, 1, 1.5 and 5% of their own": Case(
                 drawn=sharing(0.02, {"floor": 0.01, "median": 0.015, "rate": 0.05}),
                 suites=SUITES,
                 columns=("alarms", "at most", "called improved"),
             ),
-            "three parts, each with its own 3 %": Case(
+            "three parts, each with its own 3%": Case(
                 drawn=sharing(0.0, {"floor": 0.03, "median": 0.03, "rate": 0.03}),
                 suites=SUITES,
                 columns=("alarms", "at most", "called improved"),
             ),
             **{
-                f"three parts {how} 1 %, {words} with 3 %": Case(
+                f"three parts {how} 1%, {words} with 3%": Case(
                     drawn=sim.loud_ones(count, seed=19, as_one=as_one),
                     suites=SUITES,
                     columns=("alarms", "at most", "called improved"),
@@ -224,12 +224,12 @@ TABLES = [
                 effect=effect,
                 columns=("caught", "pairs", "unchanged"),
             )
-            for noise in ("normal, 0.5%", "normal, 1.0%", "normal, 2.0%", "mixed, 0.3 to 3 %")
+            for noise in ("normal, 0.5%", "normal, 1.0%", "normal, 2.0%", "mixed, 0.3 to 3%")
             for effect in (0.02, 0.03, 0.05, 0.10)
         },
     ),
     Table(
-        title="A quiet benchmark in a loud suite: it is slower, 16 of 20 vary by 12 %",
+        title="A quiet benchmark in a loud suite: it is slower, 16 of 20 vary by 12%",
         columns=("caught", "pairs", "unchanged"),
         cases={
             f"{noise:.1%} of noise, {effect:.0%} slower": Case(
@@ -243,7 +243,7 @@ TABLES = [
         },
     ),
     Table(
-        title="More pairs: a limit of 1 %, a true 2 %",
+        title="More pairs: a limit of 1%, a true 2%",
         columns=("caught", "pairs"),
         cases={
             f"{noise}, --pairs={pairs}": Case(
@@ -283,9 +283,9 @@ TABLES = [
                 columns=("unchanged of all", "launches of a benchmark", "pairs of the suite"),
             )
             for words, noise in (
-                ("0.3 % of noise (median 0.5, rate 3 %)", QUIET),
+                ("0.3% of noise (median 0.5, rate 3%)", QUIET),
                 (
-                    "1 % of noise (median 2, rate 6 %)",
+                    "1% of noise (median 2, rate 6%)",
                     {"floor": 0.01, "median": 0.02, "rate": 0.06},
                 ),
             )
@@ -294,10 +294,10 @@ TABLES = [
     ),
     Table(
         title="The usual ways: one process of each side",
-        columns=("alarms", "5 % caught", "5 % taken for unchanged"),
+        columns=("alarms", "5% caught", "5% taken for unchanged"),
         cases={
             **{
-                f"a threshold of 2 %, {noise:.1%} of noise": Usual(
+                f"a threshold of 2%, {noise:.1%} of noise": Usual(
                     judge=partial(sim.by_threshold, sim.normal(noise, 7)),
                     suites=CHUNK,
                 )
@@ -348,19 +348,19 @@ INTRODUCTION = """# What the paired gate calls, and what it does not
 
 `python tools/evidence/paired_gate.py` writes this page. It runs the code that judges real launches
 on suites of 20 benchmarks whose truth is known, up to 15 pairs with looks after 5, 10 and 15, limit
-2 % where nothing else is said. In brackets stands what the rules of before made of the same draws:
+2% where nothing else is said. In brackets stands what the rules of before made of the same draws:
 the minimum alone, each benchmark with its own spread, `unchanged` from the first look on.
 *Alarms* are suites in which something that is no slower was called `regressed`; *at most* is the
-upper end of their 95 % interval. *Caught*, *unchanged* and *pairs* are those of the slower one.
+upper end of their 95% interval. *Caught*, *unchanged* and *pairs* are those of the slower one.
 """
 
-CONCLUSION = """An effect of 2 % is exactly the limit, so that little more than half of them can be
+CONCLUSION = """An effect of 2% is exactly the limit, so that little more than half of them can be
 called. The rate of a clock of the host is loose: it is unchanged unless it is likely to be worse by
-its limit of 5 %. The recorded launches are of five small torch benchmarks in fresh processes on a
+its limit of 5%. The recorded launches are of five small torch benchmarks in fresh processes on a
 CPU (`tests/support/data`); *stalling* has calls that take 50 times as long as the others. A head
 that is slower in some of its calls is made from the recorded durations, as if each were one call.
-Their machine had neighbours: floors vary by 0.7 to 2.6 % from launch to launch, medians by 3 to
-8 %.
+Their machine had neighbours: floors vary by 0.7 to 2.6% from launch to launch, medians by 3 to
+8%.
 *Scaled* they keep their modes and slow launches, in proportion; floor or median, whichever varies
 more, varies by what is said.
 """

@@ -34,9 +34,9 @@ RANK_ERRORS = (0.01, 0.001, 0.0001)
 FRACTIONS = [n / 1000 for n in range(1, 1000)]
 
 DISTRIBUTIONS: dict[str, Callable[[np.random.Generator], Any]] = {
-    "normal, 2 %": lambda random: random.normal(1e-3, 2e-5, COUNT),
+    "normal, 2%": lambda random: random.normal(1e-3, 2e-5, COUNT),
     "log-normal": lambda random: random.lognormal(-7, 0.5, COUNT),
-    "two levels, 7 % slow": lambda random: np.where(
+    "two levels, 7% slow": lambda random: np.where(
         random.random(COUNT) < 0.93, random.normal(1e-3, 1e-5, COUNT), 5e-3
     ),
     "Pareto 1.5": lambda random: 1e-3 * (1 + random.pareto(1.5, COUNT)),

@@ -44,7 +44,7 @@ COLUMNS = (
 
 INTRODUCTION = """# The interval of a throughput
 
-Written by `python tools/evidence/rate_interval.py`: how often an interval of 95 % covers the true
+Written by `python tools/evidence/rate_interval.py`: how often an interval of 95% covers the true
 rate, in percent of 2,000 simulated runs, and its mean half-width. *Ten batches* is what is
 reported. *`dependent`* is how often blocks that are a round each raise that flag, with which no
 interval is shown, and the column beside it what the runs without it cover. *Single blocks* is the
@@ -80,11 +80,11 @@ def stalling(draws: Random) -> Course:
 
 
 LENGTHS: dict[str, Callable[[Random], Course]] = {
-    "Normal, 5 %": lambda draws: steps.independent(draws, 0.05),
-    "Log-normal, 50 %": skewed,
+    "Normal, 5%": lambda draws: steps.independent(draws, 0.05),
+    "Log-normal, 50%": skewed,
     "One in twenty takes 11 times as long": stalling,
-    "AR(1), φ = 0.5, 5 %": lambda draws: steps.autoregressive(draws, 0.05, 0.5),
-    "AR(1), φ = 0.9, 5 %": lambda draws: steps.autoregressive(draws, 0.05, 0.9),
+    "AR(1), φ = 0.5, 5%": lambda draws: steps.autoregressive(draws, 0.05, 0.5),
+    "AR(1), φ = 0.9, 5%": lambda draws: steps.autoregressive(draws, 0.05, 0.9),
 }
 
 TABLES = [

@@ -32,12 +32,12 @@ AT_ONCE = 2_000
 INTRODUCTION = f"""# Disturbed launches that are measured again
 
 Written by `python tools/evidence/repeats.py`. Suites of {BENCHMARKS} benchmarks whose launches vary
-by {100 * NOISE:g} %, judged as `gpubench ab` does, up to 15 pairs. A disturbed launch flags all
-benchmarks and takes longer in each, by 30 % ± 15 % where nothing else is said. Of two numbers the
+by {100 * NOISE:g}%, judged as `gpubench ab` does, up to 15 pairs. A disturbed launch flags all
+benchmarks and takes longer in each, by 30% ± 15% where nothing else is said. Of two numbers the
 first one is that without repeats, in the same launches.
 
 *Alarms*: suites in which a benchmark that is no slower is called `regressed`, with its upper bound
-at 95 %. *Decided*: benchmarks that are not `inconclusive`. *Caught* and *unchanged*: how often the
+at 95%. *Decided*: benchmarks that are not `inconclusive`. *Caught* and *unchanged*: how often the
 one that is slower is called `regressed`, `unchanged`. *Repeats*: pairs of a suite measured again.
 """
 
@@ -121,41 +121,39 @@ TABLES = [
         EQUAL,
         {
             "no launch disturbed": _equal(),
-            "5 % of launches": _equal(share=0.05),
-            "10 %": _equal(share=0.1),
-            "20 %": _equal(share=0.2),
-            "40 %": _equal(share=0.4),
-            "10 %, four in a row": _equal(share=0.1, burst=4.0),
-            "20 %, four in a row": _equal(share=0.2, burst=4.0),
-            "10 %, by 3 % slower": _equal(share=0.1, slowdown=0.03),
-            "10 %, by 200 % slower": _equal(share=0.1, slowdown=2.0),
+            "5% of launches": _equal(share=0.05),
+            "10%": _equal(share=0.1),
+            "20%": _equal(share=0.2),
+            "40%": _equal(share=0.4),
+            "10%, four in a row": _equal(share=0.1, burst=4.0),
+            "20%, four in a row": _equal(share=0.2, burst=4.0),
+            "10%, by 3% slower": _equal(share=0.1, slowdown=0.03),
+            "10%, by 200% slower": _equal(share=0.1, slowdown=2.0),
         },
     ),
     Table(
-        "The first benchmark of the head is 5 % slower",
+        "The first benchmark of the head is 5% slower",
         SLOWER,
         {
             "no launch disturbed": _slower(),
-            "5 % of launches": _slower(share=0.05),
-            "10 %": _slower(share=0.1),
-            "20 %": _slower(share=0.2),
-            "40 %": _slower(share=0.4),
-            "20 %, four in a row": _slower(share=0.2, burst=4.0),
+            "5% of launches": _slower(share=0.05),
+            "10%": _slower(share=0.1),
+            "20%": _slower(share=0.2),
+            "40%": _slower(share=0.4),
+            "20%, four in a row": _slower(share=0.2, burst=4.0),
         },
     ),
     Table(
         "Only the head raises flags, by its code",
         OWN,
         {
-            "in all launches, 3 % slower": _own(flagged=1.0, effect=0.03),
-            "in 60 %, 3 % slower in all": _own(flagged=0.6, effect=0.03),
-            "in 20 %, 3 % slower in all": _own(flagged=0.2, effect=0.03),
-            "in 60 %, 5 % slower in these": _own(flagged=0.6, flagged_effect=0.05),
-            "in 50 %, 10 % slower in these": _own(flagged=0.5, flagged_effect=0.1),
-            "in 20 %, 50 % slower in these": _own(flagged=0.2, flagged_effect=0.5),
-            "in 20 %, and 10 % of all launches disturbed": _own(
-                share=0.1, flagged=0.2, effect=0.05
-            ),
+            "in all launches, 3% slower": _own(flagged=1.0, effect=0.03),
+            "in 60%, 3% slower in all": _own(flagged=0.6, effect=0.03),
+            "in 20%, 3% slower in all": _own(flagged=0.2, effect=0.03),
+            "in 60%, 5% slower in these": _own(flagged=0.6, flagged_effect=0.05),
+            "in 50%, 10% slower in these": _own(flagged=0.5, flagged_effect=0.1),
+            "in 20%, 50% slower in these": _own(flagged=0.2, flagged_effect=0.5),
+            "in 20%, and 10% of all launches disturbed": _own(share=0.1, flagged=0.2, effect=0.05),
         },
     ),
 ]

@@ -41,12 +41,12 @@ INTRODUCTION = """# Steps that change while they are measured
 
 Written by `python tools/evidence/steadiness.py --against=CHECKOUT`; in brackets what commit
 `face785` told, when two windows of five rounds ended the warm-up and nothing looked for a trend.
-The real loop on a virtual clock, noise of 0.5 % on the steps of the first table. `full` measures a
+The real loop on a virtual clock, noise of 0.5% on the steps of the first table. `full` measures a
 second, where `quick` and the defaults measure 0.2 s: what changes only after 0.3 s is beyond
 these.
 
 The first table gives the median of 20 runs, relative to the step's steady time; of a leak, which
-has none, to the time of its first call. Then the share of runs that are right within 2 % or
+has none, to the time of its first call. Then the share of runs that are right within 2% or
 flagged as doubtful, and the flags of most.
 """
 
@@ -87,8 +87,8 @@ CASES = {
     "decays from 1.2x, 0.1 s, 2 ms": Case(fixed(steps.decaying(1.2, 0.1)), 0.002),
     "first 50 calls 2x, 2 ms": Case(fixed(steps.slow_calls(50)), 0.002),
     "first 600 calls 2x, 0.5 ms": Case(fixed(steps.slow_calls(600)), 0.0005),
-    "+0.1 % with each call, 2 ms": Case(fixed(steps.leaking(0.001)), 0.002, LEAK),
-    "+0.1 % with each call, 0.5 ms": Case(fixed(steps.leaking(0.001)), 0.0005, LEAK),
+    "+0.1% with each call, 2 ms": Case(fixed(steps.leaking(0.001)), 0.002, LEAK),
+    "+0.1% with each call, 0.5 ms": Case(fixed(steps.leaking(0.001)), 0.0005, LEAK),
     "1.2x slower after 0.5 s, 2 ms": Case(fixed(steps.throttling(0.5)), 0.002),
 }
 
@@ -109,7 +109,7 @@ def stationary(profile: str | None) -> Table:
         partial(steps.independent, sd=0.02), profile, 0.02
     )
     kinds |= {
-        f"AR(1) φ = {phi}, sd 2 %": Noise(partial(steps.autoregressive, sd=0.02, phi=phi), profile)
+        f"AR(1) φ = {phi}, sd 2%": Noise(partial(steps.autoregressive, sd=0.02, phi=phi), profile)
         for phi in (0.5, 0.9)
     }
     title = "Steps that do not change: how often they are flagged"

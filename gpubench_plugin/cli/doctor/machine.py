@@ -18,7 +18,7 @@ from gpubench_plugin.cli.doctor.activity import Activity
 from gpubench_plugin.environment import ChildError, cuda_devices, facts_of, nvml
 
 _SAMPLE_S: Final = 1.0
-"""Over which activity is counted: the kernel counts in ticks of 10 ms, 1 % of it."""
+"""Over which activity is counted: the kernel counts in ticks of 10 ms, 1% of it."""
 
 
 @dataclass(frozen=True, kw_only=True)

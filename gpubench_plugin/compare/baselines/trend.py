@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 
 FEWEST: Final = 8
-"""Values needed for a search, two levels and more; about 2 % of flat histories of 8 are flagged."""
+"""Values needed for a search, two levels and more; about 2% of flat histories of 8 are flagged."""
 
 _LEVEL: Final = 3
 """Values of a level, at least, so that one slow run is none."""
 
 _FLOOR: Final = 0.001
-"""Least noise: steps of constant values below 0.1 % are no change; not measured."""
+"""Least noise: steps of constant values below 0.1% are no change; not measured."""
 
 _PENALTY: Final = 7.0
 """Per change point, times ln(n)·s² for n values of noise s, instead of the usual 2 (Yao 1988) for a
-known noise: about 2 % of flat histories of 8 runs are flagged, under 1 % of those of 60."""
+known noise: about 2% of flat histories of 8 runs are flagged, under 1% of those of 60."""
 
 
 def change_points(values: Sequence[float]) -> list[int] | None:

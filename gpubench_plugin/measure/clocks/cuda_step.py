@@ -27,7 +27,7 @@ from gpubench_plugin.measure.clocks.step_cost import (
 )
 from gpubench_plugin.quality_flags import LAUNCH_BOUND
 
-# Launch time over step time from which the device waits for the host: 5 % for their jitter. Not
+# Launch time over step time from which the device waits for the host: 5% for their jitter. Not
 # measured.
 _LAUNCH_BOUND_SHARE = 0.95
 
@@ -48,7 +48,7 @@ class CudaStepClock(Clock):
     host as in an endless loop.
 
     Events time the current stream. Where other streams fall behind it (until the end of a block by
-    over 5 % of it, and over 50 µs, more than after a single call), the block lasts until all are
+    over 5% of it, and over 50 µs, more than after a single call), the block lasts until all are
     done, each of its durations is the mean, and ``elsewhere`` is flagged: which call caused how
     much of it is unknown. Calls with a setup or teardown are then waited for one by one.
 
@@ -66,7 +66,7 @@ class CudaStepClock(Clock):
     """
 
     timer = "cuda_events"
-    # A timed event costs the device 1 to 2 µs between two kernels (not measured): 0.2 % of this.
+    # A timed event costs the device 1 to 2 µs between two kernels (not measured): 0.2% of this.
     # Their resolution is about half a microsecond: CUDA runtime API, cudaEventElapsedTime.
     group_threshold_s = 1e-3
     group_s: ClassVar[float] = 1e-3

@@ -14,7 +14,7 @@ import numpy as np
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.quality_flags import DESCHEDULED
 
-# CPU time per wall time below which a single-threaded step was descheduled: 2 % for interrupts. Not
+# CPU time per wall time below which a single-threaded step was descheduled: 2% for interrupts. Not
 # measured.
 _RUNNING_SHARE = 0.98
 

@@ -27,7 +27,7 @@ def outlasting_s(device: TorchCuda, last: Event, now: HostClock) -> float:
 
 
 def counts(outlasting: float, timed: float) -> bool:
-    """Whether work elsewhere outlasts `timed` seconds of events by over 5 %, and over 50 µs."""
+    """Whether work elsewhere outlasts `timed` seconds of events by over 5%, and over 50 µs."""
     return outlasting > max(_LEAST_S, _LEAST_SHARE * timed)
 
 
@@ -40,6 +40,6 @@ def elsewhere_evidence(outlasting: float, timed: float) -> Mapping[str, float]:
 
 
 def elsewhere_flags(evidence: Mapping[str, float]) -> tuple[str, ...]:
-    """``elsewhere``: other streams outlasted the events by over 5 % of all blocks."""
+    """``elsewhere``: other streams outlasted the events by over 5% of all blocks."""
     is_long = evidence["elsewhere_s"] > _LEAST_SHARE * evidence["events_s"]
     return (ELSEWHERE,) if is_long else ()

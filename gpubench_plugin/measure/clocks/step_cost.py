@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COST_CALLS = 6
 """Calls of :func:`step_cost`, whatever the step does: ranks that differ stay in step."""
 
-# Launch time over device time up to which the device is the slower side: 5 % for their jitter. Not
+# Launch time over device time up to which the device is the slower side: 5% for their jitter. Not
 # measured.
 _DEVICE_BOUND_SHARE = 0.95
 
@@ -33,7 +33,7 @@ _NOTICEABLE = 3.0
 _SPIN_S = 1e-4
 
 # Time of a call over that of the slower of launch and work from which other streams are the slowest
-# part: 2 % for the host's jitter. Over the device's work alone, which varies less, 0.5 %. Not
+# part: 2% for the host's jitter. Over the device's work alone, which varies less, 0.5%. Not
 # measured.
 _OTHERS_SHARE = 1.02
 _OTHERS_DEVICE_SHARE = 1.005

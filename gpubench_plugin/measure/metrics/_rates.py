@@ -11,9 +11,9 @@ from gpubench_plugin.measure.student import t_quantile
 from gpubench_plugin.quality_flags import FAST_CALLS, STALLS
 from gpubench_plugin.records import CONFIDENCE, Metric, Observation, Samples, confidence_bounds_of
 
-# Batches of blocks put dependent neighbours together. A 95 % interval covers the rate of 100
-# independent blocks in 94 % of simulated runs, of AR(1) blocks with φ = 0.5 in 94 %; without
-# batches in 95 and 74 %. With φ = 0.9 it would be 77 %, and 33 % without: all of those are flagged
+# Batches of blocks put dependent neighbours together. A 95% interval covers the rate of 100
+# independent blocks in 94% of simulated runs, of AR(1) blocks with φ = 0.5 in 94%; without
+# batches in 95 and 74%. With φ = 0.9 it would be 77%, and 33% without: all of those are flagged
 # `dependent`, and no interval is shown (docs/evidence/rate_interval.md).
 _BATCHES = 10
 
@@ -62,7 +62,7 @@ def log_rate_half_width(samples: Samples, confidence: float) -> float | None:
 
 
 def rate_flags(samples: Samples) -> tuple[str, ...]:
-    """Flag if throughput differs by more than 10 % from what the median call implies."""
+    """Flag if throughput differs by more than 10% from what the median call implies."""
     mean_s, median_s = timed_s(samples) / samples.calls, median_step_s(samples)
     if mean_s > _APART * median_s:
         return (STALLS,)

@@ -35,7 +35,7 @@ UNITS = (
     "count",
     "1",
 )
-"""Units of metrics; a fraction is written 0.35, not 35 %, and ``1`` means no unit."""
+"""Units of metrics; a fraction is written 0.35, not 35%, and ``1`` means no unit."""
 
 MULTIPLES: Mapping[str, tuple[float, str]] = {
     "ms": (1e-3, "s"),

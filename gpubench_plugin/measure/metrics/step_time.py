@@ -29,7 +29,7 @@ _QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
 def step_time(observation: Observation) -> Iterator[Metric]:
     """Median round with confidence interval, and statistics of all durations.
 
-    The level of the interval is the fact ``confidence``, 95 % by default; too few rounds have none.
+    The level of the interval is the fact ``confidence``, 95% by default; too few rounds have none.
     Without ``effective_rounds`` the rounds are too few to estimate their autocorrelation, and are
     taken as independent. Percentiles are interpolated linearly or come from the sketch, and need a
     duration beyond them.

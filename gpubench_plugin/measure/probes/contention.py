@@ -51,7 +51,7 @@ class Contention:
 
     @property
     def is_contended(self) -> bool:
-        """Whether the measuring threads waited for more than 5 % of the blocks so far."""
+        """Whether the measuring threads waited for more than 5% of the blocks so far."""
         return self._waited_ns > SHARE * self._blocks_ns
 
     def __enter__(self) -> Self:

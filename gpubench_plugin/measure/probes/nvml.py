@@ -55,7 +55,7 @@ _ENERGY_MJ: Final = 83
 _SLOWED_SHARE: Final = 0.05
 
 # GPUs update the counter of energy every 20 to 100 ms (Z. Yang et al., "Accurate and Convenient
-# Energy Measurements for GPUs", SC 2024, https://arxiv.org/abs/2312.02741): 5 % of two seconds.
+# Energy Measurements for GPUs", SC 2024, https://arxiv.org/abs/2312.02741): 5% of two seconds.
 _SHORTEST_ENERGY_WINDOW_S: Final = 2.0
 
 # Readings above are none: NVML marks unknown ones by the largest number of their type. No GPU comes
@@ -185,7 +185,7 @@ class DeviceState:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """``throttled``, if the device was slowed down for over 5 % of the time."""
+        """``throttled``, if the device was slowed down for over 5% of the time."""
         return (THROTTLED,) if (self.throttled_share or 0.0) > _SLOWED_SHARE else ()
 
     @property

@@ -15,7 +15,7 @@ def history(runs, noise=0.01, seed=0, step_at=None, step=0.05):
 
 @pytest.mark.parametrize("after", [4, 8, 30])
 def test_a_step_of_five_percent_is_found_within_a_few_runs(after):
-    """At one percent of noise, four runs after it, in 95 % of histories, to the run or the next."""
+    """At one percent of noise, four runs after it, in 95% of histories, to the run or the next."""
     found = [change_points(history(30 + after, seed=s, step_at=30)) for s in range(60)]
     right = [len(points) == 1 and abs(points[0] - 30) <= 1 for points in found]
     assert np.mean(right) >= 0.95

@@ -188,7 +188,7 @@ def test_unchanged_launches_are_noted_where_most_are_in_doubt():
 
 
 def test_a_verdict_by_too_few_rounds_for_an_interval_says_so():
-    """Five have none at 95 %, six do; several launches have theirs over the launches."""
+    """Five have none at 95%, six do; several launches have theirs over the launches."""
     limits = {"step_time_s": "<=2"}
 
     def reason(rounds, **fields):

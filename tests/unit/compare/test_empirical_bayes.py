@@ -92,12 +92,12 @@ def test_one_series_that_varies_among_many_that_do_not_keeps_its_spread():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", ["bimodal", "mixed, 0.3 to 3 %", "one loud, 3 % among 1 %", "one suite of all these"]
+    "kind", ["bimodal", "mixed, 0.3 to 3%", "one loud, 3% among 1%", "one suite of all these"]
 )
 def test_at_most_one_suite_of_a_hundred_has_a_false_alarm(kind):
     """Also where launches have modes or benchmarks differ in noise; more in docs/evidence."""
     kinds = sim.sequential(sim.noise_kinds(9)[kind](2_000, 15)).kinds
-    assert sim.rates(kinds, 0.0).alarms <= 0.015  # 1 % and 2.3 standard errors
+    assert sim.rates(kinds, 0.0).alarms <= 0.015  # 1% and 2.3 standard errors
 
 
 @pytest.mark.slow
@@ -107,13 +107,13 @@ def test_at_most_one_suite_of_a_hundred_has_a_false_alarm(kind):
         ("normal, 2.0%", 0.03, 0.60, 15.0),
         ("normal, 2.0%", 0.05, 0.97, 9.0),
         ("normal, 2.0%", 0.10, 0.97, 5.5),
-        ("mixed, 0.3 to 3 %", 0.03, 0.45, 15.0),
-        ("mixed, 0.3 to 3 %", 0.05, 0.95, 11.0),
-        ("mixed, 0.3 to 3 %", 0.10, 0.95, 7.0),
+        ("mixed, 0.3 to 3%", 0.03, 0.45, 15.0),
+        ("mixed, 0.3 to 3%", 0.05, 0.95, 11.0),
+        ("mixed, 0.3 to 3%", 0.10, 0.95, 7.0),
     ],
 )
 def test_slowdowns_are_caught_by_few_pairs(kind, effect, caught, pairs):
-    """One slower benchmark in a suite of 20, limit 2 %; up to 2.3 standard errors of the share."""
+    """One slower benchmark in a suite of 20, limit 2%; up to 2.3 standard errors of the share."""
     course = sim.sequential(sim.slower(sim.noise_kinds(9)[kind](2_000, 15), effect))
     chance = 2.3 * (caught * (1 - caught) / 2_000) ** 0.5
     assert (course.kinds[:, 0] == "regressed").mean() >= caught - chance

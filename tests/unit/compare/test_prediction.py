@@ -45,7 +45,7 @@ def test_the_spread_about_a_level_keeps_its_promise(count):
 
 @pytest.mark.parametrize("wrong", [0.10, math.log(10)])
 def test_one_bad_pin_of_ten_does_not_blind(wrong):
-    """A true 10 % beside 0.5 % of noise is called at least nine times of ten."""
+    """A true 10% beside 0.5% of noise is called at least nine times of ten."""
     earlier = 0.005 * np.random.default_rng(2).normal(size=(5_000, 10))
     head = math.log(1.1) + 0.005 * np.random.default_rng(3).normal(size=(5_000, 1))
     earlier[:, 3] += wrong

@@ -52,7 +52,7 @@ def test_an_interval_names_both_directions_only_where_it_holds_both():
 
 
 def test_launches_that_vary_too_much_have_no_interval():
-    """Nobody reads 99 % faster to 1e+04 % slower: the reason says how much they vary."""
+    """Nobody reads 99% faster to 1e+04% slower: the reason says how much they vary."""
     time = series([1.0, 2.7, 1.5], [1.3, 1.4, 1.5])
     rate = series([1.0, 1.5], [1.0, 2.0], metric="samples_per_s")
     loud = "launches vary by a factor of {}"

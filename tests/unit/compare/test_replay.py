@@ -47,7 +47,7 @@ def test_launches_that_followed_each_other_are_judged_as_well():
 
 
 def test_what_judges_single_processes_cries_wolf():
-    """Median by 5 % and Mann-Whitney alarm in most suites, a threshold on the minimum in many."""
+    """Median by 5% and Mann-Whitney alarm in most suites, a threshold on the minimum in many."""
     recording = Recording("matmul")
     alarms = [
         sim.rates(sim.by_median(recording.sample(1), 0.0, SUITES), 0.0).alarms,

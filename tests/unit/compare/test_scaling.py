@@ -61,7 +61,7 @@ def test_each_number_of_ranks_is_held_against_the_smallest() -> None:
 
 
 def test_both_sides_errors_make_the_interval() -> None:
-    """As logarithms, in squares: 3 % and 4 % are 5 %."""
+    """As logarithms, in squares: 3% and 4% are 5%."""
     found = known_of(measured(1, 100.0, spread=0.03), measured(2, 150.0, spread=0.04))[2]
     assert set(found) == {
         f"{name}{end}"

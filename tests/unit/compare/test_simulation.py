@@ -129,7 +129,7 @@ def test_at_most_one_suite_of_a_hundred_has_a_false_alarm(noise):
 
 @pytest.mark.slow
 def test_the_paired_gate_catches_five_percent(rates):
-    """At least 95 % of them at up to one percent of noise, 80 % at two."""
+    """At least 95% of them at up to one percent of noise, 80% at two."""
     assert rates[0.005, 0.05].caught >= 0.95
     assert rates[0.01, 0.05].caught >= 0.95
     assert rates[0.02, 0.05].caught >= 0.80
@@ -159,7 +159,7 @@ def test_no_effect_is_called_unchanged_where_the_noise_allows_it(rates):
 
 
 def test_of_many_regressions_hardly_any_is_false():
-    """Half of a suite is slower by 5 %: of the benchmarks called, at most 1 % are none of them."""
+    """Half of a suite is slower by 5%: of the benchmarks called, at most 1% are none of them."""
     base, head = (sim.normal(0.02, seed)(SUITES, 15) for seed in (1, 2))
     half = sim.BENCHMARKS // 2
     head[:, :half] += np.log1p(0.05)
@@ -169,7 +169,7 @@ def test_of_many_regressions_hardly_any_is_false():
 
 
 def test_history_is_honest_but_weak():
-    """Hardly a false alarm, but it mostly misses 5 % at 1 % of noise."""
+    """Hardly a false alarm, but it mostly misses 5% at 1% of noise."""
     for noise in sim.NOISES:
         silent = sim.rates(sim.by_history(sim.normal(noise, 3), 0.0, 5000), 0.0)
         assert silent.alarms <= 0.01
@@ -182,7 +182,7 @@ def test_history_is_honest_but_weak():
 
 
 def test_a_threshold_cries_wolf_where_there_is_noise():
-    """Two percent between single launches: most suites have a false alarm at 2 % of noise."""
+    """Two percent between single launches: most suites have a false alarm at 2% of noise."""
     assert sim.rates(sim.by_threshold(sim.normal(0.02, 4), 0.0, 500), 0.0).alarms > 0.9
     assert sim.rates(sim.by_threshold(sim.normal(0.005, 4), 0.0, 500), 0.0).alarms < 0.1
 

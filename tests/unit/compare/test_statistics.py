@@ -62,7 +62,7 @@ def test_a_sure_effect_below_the_limit_is_no_regression():
 
 
 def test_the_smallest_visible_effect_is_called_four_times_of_five():
-    """Simulated with that very effect, 80 % are rejected at the level of one among twenty."""
+    """Simulated with that very effect, 80% are rejected at the level of one among twenty."""
     generator = np.random.default_rng(2)
     level = statistics.Q / 20
     noise = 0.02 * math.sqrt(2)

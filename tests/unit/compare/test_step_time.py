@@ -68,7 +68,7 @@ def test_a_rate_that_is_likely_to_be_worse_is_never_unchanged():
 
 
 def test_a_noisy_rate_alone_decides_nothing():
-    """Nobody can be sure that it is not worse by 5 %, and nobody has to be."""
+    """Nobody can be sure that it is not worse by 5%, and nobody has to be."""
     assert compared(rate_noise=0.3).kind == "unchanged"
 
 
@@ -159,7 +159,7 @@ def test_what_is_decided_needs_no_more_pairs():
 
 
 def test_a_loose_rate_beyond_its_limit_is_not_said_to_be_unchanged():
-    """Nobody believes `17 % lower, unchanged (limit 5%)`."""
+    """Nobody believes `17% lower, unchanged (limit 5%)`."""
     assert ", not significantly worse (limit 5%)" in compared(rate_noise=0.3).reason
 
 

@@ -99,7 +99,7 @@ def test_the_interval_is_over_the_launches() -> None:
 
 
 def test_two_launches_know_little() -> None:
-    """They differ by 1 %, each sure to 0.1 %: the truth may be 6 % off."""
+    """They differ by 1%, each sure to 0.1%: the truth may be 6% off."""
     low, middle, high = ends(merge_launches([measured(1.0), measured(1.01)]), *STEP)
     assert (low, middle, high) == pytest.approx((0.943, 1.005, 1.071), abs=1e-3)
 
@@ -135,7 +135,7 @@ def test_a_rate_of_nothing_has_no_interval() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_the_interval_over_launches_covers_the_true_step(count: int) -> None:
-    """In 95 of 100 runs, where a launch's own interval of 0.1 % would hardly ever."""
+    """In 95 of 100 runs, where a launch's own interval of 0.1% would hardly ever."""
     chance, covered, trials = random.Random(5), 0, 1000
     for _ in range(trials):
         values = [math.exp(chance.gauss(0, 0.03)) for _ in range(count)]

@@ -125,7 +125,7 @@ def test_only_timed_blocks_count(tmp_path: Path) -> None:
 
 
 def test_a_wait_in_the_blocks_counts(tmp_path: Path) -> None:
-    """From 5 % of the time of all blocks on, and no longer when later blocks were left alone."""
+    """From 5% of the time of all blocks on, and no longer when later blocks were left alone."""
     machine = Machine(tmp_path, 1)
     contention = machine.watch()
     with contention:

@@ -81,7 +81,7 @@ def flags(
 
 
 def test_a_step_that_lost_the_processor_is_flagged() -> None:
-    """Less than 98 % of processor time, with an involuntary switch, is ``descheduled``."""
+    """Less than 98% of processor time, with an involuntary switch, is ``descheduled``."""
     assert flags(cpu_ns=970_000, voluntary=0, involuntary=1) == ("descheduled",)
 
 

@@ -303,7 +303,7 @@ def test_awaited_work_elsewhere_is_no_such(device: FakeCuda, clock: CudaStepCloc
 def test_little_work_elsewhere_is_left_out(
     device: FakeCuda, clock: CudaStepClock, left_us: int
 ) -> None:
-    """Below 50 µs, or 5 % of a block, the events are taken as they are."""
+    """Below 50 µs, or 5% of a block, the events are taken as they are."""
     device.launch(enqueue_ns=0, device_ns=0)
 
     def step() -> None:

@@ -1,6 +1,6 @@
 """The clocks of CUDA against the time of a call in an endless loop, on a device on paper.
 
-Either the median and the throughput are within 0.5 % of it, or the number is flagged, or what other
+Either the median and the throughput are within 0.5% of it, or the number is flagged, or what other
 streams add lies below the limits of that flag.
 """
 
@@ -327,7 +327,7 @@ KERNELS_BESIDE = [
 
 @pytest.mark.parametrize("load", KERNELS_BESIDE, ids=str)
 def test_kernels_on_another_stream_take_what_they_take_without_launches(load: Load) -> None:
-    """They queue behind the spin as well; what falls behind by over 5 % is flagged."""
+    """They queue behind the spin as well; what falls behind by over 5% is flagged."""
     samples, truth_s = by_kernels(load), load.endless_s(launch=False)
     is_little = load.device_us < load.side_us <= 1.05 * load.device_us
     if is_little and not load.awaited:

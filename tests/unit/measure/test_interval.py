@@ -24,7 +24,7 @@ def coverage(count: int, low: int) -> float:
 def test_the_ranks_are_those_of_the_published_tables(
     count: int, ranks: tuple[int, int] | None
 ) -> None:
-    """At 95 % the ranks agree with tables of the sign test; five values are too few."""
+    """At 95% the ranks agree with tables of the sign test; five values are too few."""
     assert ranks == interval_ranks(count, 0.95)
 
 
@@ -70,7 +70,7 @@ def test_too_few_values_have_no_interval() -> None:
 
 
 def noise(count: int, phi: float = 0.0, seed: int = 3) -> list[float]:
-    """Normal noise of 2 % of which a share stays from value to value."""
+    """Normal noise of 2% of which a share stays from value to value."""
     draws = Random(seed)
     state, values = draws.gauss(), []
     for _ in range(count):

@@ -87,7 +87,7 @@ def test_rounds_of_the_record_are_those_of_the_loop() -> None:
 
 
 def test_a_noisy_step_is_looked_at_again() -> None:
-    """Half-widths above 1 % at a look double the rounds, up to the most, and are then flagged."""
+    """Half-widths above 1% at a look double the rounds, up to the most, and are then flagged."""
     samples, _ = measured(2 * MS, 3 * MS)
     assert len(samples.rounds_s) == 500
     assert samples.flags == ("not_converged",)

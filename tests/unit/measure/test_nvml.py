@@ -70,7 +70,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu) -> Watch:
 def test_slow_time_between_two_idle_ends_is_counted(
     watch: Watch, gpu: FakeGpu, counter: int, slowed_s: float, flags: tuple[str, ...]
 ) -> None:
-    """Over 5 % of the timed calls in a slowing state are flagged, whatever the ends look like."""
+    """Over 5% of the timed calls in a slowing state are flagged, whatever the ends look like."""
 
     def timed(_: DeviceState) -> None:
         gpu.run(0.5)

@@ -12,7 +12,7 @@ from gpubench_plugin.measure import has_outliers
 @pytest.mark.parametrize("sd", [0.005, 0.015, 0.05])
 @pytest.mark.parametrize("count", [10, 12, 20, 50, 100, 200, 1000])
 def test_normal_noise_has_no_outliers(count: int, sd: float) -> None:
-    """Of clean measurements at most 2 % are flagged, however many samples they have."""
+    """Of clean measurements at most 2% are flagged, however many samples they have."""
     noise = random.Random(7)
     runs = 200 if count <= 100 else 40
     flagged = sum(has_outliers([noise.gauss(1.0, sd) for _ in range(count)]) for _ in range(runs))

@@ -62,7 +62,7 @@ def test_looks_that_were_passed_are_one() -> None:
 
 
 def test_a_narrow_interval_stops() -> None:
-    """By interval, 1 % is narrow enough."""
+    """By interval, 1% is narrow enough."""
     assert wanted(recorded(10, half_width=0.0099), elapsed_s=0.2) == 0
     assert wanted(recorded(10, half_width=0.0101), elapsed_s=0.2) == 1
 

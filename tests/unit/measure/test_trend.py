@@ -26,7 +26,7 @@ def wandering(seed: int, count: int, phi: float, sd: float = 0.02) -> list[float
 
 @pytest.mark.parametrize("factor", [1.001, 0.999])
 def test_a_leak_is_a_trend_in_either_direction(factor: float) -> None:
-    """A tenth of a percent from round to round is 6 % from one third to the other."""
+    """A tenth of a percent from round to round is 6% from one third to the other."""
     assert is_trending([factor**n for n in range(100)], 0.02)
 
 
@@ -43,7 +43,7 @@ def test_within_the_tolerance_there_is_no_trend() -> None:
 
 
 def test_a_small_trend_is_seen_in_many_noisy_rounds() -> None:
-    """5 % in all, in noise of 5 %, where the parts overlap widely."""
+    """5% in all, in noise of 5%, where the parts overlap widely."""
     values = [value * (1 + 0.08 * n / 900) for n, value in enumerate(noise(1, 900, 0.05))]
     assert is_trending(values, 0.02)
 
@@ -51,7 +51,7 @@ def test_a_small_trend_is_seen_in_many_noisy_rounds() -> None:
 @pytest.mark.parametrize("sd", [0.01, 0.05])
 @pytest.mark.parametrize("count", [10, 20, 100])
 def test_noise_is_no_trend(count: int, sd: float) -> None:
-    """Of independent rounds 1 % seem to have one, at ten rounds and less above."""
+    """Of independent rounds 1% seem to have one, at ten rounds and less above."""
     assert sum(is_trending(noise(seed, count, sd), 0.02) for seed in range(200)) <= 5
 
 

@@ -34,7 +34,7 @@ def covered(course: Any, **keys: Any) -> float:
 
 
 def right(samples: Samples, truth_s: float) -> bool:
-    """Whether the median is within 2 % of the truth, or in doubt."""
+    """Whether the median is within 2% of the truth, or in doubt."""
     off = abs(median(samples.rounds_s) / truth_s - 1)
     return off <= 0.02 or bool(doubtful_flags(samples.flags))
 
@@ -52,7 +52,7 @@ def test_dependent_rounds_are_covered(phi: float) -> None:
 
 @pytest.mark.parametrize("dwell", shown(5, exhaustively=[18]))
 def test_two_modes_are_not_known_to_one_percent(dwell: float) -> None:
-    """A step that changes between 1x and 1.2x has no median known to 1 %."""
+    """A step that changes between 1x and 1.2x has no median known to 1%."""
     confident = [
         steps.confident(steps.measured(steps.modes(Random(seed), dwell), step_s=0.0011))
         for seed in range(RUNS)
@@ -76,8 +76,8 @@ CHANGING: list[tuple[str, Course, float, float]] = [
     ("decays from 2x within 0.3 s", steps.decaying(2.0, 0.3), 0.0002, 1.0),
     ("decays from 1.2x within 0.1 s", steps.decaying(1.2, 0.1), 0.002, 1.0),
     ("50 slow calls", steps.slow_calls(50), 0.002, 1.0),
-    ("leaks 0.1 % with every call", steps.leaking(0.001), 0.002, 0.0),
-    ("leaks 0.1 % with every call", steps.leaking(0.001), 0.0005, 0.0),
+    ("leaks 0.1% with every call", steps.leaking(0.001), 0.002, 0.0),
+    ("leaks 0.1% with every call", steps.leaking(0.001), 0.0005, 0.0),
 ]
 LATE: list[tuple[str, Course, float, float]] = [
     ("600 slow calls", steps.slow_calls(600), 0.0005, 1.0),
@@ -105,7 +105,7 @@ def test_a_step_that_changes_late_is_right_or_in_doubt_in_full(
 
 
 def test_a_leak_is_drifting() -> None:
-    """A step that takes 0.1 % longer with every call has a trend, not a median."""
+    """A step that takes 0.1% longer with every call has a trend, not a median."""
     samples = steps.measured(steps.leaking(0.001), step_s=0.002)
     assert {"drifting", "unsteady"} <= {*samples.flags}
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MS = 1e-3
 SIMULATED = 100
-"""Measurements per machine: a coverage of 95 % has a standard error of 2 %."""
+"""Measurements per machine: a coverage of 95% has a standard error of 2%."""
 
 
 def test_variants_take_turns_there_and_back() -> None:
@@ -135,7 +135,7 @@ MACHINES: dict[str, Callable[[random.Random], Course]] = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("machine", MACHINES)
 def test_intervals_cover_the_true_speed_up(machine: str) -> None:
-    """A 95 % interval covers a speed-up of 1.1x, and so one of 1x, in 92 of 100 measurements."""
+    """A 95% interval covers a speed-up of 1.1x, and so one of 1x, in 92 of 100 measurements."""
     covered = 0
     for seed in range(SIMULATED):
         disturbance = MACHINES[machine](random.Random(seed))

@@ -137,7 +137,7 @@ def test_setup_counts_in_the_wall_clocks_pace() -> None:
 
 
 def test_a_slow_trend_is_waited_for_until_the_limit() -> None:
-    """One percent slower in ten rounds is nothing between windows, and 10 % in a hundred."""
+    """One percent slower in ten rounds is nothing between windows, and 10% in a hundred."""
     warm = warmed(growing(1.001), warmup_max_s=1e9)
     assert not warm.steady
     assert warm.calls > 150

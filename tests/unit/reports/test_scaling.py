@@ -49,7 +49,7 @@ def related(measurements: Iterable[Measurement]) -> list[Measurement]:
 
 
 def test_speed_up_and_efficiency_are_against_the_smallest_number_of_ranks() -> None:
-    """Sorted by the number of ranks; more than 100 % is marked."""
+    """Sorted by the number of ranks; more than 100% is marked."""
     lines = rendered(
         benchmark(8, 720.0, weak=True),
         benchmark(2, 200.0, weak=True),
@@ -70,14 +70,14 @@ def test_speed_up_and_efficiency_are_against_the_smallest_number_of_ranks() -> N
 
 
 def test_speed_up_and_efficiency_have_the_digits_that_their_intervals_allow() -> None:
-    """The errors of both sides add up; an interval that includes 100 % is not marked."""
+    """The errors of both sides add up; an interval that includes 100% is not marked."""
     lines = rendered(benchmark(1, 100.0, spread=0.03), benchmark(2, 206.0, spread=0.04))
     assert lines[2].split()[-3:] == ["±3.0%", "1.00", "100%"]
     assert lines[3].split()[-4:] == ["2.06", "±5.0%", "103%", "±5.0%"]
 
 
 def test_a_side_in_doubt_has_no_speed_up() -> None:
-    """An efficiency of 3470 % came from a benchmark on one rank that was mostly descheduled."""
+    """An efficiency of 3470% came from a benchmark on one rank that was mostly descheduled."""
     spoilt = benchmark(1, 2.9, flags=("contended",))
     lines = rendered(spoilt, benchmark(2, 200.0), benchmark(4, 390.0))
     assert lines[0].split() == ["ranks", "step", "samples/s"]
@@ -91,7 +91,7 @@ def test_a_side_in_doubt_has_no_speed_up() -> None:
 
 
 def test_what_rounds_to_all_of_it_is_not_flagged() -> None:
-    """A mark beside a rounded 100 % would confuse."""
+    """A mark beside a rounded 100% would confuse."""
     *_, last_line = rendered(benchmark(1, 100.0), benchmark(2, 200.4))
     assert last_line.endswith("2.00        100%")
 

@@ -13,7 +13,7 @@ STEPS_MS = {("cpu", "fp32"): 41.2, ("cpu", "bf16"): 33.0, ("cuda", "fp32"): 1.84
 
 
 def benchmark(device: str, precision: str, step_s: float, **fields: Any) -> Measurement:
-    """A measurement whose interval is ±1 %, of 8 samples per call."""
+    """A measurement whose interval is ±1%, of 8 samples per call."""
     samples, name = fields.pop("samples", 8.0), fields.pop("test", "train")
     numbers = {
         "step_time_s": step_s,

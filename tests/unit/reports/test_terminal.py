@@ -259,7 +259,7 @@ def test_reasons_stand_below_the_table() -> None:
 
 
 def test_a_slow_rank_is_named() -> None:
-    """From 5 % above the fastest, with its host if there are several."""
+    """From 5% above the fastest, with its host if there are several."""
 
     def ranks(*medians: float, hosts: str = "aaa") -> tuple[RankTimes, ...]:
         times = dict.fromkeys(("min_s", "p5_s", "p95_s", "p99_s", "max_s", "total_s"), 1.0)

@@ -188,7 +188,7 @@ def test_equal_reasons_are_said_once() -> None:
     doubtful = (verdict(f"test_{i}", reason=f"{i} % slower; in doubt: loud") for i in range(9))
     text = text_of(verdict_lines([comparison(*doubtful)], 120))
     assert re.findall(".*loud.*", text) == ["all of these: in doubt: loud"]
-    assert "\n1: 1 % slower\n" in text
+    assert "\n1: 1% slower\n" in text
 
 
 def test_heads_stand_side_by_side() -> None:

@@ -145,7 +145,7 @@ def test_every_precision_reaches_the_target_near_fp32(name, precision):
 
 
 def test_targets_are_those_of_the_documentation():
-    """97 % and 98 % of digits, and a squared error below 0.6 of diabetes."""
+    """97% and 98% of digits, and a squared error below 0.6 of diabetes."""
     targets = [
         Setting(name).configuration.training for name in ("digits-mlp", "digits-cnn", "diabetes")
     ]

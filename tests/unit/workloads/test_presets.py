@@ -65,7 +65,7 @@ WITHOUT_MODEL = {"collectives", "micro"}
 @pytest.mark.slow
 @every_preset
 def test_full_preset_has_the_stated_figures(name: str) -> None:
-    """Parameters, operations and memory of each full preset are as stated, within 1 %."""
+    """Parameters, operations and memory of each full preset are as stated, within 1%."""
     found = counted(name)
     assert pytest.approx(STATED[name], rel=0.01) == (
         found.parameters / 1e6,
@@ -151,7 +151,7 @@ LANGUAGE_MODELS = (
 @pytest.mark.slow
 @pytest.mark.parametrize("name", shown("llama", exhaustively=LANGUAGE_MODELS))
 def test_language_models_have_the_flops_of_the_formula(name: str) -> None:
-    """Operations counted, of experts through the grouped product, are the formula's within 1 %."""
+    """Operations counted, of experts through the grouped product, are the formula's within 1%."""
     section = COUNTING["configured"](name).model
     assert expected_flops(section) == pytest.approx(counted(name).forward_flops, rel=0.01)
 
@@ -179,7 +179,7 @@ def test_a_training_step_has_the_flops_of_palm(name: str) -> None:
     """6·N + 12·layers·width·tokens for each token, as PaLM and torchtitan have it.
 
     So a step is three forward passes. Of a ViT the patches' products and the classifier come on
-    top, 0.7 %. Sources: https://arxiv.org/abs/2204.02311, appendix B, and ``get_nparams_and_flops``
+    top, 0.7%. Sources: https://arxiv.org/abs/2204.02311, appendix B, and ``get_nparams_and_flops``
     of https://github.com/pytorch/torchtitan.
     """
     layers, width, tokens, weights = PALM[name]

@@ -117,6 +117,6 @@ def stage_in(folder: Path, write_run: Callable[..., Path]) -> Stage:
 
 
 def clear(side: SideName, number: int) -> Times:
-    """One benchmark is 30 % slower, the other as fast, with a little noise."""
+    """One benchmark is 30% slower, the other as fast, with a little noise."""
     noise = 1 + number % 3 * 1e-4
     return {"t::slow": (1.3 if side == "head" else 1.0) * noise, "t::same": noise}

@@ -110,7 +110,7 @@ def test_page_says_what_failed_and_escapes_the_rest() -> None:
 
     assert "NVIDIA &#60;H200&#62;" in text
     assert "| clocks | **failed** | 42 | 90 | 1 of 3 |  |" in text
-    assert "| clocks | a &#124; b | 0.7 % | ≤ 0.5 % |" in text
+    assert "| clocks | a &#124; b | 0.7% | ≤ 0.5% |" in text
     assert "| clocks | d | unknown | = 1 |" in text
     assert text.index("a &#124; b") < text.index("test_a.py") < text.index("| clocks | c | 1.5 |")
     assert "3150 samples/s | 3098 samples/s | H200" in text

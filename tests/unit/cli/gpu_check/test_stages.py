@@ -241,7 +241,7 @@ def test_headlines_beside_their_loops_and_goals(run: CannedRun) -> None:
 
 
 def test_a_headline_below_its_goal_and_beside_its_loop_fails(run: CannedRun) -> None:
-    """Llama with an MFU of 41 %, 2 % slower than its loop; another has no loop."""
+    """Llama with an MFU of 41%, 2% slower than its loop; another has no loop."""
     cases = ("compiled-step-bf16-ws1", "bf16-ws1", "compiled-step-bf16-true-ws1")
     run.sessions = {
         f"headline-{n}": headline_session(

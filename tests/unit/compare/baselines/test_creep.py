@@ -81,7 +81,7 @@ class Branch:
 
 @pytest.mark.parametrize("seed", shown(0, exhaustively=range(3)))
 def test_half_a_percent_per_run_is_called_a_regression(tmp_path: Path, seed: int) -> None:
-    """Of a creep of 0.5 % per run no step can be seen, but the sum can."""
+    """Of a creep of 0.5% per run no step can be seen, but the sum can."""
     branch = Branch(tmp_path, seed=seed, creep=0.005)
     branch.go()
     assert branch.regressed[0] < 14  # as soon as ten runs tell the noise
@@ -125,7 +125,7 @@ def test_runs_after_ten_pinned_ones_that_nobody_judged_do_not_move_the_level(
 
 @pytest.mark.parametrize("seed", shown(0, exhaustively=range(3)))
 def test_noise_alone_is_no_regression(tmp_path: Path, seed: int) -> None:
-    """Forty runs of the same code, 0.5 % noise between them: none is called slower."""
+    """Forty runs of the same code, 0.5% noise between them: none is called slower."""
     branch = Branch(tmp_path, seed=seed, creep=0.0)
     branch.go()
     assert branch.regressed == []

@@ -20,7 +20,7 @@ def computed(seen: Observation) -> dict[str, float]:
 
 
 def test_the_statistics_of_ten_calls(observe: Callable[..., Observation]) -> None:
-    """Of 0.1 to 1.0 s, worked out by hand; the 95 % interval of ten goes from 2nd to 9th."""
+    """Of 0.1 to 1.0 s, worked out by hand; the 95% interval of ten goes from 2nd to 9th."""
     assert computed(observe()) == pytest.approx(
         {
             "step_time_s": 0.55,
@@ -61,7 +61,7 @@ def test_a_percentile_needs_a_duration_beyond_it(
 
 
 def test_the_level_of_the_interval_is_a_fact(observe: Callable[..., Observation]) -> None:
-    """At 99 % ten values are enclosed from the first to the last."""
+    """At 99% ten values are enclosed from the first to the last."""
     metrics = computed(observe(facts={"confidence": 0.99}))
     assert (metrics["step_time_ci_low_s"], metrics["step_time_ci_high_s"]) == (0.1, 1.0)
 
@@ -69,7 +69,7 @@ def test_the_level_of_the_interval_is_a_fact(observe: Callable[..., Observation]
 def test_too_few_calls_have_no_interval(
     observe: Callable[..., Observation], sampled: Callable[..., Samples]
 ) -> None:
-    """Five calls cannot enclose a median at 95 %: it stands alone."""
+    """Five calls cannot enclose a median at 95%: it stands alone."""
     metrics = computed(observe(samples=sampled(durations_s=(0.1, 0.2, 0.3, 0.4, 0.5))))
     assert (metrics["step_time_s"], "step_time_ci_low_s" in metrics) == (0.3, False)
 

@@ -398,7 +398,7 @@ class Launches:
 
 
 def alarmed(tmp_path: Path, launch: Launches | None) -> tuple[GateJudgement, Session]:
-    """The judgement of a run in which one of two benchmarks is 10 % slower than its ten pins."""
+    """The judgement of a run in which one of two benchmarks is 10% slower than its ten pins."""
     here = Session({}, path=write_run(tmp_path, 0).path)
     slow, fine = measurement(MLP, 0.011), measurement(RESNET, 0.020)
     return judgement(slow, fine, reference=PINS, kind="history", launch=launch, session=here)
