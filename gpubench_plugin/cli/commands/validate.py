@@ -32,7 +32,7 @@ class Validate(Command):
     """Validates files that gpubench wrote, by their schemas: single ones, or all of a run's folder.
 
     Prints a line per problem with file, line and key. Exits with 0 if all are valid, with 4 if one
-    is not, and with 2 for a file that is missing or of no kind that gpubench writes.
+    is not, and with 2 for a file that is missing or has no schema of gpubench.
     """
 
     help: ClassVar[str] = "validate files written by gpubench, or a whole run"

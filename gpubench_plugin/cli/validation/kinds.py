@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
@@ -30,7 +30,10 @@ class FileReport:
 
 @dataclass(frozen=True, kw_only=True)
 class FileKind:
-    """A kind of file: its usual `file_name`, and for JSON `keys` that no other kind has."""
+    """A kind of file: its usual `file_name`, and for JSON `keys` that no earlier kind has.
+
+    The name may have folders, and ``*`` for any text.
+    """
 
     file_name: str
     check: Check
@@ -51,8 +54,14 @@ def validate(path: Path) -> list[FileReport]:
         raise UsageProblem(
             f"{path}: neither a run nor a comparison: no metrics.jsonl, no {_AB_STATE}"
         )
-    names = (kind.file_name for kind in KINDS.values())
-    return [_report(path / name) for name in names if os.path.lexists(path / name)]
+    return [_report(file) for kind in KINDS.values() for file in _files(path, kind.file_name)]
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    """The files of that name in `folder`, a link that leads nowhere among them."""
+    if "*" in name:
+        return sorted(folder.glob(name))
+    return [folder / name] if os.path.lexists(folder / name) else []
 
 
 def _report(path: Path) -> FileReport:
@@ -87,16 +96,14 @@ def _kind_of(path: Path, data: bytes) -> str:
         UsageProblem: it is none of them.
     """
     for name, kind in KINDS.items():
-        if kind.file_name == path.name:
+        if path.absolute().match(kind.file_name):
             return name
-    if path.parent.name == "baselines" and path.suffix == ".json":
-        return "baseline"
     keys = _keys(data)
     for name, kind in KINDS.items():
         if kind.keys and kind.keys <= keys:
             return name
     known = ", ".join(kind.file_name for kind in KINDS.values())
-    raise UsageProblem(f"{path}: not recognized as a file that gpubench writes; those are: {known}")
+    raise UsageProblem(f"{path}: not recognized as a file with a schema; those are: {known}")
 
 
 def _keys(data: bytes) -> frozenset[str]:
@@ -168,6 +175,34 @@ def _check_journal(path: Path, text: str) -> Iterator[Problem]:
         record = records.get(str(fields.get("event")))
         if record is not None:  # readers ignore unknown events
             yield from schema_problems(record, fields, line, line=number)
+
+
+def _check_rank(path: Path, text: str) -> Iterator[Problem]:
+    from gpubench_plugin.records import Samples
+
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            fields = json_files.parse(line.encode(), "it")
+        except BrokenFile as error:
+            yield Problem(line=number, key="", message=f"invalid line: {error}")
+            continue
+        names = ("benchmark", "time", "rank")
+        fields = fields if isinstance(fields, dict) else {}
+        for name in (name for name in names if name not in fields):
+            yield Problem(line=number, key=name, message="missing key")
+        if "samples" in fields:
+            for problem in schema_problems(Samples, fields["samples"], "", line=number):
+                yield replace(problem, key=f"samples.{problem.key}".rstrip("."))
+        elif not isinstance(fields.get("events"), list):
+            yield Problem(line=number, key="", message="has neither samples nor events")
+
+
+def _check_checkpoint(path: Path, text: str) -> Iterator[Problem]:
+    from gpubench_plugin.training import Manifest
+
+    manifest = Manifest.read(path)
+    manifest.verify_file(path.with_name(manifest.file))
+    yield from ()
 
 
 def _records_of_events(line: Any) -> dict[str, Any]:
@@ -257,9 +292,24 @@ KINDS: Final[Mapping[str, FileKind]] = {
         check=_versioned("cli.gpu_check.record", "GpuCheck"),
     ),
     "baseline": FileKind(
-        file_name="<baseline>.json",
+        file_name="baselines/*.json",
         keys=frozenset({"name", "runs", "branch", "changes"}),
         check=_versioned("compare.baselines.model", "BaselineFile", _read_baseline),
+    ),
+    "rank": FileKind(
+        file_name="ranks/rank-*.jsonl",
+        keys=frozenset({"benchmark", "rank"}),
+        check=_check_rank,
+    ),
+    "checkpoint": FileKind(
+        file_name="checkpoints/*/*.json",
+        keys=frozenset({"format", "sha256", "tensors"}),
+        check=_check_checkpoint,
+    ),
+    "rounds": FileKind(
+        file_name="rounds.json",
+        keys=frozenset({"schema_version", "benchmarks"}),
+        check=_versioned("config.rounds_file", "RoundsFile"),
     ),
 }
 """By name; the first whose file name or keys fit is taken."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,11 @@ import pytest
 from gpubench_plugin.cli.ab import State
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.cli.validation import KINDS
+from gpubench_plugin.config import FixedRounds, rounds_file
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.results import change_tags, table_text
+from gpubench_plugin.records import Samples
+from gpubench_plugin.results import append, append_events, change_tags, table_text
+from gpubench_plugin.training import Manifest
 from tests.support.runs_builder import MLP, measurement, run_id, write_run, write_verdicts
 
 if TYPE_CHECKING:
@@ -24,6 +28,19 @@ PYTEST_BENCHMARK = {
     "datetime": "2026-11-24T00:00:00Z",
     "benchmarks": [{"fullname": "t", "stats": {"median": 1.0, "min": 1.0, "rounds": 3}}],
 }
+
+
+SAMPLES = Samples(
+    timer="cpu",
+    durations_s=(0.1,),
+    block_s=(0.1,),
+    block_calls=(1,),
+    first_step_s=None,
+    warmup_s=(),
+    warmup_calls=0,
+)
+UNPLACED = ("missing", "inconsistent", "did you", "newer", "truncated")
+"""Words of problems that are not at one value."""
 
 
 @pytest.fixture
@@ -38,14 +55,33 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     write_verdicts(run, [])
     change_tags(run, add=["good"])
     assert main(["baseline", "set", "main", run_id(0)]) == 0
+    append(run.ranks, 0, MLP, SAMPLES)
+    append_events(run.ranks, 0, MLP, [{"event": "step"}])
+    checkpoint = run.checkpoints / "mlp" / "latest.json"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.with_name("step.pt").write_bytes(b"abc")
+    Manifest(
+        file="step.pt",
+        bytes=3,
+        sha256=sha256(b"abc").hexdigest(),
+        step=1,
+        metrics={},
+        settings={},
+        tensors={},
+    ).write(checkpoint)
     comparison = tmp_path / "comparison"
     comparison.mkdir()
     State(folder=comparison, request={}, identity={}, seed=1).write()
+    fixed = FixedRounds(rounds=4, durations_per_round=1, calls_per_duration=2)
+    (comparison / "rounds.json").write_text(rounds_file.to_text({MLP: fixed}))
     return {
         **{name: run.path / kind.file_name for name, kind in KINDS.items()},
         "comparison": comparison / "state.json",
         "gpu-check": DOCS / "evidence" / "gpu-check.json",
         "baseline": tmp_path / "results" / "baselines" / "main.json",
+        "rank": run.ranks / "rank-0.jsonl",
+        "checkpoint": checkpoint,
+        "rounds": comparison / "rounds.json",
     }
 
 
@@ -64,7 +100,7 @@ def test_every_kind_of_file_is_validated(
     assert {file["kind"] for file in document["files"]} == files.keys() - {"gpu-check", "baseline"}
 
     for name, path in files.items():
-        if path.suffix.startswith(".json"):
+        if path.suffix.startswith(".json") and name != "checkpoint":  # it has a file beside it
             other = Path("other.txt")
             other.write_bytes(path.read_bytes())
             assert main(["validate", str(other)]) == 0, name
@@ -86,6 +122,10 @@ def test_every_kind_of_file_is_validated(
         ("pytest-benchmark", '"fullname"', '"fulname"', "(did you mean 'fulname'?)"),
         ("tags", '"action": "add"', '"action": "ad"', "changes.0.action: Input should be"),
         ("comparison", '"seed": 1', '"seed": "x"', "seed: Input should be"),
+        ("rank", '"timer": "', '"timers": "', "samples.timer: missing key"),
+        ("rank", '"events"', '"event"', "has neither samples nor events"),
+        ("checkpoint", '"bytes": 3', '"bytes": 4', "step.pt is truncated: 3 bytes instead of 4 "),
+        ("rounds", '"rounds": 4', '"rounds": 0', f"benchmarks.{MLP}.rounds: Input should be"),
         ("baseline", '"branch": "main"', '"branch": "x"', "is inconsistent at branch"),
         ("baseline", '"branch": "main"', '"branch": 1', "branch: Input should be"),
     ],
@@ -109,7 +149,7 @@ def test_a_problem_is_told_with_line_and_key(
     assert first.startswith(f"{path}:")
     assert problem in first
     line = int(first.removeprefix(f"{path}:").partition(":")[0])
-    if not any(words in problem for words in ("missing", "inconsistent", "did you", "newer")):
+    if not any(words in problem for words in UNPLACED):
         assert line == text[: text.index(old)].count("\n") + 1
 
 
@@ -146,7 +186,7 @@ def test_what_is_no_file_of_gpubench_is_a_usage_error(
     json_files.write_json(Path("other.json"), {"a": 1})
     for path, message in (
         ("gone.json", "no such file"),
-        ("notes.md", "not recognized as a file that gpubench writes; those are: summary.json, "),
+        ("notes.md", "not recognized as a file with a schema; those are: summary.json, "),
         ("other.json", "not recognized"),
         ("results", "neither a run nor a comparison"),
     ):
