@@ -53,11 +53,11 @@ class RunView(RunRecord):
 
         `width` is in columns; by default the terminal's, or that of a notebook's cell.
         """
-        from gpubench_plugin.reports import plain, summary_lines
+        from gpubench_plugin.reports import closing_lines, plain
 
         if width is None:
             width = shutil.get_terminal_size((_NOTEBOOK_WIDTH, 24)).columns
-        return "\n".join(map(plain, summary_lines(self.benchmarks, width)))
+        return "\n".join(map(plain, closing_lines(self.benchmarks, width)))
 
     def _repr_html_(self) -> str:
         heading = f"{self.run_id} ({self.experiment}): {self.status}"

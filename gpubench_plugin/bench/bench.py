@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.bench.amounts import refuse_contradicting_amounts
 from gpubench_plugin.bench.comparison import Comparison
 from gpubench_plugin.bench.extra_calls import inspect_call
+from gpubench_plugin.bench.metric_log import name_problem
 from gpubench_plugin.bench.step import (
     FirstCallValidator,
     TimedStep,
@@ -195,8 +196,11 @@ class Bench(Comparison):
         A function is called after the timed calls. Of several ranks rank zero's value counts.
 
         Raises:
-            Misuse: called after the measurement or twice. The measurement checks the unit.
+            Misuse: called after the measurement or twice, or the name is none. The measurement
+                checks the unit and the value.
         """
+        if problem := name_problem(name):
+            raise Misuse(f"gpubench.record: {problem}")
         if self._measured_once:
             raise Misuse(f"gpubench.record({name!r}) was called after the measurement")
         if name in self._custom_metrics:

@@ -77,11 +77,8 @@ class MetricLog:
         raise self._problem(f"step={_short(step)}; allowed: an integer from 0")
 
     def _value(self, name: str, value: object) -> float:
-        if not _NAME.fullmatch(name):
-            raise self._problem(
-                f"{_short(name)} is no name of a metric; allowed: up to 100 ASCII letters, digits "
-                "and . _ / -, beginning with a letter"
-            )
+        if problem := name_problem(name):
+            raise self._problem(problem)
         read: Any = getattr(value, "item", None)
         has_no_dimension = getattr(value, "ndim", None) == 0  # of torch or numpy
         number: object = read() if read is not None and has_no_dimension else value
@@ -95,6 +92,16 @@ class MetricLog:
 
     def _problem(self, text: str) -> Misuse:
         return Misuse(f"gpubench.log: {text}")
+
+
+def name_problem(name: object) -> str:
+    """Why `name` cannot be that of a metric of a user's own; empty if it can."""
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return ""
+    return (
+        f"{_short(name)} is no name of a metric; allowed: up to 100 ASCII letters, digits "
+        "and . _ / -, beginning with a letter"
+    )
 
 
 def _short(value: object) -> str:

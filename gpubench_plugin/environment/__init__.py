@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         listed,
         percentage,
         plural,
+        ratio,
         rough_duration,
         scaled,
         short_commit,

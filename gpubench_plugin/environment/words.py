@@ -19,6 +19,9 @@ _DECIMAL: Final[Sequence[Scale]] = (
 )
 _LONG: Final = 90
 """Seconds from which an estimate is in minutes, and minutes from which it is in hours."""
+_LEAST_PLAIN: Final = 1e-6
+_MOST_PLAIN: Final = 1e15
+"""Numbers outside have an exponent."""
 _COMMIT_DIGITS: Final = 9  # git's default is 7, which large repositories outgrow
 
 
@@ -45,9 +48,16 @@ def short_commit(commit: str | None) -> str:
 
 
 def significant(value: float, digits: int = MOST_DIGITS) -> str:
-    """Format `value` in plain decimals: 0.01234, 1.234, 1234, 12345 with 4 `digits`."""
-    if value == 0 or not math.isfinite(value):
+    """Format `value` in plain decimals: 0.01234, 1.234, 1234, 12345 with 4 `digits`.
+
+    What would be mostly zeros has an exponent: 1.234e-08, 1.234e+18.
+    """
+    if value == 0:
+        return "0"
+    if not math.isfinite(value):
         return f"{value:.0f}"
+    if not _LEAST_PLAIN <= abs(value) < _MOST_PLAIN:
+        return f"{value:.{digits - 1}e}"
     rounded_value = float(f"{value:.{digits - 1}e}")
     decimals = digits - 1 - math.floor(math.log10(abs(rounded_value)))
     return f"{rounded_value if decimals >= 0 else value:.{max(decimals, 0)}f}"
@@ -90,6 +100,11 @@ def decimal_rate(value: float, unit: str, digits: int = MOST_DIGITS) -> str:
     binary ones.
     """
     return f"{scaled(value, _DECIMAL, digits)}{unit}"
+
+
+def ratio(value: float, digits: int = 3) -> str:
+    """Format how many times as large or as fast: ``1.83x``, ``24.1x``, ``802000x``."""
+    return f"{significant(float(f'{value:.{digits - 1}e}'), digits)}x"
 
 
 def percentage(fraction: float, digits: int = 2) -> str:

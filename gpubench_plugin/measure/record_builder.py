@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -42,7 +43,7 @@ class CustomMetric:
         """Evaluate the metric.
 
         Raises:
-            Misuse: the unit or the direction is unknown.
+            Misuse: the unit or the direction is unknown, or the value is no number.
         """
         from gpubench_plugin.measure.metrics import MULTIPLES, UNITS
 
@@ -54,7 +55,14 @@ class CustomMetric:
         if self.better not in directions:
             raise Misuse(str(invalid_choice(f"{where}: better", self.better, directions)))
         value = self.value() if callable(self.value) else self.value
-        return Metric(name=self.name, value=float(value) * size, unit=unit, better=self.better)
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise Misuse(
+                f"{where}: value={reprlib.repr(value)}; allowed: a finite number, or a function "
+                "that returns one"
+            ) from None
+        return Metric(name=self.name, value=number * size, unit=unit, better=self.better)
 
 
 def build_measurement(

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.reports.side_by_side import side_by_side_lines
     from gpubench_plugin.reports.status import StatusLine, status_line
     from gpubench_plugin.reports.table import column, lines, wrapped
-    from gpubench_plugin.reports.terminal import header_lines, summary_lines
+    from gpubench_plugin.reports.terminal import closing_lines, header_lines, summary_lines
     from gpubench_plugin.reports.text import (
         ASCII,
         UNICODE,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from gpubench_plugin.environment import byte_size, count, decimal_rate, percentage, quantity
+from gpubench_plugin.environment import byte_size, count, decimal_rate, percentage, quantity, ratio
 from gpubench_plugin.measure import FEWEST_TO_JUDGE, interval_ranks, variant_metrics
 from gpubench_plugin.quality_flags import doubtful_flags, other_flags
-from gpubench_plugin.records import Measurement, confidence_bounds_of
+from gpubench_plugin.records import Measurement, Outcome, confidence_bounds_of
 from gpubench_plugin.reports.table import Column, column
-from gpubench_plugin.reports.text import Glyphs, digits_for, seconds
+from gpubench_plugin.reports.text import Glyphs, digits_for, printable, seconds
 
 _RATES: Final[Mapping[str, tuple[Callable[[float, int], str], str]]] = {
     "busbw_bytes_per_s": (lambda rate, digits: decimal_rate(rate, "B/s", digits), " busbw"),
@@ -39,15 +39,21 @@ def named_columns(measurements: Sequence[Measurement], glyphs: Glyphs) -> dict[s
         "flops": _flops(measurements),
         "mfu": _metric(measurements, "MFU", "mfu", lambda share: percentage(share, 3)),
         "memory": _metric(measurements, "memory", "peak_memory_bytes", byte_size),
-        "outcome": Column(title="outcome", cells=[m.outcome for m in measurements]),
+        "outcome": Column(title="outcome", cells=[outcome_text(m.outcome) for m in measurements]),
         "doubts": _flags("doubts", [doubtful_flags(m.flags) for m in measurements]),
         "notes": _flags("notes", [other_flags(m.flags) for m in measurements]),
     }
 
 
+def outcome_text(outcome: Outcome) -> str:
+    """The outcome in words: ``not measured``."""
+    return outcome.replace("_", " ")
+
+
 def metric_column(measurements: Sequence[Measurement], name: str, glyphs: Glyphs) -> Column:
     """Column of any metric, in the unit that fits."""
-    return column(name, [metric_text(m, name, glyphs) for m in measurements], numeric=True)
+    texts = [metric_text(m, name, glyphs) for m in measurements]
+    return column(printable(name), texts, numeric=True)
 
 
 def metric_text(measurement: Measurement, name: str, glyphs: Glyphs) -> str:
@@ -56,7 +62,7 @@ def metric_text(measurement: Measurement, name: str, glyphs: Glyphs) -> str:
     if metric is None:
         return ""
     if metric.unit in {"1", "count"} and metric.value.is_integer():
-        return f"{metric.value:.0f}"
+        return f"{metric.value + 0.0:.15g}"  # the sum has no negative zero
     return quantity(metric.value, metric.unit, micro=glyphs.micro)
 
 
@@ -92,7 +98,7 @@ def relative_column(
             cells.append("")
             continue
         mark = f"{glyphs.doubtful} " if doubtful_flags(measurement.flags) else ""
-        cells.append(f"{mark}{median.value / fastest[group]:.2f}x")
+        cells.append(f"{mark}{ratio(median.value / fastest[group])}")
     return numbers("vs fastest", cells)
 
 

@@ -35,6 +35,11 @@ def name_room(total: int) -> int:
     return max(_MIN_ROOM, total // 3)
 
 
+def screen_names(ids: Iterable[str], total: int, glyphs: Glyphs) -> Mapping[str, str]:
+    """The name of each of the `ids` in all parts of a screen of `total` columns."""
+    return short_names(ids).fitting(name_room(total), glyphs).by_id
+
+
 @dataclass(frozen=True, kw_only=True)
 class ShortNames:
     """Distinct names by node id, safe for a terminal, and what all of them have in common."""
@@ -91,18 +96,28 @@ def short_names(ids: Iterable[str]) -> ShortNames:
     parts = {node_id: _Parts.of(node_id) for node_id in ids}
     world_size, precision = _common_parameters(parts.values()) if len(parts) > 1 else ("", "")
     files = {part.file for part in parts.values()}
-    names = {
-        node_id: _name(part, _variant(part.variant, world_size, precision))
-        for node_id, part in parts.items()
-    }
-    counts = Counter(names.values())
-    by_id = {i: n if n and counts[n] == 1 else printable(i) for i, n in names.items()}
+    variants = {i: _variant(part.variant, world_size, precision) for i, part in parts.items()}
+    names = {i: _name(part, variants[i]) for i, part in parts.items()}
+    for longer in (
+        {i: printable(f"{part.file}::{part.test}{variants[i]}") for i, part in parts.items()},
+        {node_id: printable(node_id) for node_id in parts},
+    ):
+        names = _unambiguous(names, longer)
     common = (
         printable(files.pop()) if len(files) == 1 else "",
         f"precision {precision}" if precision else "",
         f"world size {world_size}" if world_size else "",
     )
-    return ShortNames(by_id=by_id, common=tuple(filter(None, common)))
+    return ShortNames(by_id=names, common=tuple(filter(None, common)))
+
+
+def _unambiguous(names: Mapping[str, str], longer: Mapping[str, str]) -> dict[str, str]:
+    """The `names` by id, but the `longer` ones of those that are empty or another one's, too."""
+    counts = Counter(names.values())
+    return {
+        node_id: name if name and counts[name] == 1 else longer[node_id]
+        for node_id, name in names.items()
+    }
 
 
 def _common_parameters(parts: Iterable[_Parts]) -> tuple[str, str]:

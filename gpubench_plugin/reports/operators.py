@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.environment import duration, percentage
 from gpubench_plugin.reports.markup import BOLD
+from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.table import GAP, column, names_column, table
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable
 
@@ -25,10 +26,10 @@ def operator_lines(
 ) -> list[Line]:
     """The operators of each profiled benchmark with the most time of their own, per step."""
     lines: list[Line] = []
+    names = screen_names((measurement.id for measurement in measurements), width, glyphs)
     for measurement in measurements:
         if operators := measurement.correctness.get("operators"):
-            name = printable(measurement.name.removeprefix("test_"))
-            title = f"{name}: {_heading(measurement, operators)}"
+            title = f"{names[measurement.id]}: {_heading(measurement, operators)}"
             lines.append(((cut(title, width, glyphs.ellipsis), BOLD),))
             lines += _table(operators["top"][:_SHOWN], width, glyphs)
     return lines

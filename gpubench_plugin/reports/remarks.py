@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from gpubench_plugin.environment import counted, listed, percentage
 from gpubench_plugin.quality_flags import EXPLANATIONS, doubtful_flags, other_flags
 from gpubench_plugin.records import Measurement, Outcome
-from gpubench_plugin.reports.columns import metric_text
+from gpubench_plugin.reports.columns import metric_text, outcome_text
 from gpubench_plugin.reports.markup import BAD, DOUBTFUL, PLAIN, Line, Markup, marked
 from gpubench_plugin.reports.table import GAP, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable
@@ -57,10 +57,11 @@ class Remarks:
     def doubts(self, shown: Collection[str]) -> Iterator[Line]:
         """What each doubt means, once, and whose it is, unless the rows say so themselves.
 
-        They do if the doubts are among the `shown` columns, or if there is but one kind of doubt.
+        They do if the doubts are among the `shown` columns, or if there is but one kind of doubt
+        and the steps, which are marked, are shown.
         """
         groups = self._by(self._measurements, lambda m: doubtful_flags(m.flags))
-        is_told = "doubts" in shown or len(groups) == 1
+        is_told = "doubts" in shown or (len(groups) == 1 and "step" in shown)
         for flag in filter(groups.get, EXPLANATIONS):
             names = groups[flag]
             subject = counted(len(names), "benchmark") if is_told else _listed(names)
@@ -96,7 +97,7 @@ class Remarks:
         left_out = [m for m in self._measurements if m.outcome in NOT_IN_TABLE]
         groups = self._by(left_out, lambda m: [(m.outcome, _reason(m))])
         for (outcome, reason), names in groups.items():
-            subject = f"{len(names)} {outcome.replace('_', ' ')}"
+            subject = f"{len(names)} {outcome_text(outcome)}"
             reason_text = f": {reason}" if reason else ""
             yield from self._line(f"{subject}{reason_text} ({_listed(names)})", DOUBTFUL)
 

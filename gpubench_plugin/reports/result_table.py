@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import filterfalse
 from typing import Final
 
 from gpubench_plugin.config import BY_FILE, BY_FUNCTION, TableOptions
@@ -16,6 +17,7 @@ from gpubench_plugin.reports.columns import (
     half_width,
     metric_column,
     named_columns,
+    outcome_text,
     own_metrics,
     relative_column,
 )
@@ -35,8 +37,8 @@ _TITLE: Final = "benchmark"
 class ResultTable:
     """Rows with names, and the columns that fit.
 
-    `below` are metrics that should have been columns but did not fit; `problems` are lines about
-    options that fit no result.
+    `below` are metrics that have no column, since it did not fit, or since a column of ours has
+    their name; `problems` are lines about options that fit no result.
     """
 
     rows: Sequence[Measurement]
@@ -56,13 +58,18 @@ class ResultTable:
         options: TableOptions,
     ) -> ResultTable:
         """Table of `measurements`, called by `names`, that fits into `total` columns."""
-        problems = [*_problems(measurements, options)]
+        problems = [*_order_problems(measurements, options)]
         if options.group_by not in _grouping_keys(measurements):
             options = replace(options, group_by=BY_FILE)
         rows, groups = _grouped(_sorted(measurements, options, names), options)
         indent = len(GAP) if any(groups) else 0
         name_width = max(len(_TITLE), indent + max(text_width(names[row.id]) for row in rows))
         candidates = _columns(rows, groups, glyphs, options)
+        missing = [n for n in options.columns if n not in candidates and n not in _FOLDED]
+        problems = [*_column_problems(measurements, missing), *problems]
+        if missing and not candidates:
+            options = replace(options, columns=())
+            candidates = _columns(rows, groups, glyphs, options)
         give_way = [
             *_FOLDED,
             *reversed([name for name in candidates if _is_metric(name)]),
@@ -71,12 +78,14 @@ class ResultTable:
         if options.columns:
             give_way = [*reversed(candidates)]
         columns = narrowed(candidates, give_way, total - name_width)
+        hidden = [name for name in candidates if name not in columns and _is_metric(name)]
+        homonyms = [] if options.columns else filterfalse(_is_metric, own_metrics(rows))
         return cls(
             rows=rows,
             names=names,
             groups=groups,
             columns=_with_outcomes(columns, rows),
-            below=[name for name in candidates if name not in columns and _is_metric(name)],
+            below=[*hidden, *homonyms],
             problems=problems,
         )
 
@@ -98,7 +107,7 @@ def _columns(
     """The columns to show, where there is room: those chosen, or those that have a value."""
     named = named_columns(rows, glyphs)
     named["relative"] = relative_column(rows, groups, glyphs)
-    own = [] if options.columns else own_metrics(rows)
+    own = [] if options.columns else [*filter(_is_metric, own_metrics(rows))]
     default = ["step", *["relative"] * (options.group_by != BY_FILE)]
     default += ["throughput", "flops", "mfu", "memory", *own, "doubts", "notes"]
     columns = {
@@ -118,9 +127,11 @@ def _with_outcomes(
     """Put the outcome of what has no numbers into the first column."""
     first = next(iter(columns), "")
     if not first:
-        return {"outcome": Column(title="outcome", cells=[row.outcome for row in rows])}
+        return {
+            "outcome": Column(title="outcome", cells=[outcome_text(row.outcome) for row in rows])
+        }
     cells = [
-        cell if row.outcome == "measured" else str(row.outcome)
+        cell if row.outcome == "measured" else outcome_text(row.outcome)
         for row, cell in zip(rows, columns[first].cells, strict=True)
     ]
     return {**columns, first: replace(columns[first], cells=cells)}
@@ -170,25 +181,39 @@ def _grouping_keys(measurements: Sequence[Measurement]) -> set[str]:
     return {BY_FILE, BY_FUNCTION, "none"} | {name for m in measurements for name in m.params}
 
 
-def _problems(measurements: Sequence[Measurement], options: TableOptions) -> Iterator[str]:
-    """What the options name that no benchmark has."""
+def _column_problems(measurements: Sequence[Measurement], missing: Iterable[str]) -> Iterator[str]:
+    """That the `missing` columns have no value."""
+    known = _sort_keys(measurements) - {"name"} | {*_FOLDED, "outcome"}
+    for name in missing:
+        yield _problem("--table", name, known)
+
+
+def _order_problems(measurements: Sequence[Measurement], options: TableOptions) -> Iterator[str]:
+    """What the options sort and group by that no benchmark has."""
+    if options.sort and options.sort not in (keys := _sort_keys(measurements)):
+        yield _problem("--table-sort", options.sort, keys)
+    if options.group_by not in (keys := _grouping_keys(measurements)):
+        yield _problem("--table-group-by", options.group_by, keys)
+
+
+def _sort_keys(measurements: Sequence[Measurement]) -> set[str]:
     metrics = {name for m in measurements for name in m.metrics}
-    columns = {*METRIC_OF, "outcome", *_FOLDED}
-    allowed = {
-        "--table": (options.columns, columns | metrics),
-        "--table-sort": ((options.sort,) if options.sort else (), {"name", *METRIC_OF} | metrics),
-        "--table-group-by": ((options.group_by,), _grouping_keys(measurements)),
-    }
-    for flag, (names, known) in allowed.items():
-        for name in names:
-            if name not in known:
-                yield f"{flag}: no benchmark has {name!r}{nearest(name, sorted(known))}"
+    columns = {name for name, shown in METRIC_OF.items() if not metrics.isdisjoint(shown)}
+    return {"name"} | columns | metrics
+
+
+def _problem(flag: str, name: str, known: Iterable[str]) -> str:
+    from gpubench_plugin.measure.metrics import is_built_in
+
+    is_misspelt = name not in METRIC_OF and not is_built_in(name)
+    suggestion = nearest(name, sorted(known)) if is_misspelt else ""
+    return f"{flag}: no benchmark has {name!r}{suggestion}"
 
 
 def _markup(name: str, row: Measurement, cell: str) -> Markup:
     """Steps with an interval are bold, doubts yellow, outcomes of failures red."""
     if row.outcome != "measured":
-        return BAD if cell == row.outcome else PLAIN
+        return BAD if cell == outcome_text(row.outcome) else PLAIN
     if name == "doubts" or (name == "step" and doubtful_flags(row.flags)):
         return DOUBTFUL
     has_interval = name == "step" and half_width(row, "step_time_s") is not None

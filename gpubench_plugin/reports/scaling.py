@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gpubench_plugin.compare import EFFICIENCY, SPEED_UP, families, kind_of
@@ -11,8 +11,9 @@ from gpubench_plugin.environment import percentage, significant
 from gpubench_plugin.records import Measurement, confidence_bounds_of
 from gpubench_plugin.reports.columns import step, throughputs, with_interval
 from gpubench_plugin.reports.markup import Line
+from gpubench_plugin.reports.names import short_names
 from gpubench_plugin.reports.table import Column, column, table
-from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut
 
 _WORLD_SIZE: Final = re.compile(r"(?<=[\[-])ws\d+(?:-|(?=\]))")
 """World size in a node id."""
@@ -30,7 +31,8 @@ def scaling_lines(
     groups = families(measurements)
     if not groups:
         return []
-    titles = [cut(title, width, glyphs.ellipsis) for title in _titles(groups)]
+    names = short_names(measurement.id for measurement in measurements).by_id
+    titles = [cut(_title(group, names), width, glyphs.ellipsis) for group in groups]
     above = [title for group, title in zip(groups, titles, strict=True) for _ in group]
     columns = _columns([row for group in groups for row in group], glyphs)
     return [*table(columns, glyphs, total=width, nothing=glyphs.nothing, groups=above)]
@@ -59,17 +61,8 @@ def _mark(measurement: Measurement) -> str:
     return "superlinear" if round(lower_bound.value, 2) > 1 else ""
 
 
-def _titles(groups: Sequence[Sequence[Measurement]]) -> list[str]:
-    """Group names with the kind of scaling, and with the file where names are ambiguous."""
-    names = [_name(group[0].id.partition("::")[2]) for group in groups]
-    titles = []
-    for name, group in zip(names, groups, strict=True):
-        kind = kind_of(group)
-        title = printable(name if names.count(name) == 1 else _name(group[0].id))
-        titles.append(f"{title} ({kind} scaling)" if kind else title)
-    return titles
-
-
-def _name(text: str) -> str:
-    """Node id or its last part, without the world size."""
-    return _WORLD_SIZE.sub("", text.removeprefix("test_")).replace("-]", "]").removesuffix("[]")
+def _title(group: Sequence[Measurement], names: Mapping[str, str]) -> str:
+    """The name of the group, which has no world size, with the kind of scaling."""
+    name = _WORLD_SIZE.sub("", names[group[0].id]).replace("-]", "]").removesuffix("[]")
+    kind = kind_of(group)
+    return f"{name} ({kind} scaling)" if kind else name

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpubench_plugin.environment import significant
+from gpubench_plugin.environment import ratio
 from gpubench_plugin.quality_flags import doubtful_flags
 from gpubench_plugin.records import Measurement, Work, is_same_amount
 from gpubench_plugin.reports.columns import numbers, step, throughput
 from gpubench_plugin.reports.markup import PLAIN, Line
-from gpubench_plugin.reports.names import name_room, short_names
+from gpubench_plugin.reports.names import ShortNames, name_room, short_names
 from gpubench_plugin.reports.table import Column, table, width_of
 from gpubench_plugin.reports.text import UNICODE, Glyphs, digits_for, printable, seconds
 
@@ -27,9 +27,9 @@ _Cell = Callable[[Measurement], str]
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """One benchmark by value of the parameter; `id` is its node id without it."""
+    """One benchmark by value of the parameter; `name` is without it."""
 
-    id: str
+    name: str
     by_value: Mapping[str, Measurement]
 
 
@@ -43,8 +43,9 @@ def side_by_side_lines(
     where the work of a call differs. It is marked where either side is in doubt.
     """
     lines: list[Line] = []
+    names = short_names(measurement.id for measurement in measurements).by_id
     for parameter, title in _PARAMETERS.items():
-        rows = _rows(measurements, parameter)
+        rows = _rows(measurements, parameter, names)
         if not rows:
             continue
         if lines:
@@ -53,7 +54,9 @@ def side_by_side_lines(
     return lines
 
 
-def _rows(measurements: Sequence[Measurement], parameter: str) -> list[_Row]:
+def _rows(
+    measurements: Sequence[Measurement], parameter: str, names: Mapping[str, str]
+) -> list[_Row]:
     """Benchmarks measured with at least two values of the `parameter`."""
     by_benchmark: dict[object, dict[str, Measurement]] = {}
     for measurement in measurements:
@@ -63,24 +66,25 @@ def _rows(measurements: Sequence[Measurement], parameter: str) -> list[_Row]:
             value = measurement.params[parameter]
             by_benchmark.setdefault(benchmark, {})[value] = measurement
     return [
-        _Row(id=_without(value, by_value[value].id), by_value=by_value)
+        _Row(name=_without(value, names[by_value[value].id]), by_value=by_value)
         for by_value in by_benchmark.values()
         if len(by_value) > 1
         for value in [next(iter(by_value))]
     ]
 
 
-def _without(value: str, node_id: str) -> str:
-    """The node id without a `value` among its parameters."""
-    test, bracket, variant = node_id.partition("[")
+def _without(value: str, name: str) -> str:
+    """The name without a `value` among its parameters."""
+    test, bracket, variant = name.partition("[")
     token = re.compile(rf"(?:^|(?<=-)){re.escape(value)}(?:-|(?=\]))")
     remaining = token.sub("", variant, count=1).replace("-]", "]")
     return f"{test}{bracket}{remaining}".removesuffix("[]")
 
 
 def _table(rows: Sequence[_Row], title: str, total: int, glyphs: Glyphs) -> Iterator[Line]:
-    names = short_names(row.id for row in rows).fitting(name_room(total), glyphs)
-    first = Column(title=f"by {title}", cells=names.of(row.id for row in rows))
+    names = ShortNames(by_id={row.name: row.name for row in rows})
+    shown = names.fitting(name_room(total), glyphs).of(row.name for row in rows)
+    first = Column(title=f"by {title}", cells=shown)
     values = list(dict.fromkeys(value for row in rows for value in row.by_value))
     columns: list[Column] = []
     for show in _styles(rows, glyphs):
@@ -122,15 +126,15 @@ def _relative(row: _Row, value: str, reference: str, glyphs: Glyphs) -> str:
     measurement, base = row.by_value.get(value), row.by_value.get(reference)
     if measurement is None or base is None:
         return ""
-    ratio = _ratio(measurement, base)
-    if ratio is None:
+    speed = _relative_speed(measurement, base)
+    if speed is None:
         return ""
     is_doubtful = doubtful_flags(measurement.flags) or doubtful_flags(base.flags)
     doubt = glyphs.doubtful if is_doubtful and measurement is not base else ""
-    return f"{doubt}{significant(ratio, 3)}x"
+    return f"{doubt}{ratio(speed)}"
 
 
-def _ratio(measurement: Measurement, base: Measurement) -> float | None:
+def _relative_speed(measurement: Measurement, base: Measurement) -> float | None:
     """Speed relative to `base`; None where nothing says it."""
     if _has_different_work({"base": base, "other": measurement}):
         names = [r for r in _RATES if r in measurement.metrics and r in base.metrics]

@@ -9,12 +9,17 @@ from typing import Final
 
 from gpubench_plugin.config import AUTO_TABLE, TableOptions
 from gpubench_plugin.records import OUTCOMES, Measurement, Outcome
+from gpubench_plugin.reports.columns import outcome_text
 from gpubench_plugin.reports.markup import BAD, DOUBTFUL, GOOD, Line, Markup, Span, marked
-from gpubench_plugin.reports.names import name_room, short_names
+from gpubench_plugin.reports.names import screen_names
+from gpubench_plugin.reports.operators import operator_lines
 from gpubench_plugin.reports.remarks import NOT_IN_TABLE, Remarks
 from gpubench_plugin.reports.result_table import ResultTable
+from gpubench_plugin.reports.scaling import scaling_lines
+from gpubench_plugin.reports.side_by_side import side_by_side_lines
 from gpubench_plugin.reports.table import wrapped
 from gpubench_plugin.reports.text import UNICODE, Glyphs, printable
+from gpubench_plugin.reports.variants import variant_lines
 
 _COLOURS: Final[Mapping[Outcome, Markup]] = {
     "measured": GOOD,
@@ -52,6 +57,22 @@ def header_lines(
     ]
 
 
+def closing_lines(
+    measurements: Sequence[Measurement],
+    width: int,
+    glyphs: Glyphs = UNICODE,
+    options: TableOptions = AUTO_TABLE,
+) -> list[Line]:
+    """All that a session ends with: the summary, operators, scaling, and what was compared."""
+    lines = summary_lines(measurements, width, glyphs, options)
+    if not options.shown:
+        return lines
+    for part in (operator_lines, scaling_lines, side_by_side_lines, variant_lines):
+        if part_lines := part(measurements, width, glyphs):
+            lines += [(), *part_lines]
+    return lines
+
+
 def summary_lines(
     measurements: Sequence[Measurement],
     width: int,
@@ -68,7 +89,7 @@ def summary_lines(
         return [(("nothing was measured", DOUBTFUL),)]
     if not options.shown:
         return [_counts(measurements)]
-    names = short_names(m.id for m in measurements).fitting(name_room(width), glyphs).by_id
+    names = screen_names((m.id for m in measurements), width, glyphs)
     rows = [m for m in measurements if m.outcome not in NOT_IN_TABLE]
     remarks = Remarks(measurements, names, width, glyphs)
     lines: list[Line] = []
@@ -93,6 +114,8 @@ def _counts(measurements: Sequence[Measurement]) -> Line:
     spans: list[Span] = [] if counts["measured"] else [("nothing was measured: ", DOUBTFUL)]
     separator = ""
     for outcome in filter(counts.get, OUTCOMES):
-        spans.append((f"{separator}{counts[outcome]} {outcome}", _COLOURS.get(outcome, BAD)))
+        spans.append(
+            (f"{separator}{counts[outcome]} {outcome_text(outcome)}", _COLOURS.get(outcome, BAD))
+        )
         separator = ", "
     return tuple(spans)

@@ -101,14 +101,16 @@ def _head(text: str, columns: int) -> str:
     """Longest prefix of `text` that fits."""
     if text.isascii():
         return text[:columns]
-    for end, _ in enumerate(text):
-        if width(text[: end + 1]) > columns:
+    used = 0
+    for end, character in enumerate(text):
+        used += _columns(character)
+        if used > columns:
             return text[:end]
     return text
 
 
 def _columns(character: str) -> int:
-    if unicodedata.combining(character):
+    if unicodedata.category(character) in {"Mn", "Me"}:
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 

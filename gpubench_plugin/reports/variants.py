@@ -10,7 +10,7 @@ from gpubench_plugin.measure import speed_up_metric, variant_step_time
 from gpubench_plugin.quality_flags import doubtful_flags
 from gpubench_plugin.records import Measurement, confidence_bounds_of
 from gpubench_plugin.reports.markup import BOLD, DOUBTFUL, PLAIN, Line, Markup
-from gpubench_plugin.reports.names import short_names
+from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.table import wrapped
 from gpubench_plugin.reports.text import UNICODE, Glyphs, digits_for, printable
 
@@ -24,13 +24,13 @@ def variant_lines(
     measurements: Sequence[Measurement], width: int, glyphs: Glyphs = UNICODE
 ) -> list[Line]:
     """One line per variant but the first of its benchmark: its speed-up over that one."""
-    names = short_names(measurement.id for measurement in measurements)
+    names = screen_names((measurement.id for measurement in measurements), width, glyphs)
     return [
         ((text, markup),)
         for measurement in measurements
         for sentence, markup in _sentences(measurement, glyphs)
         for text in wrapped(
-            f"{names.by_id[measurement.id]}: {sentence}", width, hanging=_INDENT, cut_words=True
+            f"{names[measurement.id]}: {sentence}", width, hanging=_INDENT, cut_words=True
         )
     ]
 

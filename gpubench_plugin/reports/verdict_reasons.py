@@ -89,7 +89,7 @@ def _reasons(comparisons: Sequence[Comparison], labels: Mapping[str, str]) -> li
             if counts[verdict.id] > 1 or not has_value(verdict):
                 label = f"{label} {printable(verdict.metric)}".strip()
             clauses = [
-                clause
+                with_labels(clause, labels)
                 for clause in verdict.reason.split(_SEPARATOR)
                 if clause not in comparison.notes and not clause.startswith(MEDIANS)
             ]

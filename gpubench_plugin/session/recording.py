@@ -24,15 +24,7 @@ from gpubench_plugin.launchers import (
     signals_ignored,
     update_context,
 )
-from gpubench_plugin.reports import (
-    glyphs_for,
-    operator_lines,
-    printable,
-    scaling_lines,
-    side_by_side_lines,
-    terminal,
-    variant_lines,
-)
+from gpubench_plugin.reports import glyphs_for, printable, terminal
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.session.live_status import LiveStatus
 from gpubench_plugin.session.run import open_run
@@ -341,11 +333,9 @@ class Recording:
         terminalreporter.section("gpubench", sep="=")
         measurements = [m for i, m in self.measurements.items() if i not in self._passed_tests]
         if measurements:
-            summary = partial(terminal.summary_lines, measurements, options=self._settings.table)
-            write_lines(terminalreporter, summary)
-        comparisons = (operator_lines, scaling_lines, side_by_side_lines, variant_lines)
-        for lines in comparisons if self._settings.table.shown else ():
-            write_lines(terminalreporter, partial(lines, measurements), is_apart=True)
+            options = self._settings.table
+            lines = partial(terminal.closing_lines, measurements, options=options)
+            write_lines(terminalreporter, lines)
         pytest_benchmark.hide_table(self._config, self._own_cases.keys() | self._unselected)
         if self._write_error is not None:
             terminalreporter.write(f"cannot write results: {self._write_error}\n", red=True)
@@ -371,16 +361,11 @@ def _has_outcome(payloads: Sequence[Json]) -> bool:
 
 
 def write_lines(
-    reporter: pytest.TerminalReporter,
-    lines: Callable[[int, Glyphs], Iterable[Line]],
-    *,
-    is_apart: bool = False,
+    reporter: pytest.TerminalReporter, lines: Callable[[int, Glyphs], Iterable[Line]]
 ) -> None:
-    """Print the `lines` made for the terminal's width and symbols; `is_apart`: after a gap."""
+    """Print the `lines` made for the terminal's width and symbols."""
     width = reporter.config.get_terminal_writer().fullwidth
-    for number, line in enumerate(lines(width, glyphs_for(getattr(sys.stdout, "encoding", None)))):
-        if is_apart and number == 0:
-            reporter.write("\n")
+    for line in lines(width, glyphs_for(getattr(sys.stdout, "encoding", None))):
         for text, markup in line:
             reporter.write(text, **markup)
         reporter.write("\n")

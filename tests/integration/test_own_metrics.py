@@ -62,6 +62,16 @@ def test_not_finite(gpubench):
     gpubench(work)
 
 
+def test_name(gpubench):
+    gpubench.record("\\x1b[2J", 1.0)
+    gpubench(work)
+
+
+def test_value(gpubench):
+    gpubench.record("depth", lambda: None)
+    gpubench(work)
+
+
 def test_curves(gpubench):
     import torch
 
@@ -106,7 +116,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_curves_are_in_the_journal_and_the_record(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before and after the measurement and in its setup; ``runs show`` draws them."""
+    """Before and after the measurement and in its setup; ``runs show`` draws them.
+
+    It also prints what the session ended with.
+    """
     record = gpubench_plugin.load_run(run.directory)
     points = [
         (event["step"], name, value)
@@ -120,7 +133,10 @@ def test_curves_are_in_the_journal_and_the_record(
     assert math.isnan(points[-1][2])
     where = ("--results-dir", str(run.results), "--registry=none")
     assert main(["runs", "show", record.run_id, *where]) == 0
-    table = capsys.readouterr().out.partition("curves of test_it.py::test_curves")[2]
+    shown = capsys.readouterr().out
+    *_, at_the_end = run.out.partition("\nbenchmark ")
+    assert at_the_end.partition("\nrecorded in")[0] in shown
+    table = shown.partition("curves of test_it.py::test_curves")[2]
     assert [line.split()[:5] for line in table.splitlines()[2:4]] == [
         ["log", "loss", "3", "1", "0.3333"],
         ["log", "set_up", str(len(points) - 4), "1", "1"],
@@ -177,6 +193,8 @@ def test_it_stands_in_the_file_of_pytest_benchmark(run: Run) -> None:
         ("unit", "gpubench.record('depth'): unit: unknown 'counts' (did you mean 'count'?)"),
         ("direction", "gpubench.record('depth'): better: unknown 'lowest' (did you mean 'lower'?)"),
         ("not_finite", "depth is nan"),
+        ("name", r"gpubench.record: '\x1b[2J' is no name of a metric"),
+        ("value", "gpubench.record('depth'): value=None; allowed: a finite number"),
     ],
 )
 def test_a_metric_that_cannot_be_recorded_fails_its_benchmark(

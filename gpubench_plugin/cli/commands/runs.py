@@ -26,6 +26,7 @@ from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.environment import informative_facts, json_files, machine_facts
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, invalid_choice
 from gpubench_plugin.reports import (
+    closing_lines,
     column,
     curve_lines,
     curves_as_json,
@@ -35,8 +36,6 @@ from gpubench_plugin.reports import (
     run_as_json,
     run_in_full,
     run_table,
-    side_by_side_lines,
-    variant_lines,
 )
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
     else:
         echo(run_in_full(run, names, verdicts, environment, output_width(), current=current))
         echo(curve_lines(curves, output_width(), glyphs()))
-        echo(_comparisons(source) if isinstance(source, RunDirectory) else [])
+        echo(_results(source) if isinstance(source, RunDirectory) else [])
     return ExitCode.OK
 
 
@@ -248,19 +247,15 @@ def _curves(directory: RunDirectory) -> tuple[Curve, ...]:
         return ()
 
 
-def _comparisons(directory: RunDirectory) -> list[str]:
-    """Devices, precisions and variants of the run side by side; none if it is unreadable."""
+def _results(directory: RunDirectory) -> list[str]:
+    """What the session ended with: table, doubts, comparisons; nothing if it is unreadable."""
     from gpubench_plugin.results import StoredRun
 
     try:
         measurements = list(StoredRun(directory).measurements.values())
     except GpubenchError:
         return []
-    return [
-        plain(line)
-        for compared in (side_by_side_lines, variant_lines)
-        for line in compared(measurements, output_width(), glyphs())
-    ]
+    return ["", *map(plain, closing_lines(measurements, output_width(), glyphs()))]
 
 
 def _verdicts(directory: RunDirectory) -> str:

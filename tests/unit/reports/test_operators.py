@@ -26,14 +26,14 @@ def test_profiled_benchmarks_have_a_table_that_fits(measured: Callable[..., Meas
         "self_s": 2e-5,
         "top": [{"name": name, **ROW} for name in names],
     }
-    profiled = measured(name="test_a[fp32]", correctness={"operators": operators})
+    profiled = measured(id="test_it.py::test_a[fp32-ws1]", correctness={"operators": operators})
     title, heading, first, *rest = map(plain, operator_lines([measured(), profiled], 80))
     assert title == "a[fp32]: 10 of 48 operators by own device time, per step"
     assert heading.split() == ["operator", "calls", "self", "total", "share"]
     assert first.split() == ["aten::mm", "2.5", "15.00", "µs", "2.000", "ms", "75%"]
     assert len(rest) == 9
     correctness = {"operators": operators, "variants": [{"name": "eager"}, {"name": "compiled"}]}
-    title, *_ = map(plain, operator_lines([measured(name="test_b", correctness=correctness)], 80))
+    title, *_ = map(plain, operator_lines([measured(id="test_b", correctness=correctness)], 80))
     assert title == "b: 10 of 48 operators by own device time, per call of each variant"
     assert all(len(line) <= 80 and "\x1b" not in line for line in (first, *rest))
 

@@ -316,6 +316,26 @@ def test_columns_are_chosen_by_name() -> None:
     assert rendered(*rows, options=options("none")) == ["1 measured, 1 failed"]
 
 
+def test_columns_without_a_value_are_told() -> None:
+    """If no other one is chosen the usual table is shown; notes and doubts may be empty."""
+    lines = rendered(benchmark("test_a"), options=options("step,speed_up,doubts"))
+    assert lines[0].split() == ["benchmark", "step"]
+    assert lines[3] == "--table: no benchmark has 'speed_up'"
+    lines = rendered(benchmark("test_a"), options=options("nope,doubts", sort="power_w"))
+    assert lines[0].split()[:2] == ["benchmark", "step"]
+    assert [line.partition(":")[0] for line in lines[3:5]] == ["--table", "--table-sort"]
+
+
+def test_metrics_with_the_name_of_a_column_stand_below() -> None:
+    """Own metrics cannot hide the columns, nor be hidden by them."""
+    own = {"memory": 3.0, "\x1b[2J": -0.0, "huge": 1e300, "tiny": 1.5e-9}
+    lines = rendered(benchmark("test_a", numbers={**NUMBERS, **own}), columns=200)
+    assert "memory" in lines[0]
+    assert lines[0].split()[-3:] == ["\\x1b[2J", "huge", "tiny"]
+    assert lines[2].split()[-3:] == ["0", "1.000e+300", "1.500e-09"]
+    assert lines[3] == "a: memory 3.000"
+
+
 def test_rows_are_sorted() -> None:
     """By a column or a metric, the smallest first unless with a minus; what has none is last."""
     rows = [
@@ -355,7 +375,7 @@ def test_rows_are_grouped_and_compared_within_groups() -> None:
     ]
     relative = re.compile(r"(?:≈ )?[\d.]+x")
     assert relative.findall("\n".join(by_size)) == [
-        f"{cell}x" for cell in ("1.00", "1.50", "≈ 0.50") * 2
+        f"{cell}x" for cell in ("1.00", "1.50", "≈ 0.500") * 2
     ]
     by_function = "\n".join(rendered(*rows, options=options(group_by="function")))
     assert [cell[:-1] for cell in relative.findall(by_function)] == ["1.00", "2.00"] * 2
@@ -398,6 +418,7 @@ def test_a_doubt_is_explained_once() -> None:
     text = "≈ contended: other processes used the CPU; close them or repeat"
     assert rendered(*rows)[-2] == f"{text} (4 benchmarks)"
     assert rendered(*rows, columns=80)[-2] == f"{text} (4 benchmarks)"
+    assert rendered(*rows[:2], options=options("memory"))[-2] == f"{text} (a, b)"
     rows.append(benchmark("test_e", flags=("unsteady",)))
     assert rendered(*rows, columns=55)[-5:-3] == [
         "≈ contended: other processes used the CPU; close them",
@@ -455,7 +476,7 @@ def test_outcomes_have_colours(outcome: str) -> None:
         "unsupported": "yellow",
         "not_measured": "yellow",
     }.get(outcome, "red")
-    assert counts[-1] == (f"1 {outcome}", {expected: True})
+    assert counts[-1] == (f"1 {outcome.replace('_', ' ')}", {expected: True})
 
 
 def test_lines_are_written_by_pytests_writer() -> None:
