@@ -212,6 +212,8 @@ def _same_clock(base: str, head: str, is_partial: bool) -> bool:
 
 
 def _short(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     text = "absent" if value is None else " ".join(str(value).split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 

@@ -119,7 +119,7 @@ def test_other_work_is_not_compared(project: Project) -> None:
     )
     (verdict,) = compare_runs(base, head).verdicts
     assert verdict.kind == "incomparable"
-    assert "work.samples 64.0 in base, 128.0 in head" in verdict.reason
+    assert "work.samples 64 in base, 128 in head" in verdict.reason
 
 
 COMPILED = """

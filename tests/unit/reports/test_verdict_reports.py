@@ -185,7 +185,14 @@ def test_equal_reasons_are_said_once() -> None:
     text = text_of(verdict_lines([comparison(*many)], 120))
     assert text.count("10 needed") == 1
     assert "and 997 more: 3 runs" in text
-    doubtful = (verdict(f"test_{i}", reason=f"{i} % slower; in doubt: loud") for i in range(9))
+    reason = "likely renamed from bench/test_x.py::test_b: keep the old name"
+    renamed, other = (
+        lonely("test_a", "new", reason),
+        lonely("test_b", "removed", "only in the base"),
+    )
+    text = text_of(verdict_lines([comparison(renamed, other)], 120))
+    assert "likely renamed from b: keep" in text
+    doubtful = (verdict(f"test_{i}", reason=f"{i}% slower; in doubt: loud") for i in range(9))
     text = text_of(verdict_lines([comparison(*doubtful)], 120))
     assert re.findall(".*loud.*", text) == ["all of these: in doubt: loud"]
     assert "\n1: 1% slower\n" in text
