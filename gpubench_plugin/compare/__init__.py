@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         LaunchValues,
         effect_text,
         interval_text,
-        percent,
         variation_text,
     )
     from gpubench_plugin.compare.looks import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare.launch_values import FEWEST, HistorySamples, LaunchValues, percent
+from gpubench_plugin.compare.launch_values import FEWEST, HistorySamples, LaunchValues
 from gpubench_plugin.compare.threshold import (
     exact_verdict,
     family_size,
@@ -16,7 +16,7 @@ from gpubench_plugin.compare.threshold import (
     trivial_verdict,
     unusable,
 )
-from gpubench_plugin.environment import counted
+from gpubench_plugin.environment import change_percentage, counted
 from gpubench_plugin.records import Verdict
 
 if TYPE_CHECKING:
@@ -107,11 +107,13 @@ def _verdict_of(tested: TTestResult) -> Verdict:
     details = f"{tested.effect_text}, {samples.description}, limit {series.limit.text}"
     details += _fewer_launches_note(series, samples)
     hint = "" if samples.level_estimates_noise else ", with ten pinned runs also smaller ones"
-    power = f"a history detects effects from {percent(tested.detectable)} on{hint}; {ADVICE}"
+    power = (
+        f"a history detects effects from {change_percentage(tested.detectable)} on{hint}; {ADVICE}"
+    )
     if tested.kind == "inconclusive":
         if cause := tested.noise_text("runs"):
             return tested.verdict("history", f"{cause}; {ADVICE}")
-        noise = percent(tested.sample.noise)
+        noise = change_percentage(tested.sample.noise)
         return tested.verdict("history", f"{details}; noise between runs {noise}: {power}")
     return tested.verdict("history", f"{details}; {power}")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpubench_plugin.config import Limit
-from gpubench_plugin.environment import counted
+from gpubench_plugin.environment import change_percentage, counted
 from gpubench_plugin.records import Better
 
 Part = Literal["floor", "median", "rate"]
@@ -57,21 +57,9 @@ class LaunchValues:
         return self.base if self.pinned is None else self.base[: max(self.pinned, 1)]
 
 
-def percent(share: float) -> str:
-    """Format a share with significant digits only: ``0.35%``, ``4.1%``, ``12%``, ``99.94%``."""
-    size = abs(share) * 100
-    if size >= 10_000:
-        return f"{float(f'{share * 100:.2e}'):.0f}%"
-    if 99.5 <= size < 100:
-        return f"{share * 100:.2f}%"
-    digits = 0 if size >= 9.95 or size == 0 else 1 if size >= 0.995 else 2
-    text = f"{share * 100:.{digits}f}"
-    return f"{text.removeprefix('-') if not float(text) else text}%"
-
-
 def effect_text(series: LaunchValues, effect: float) -> str:
     """Describe an effect: ``4.1% slower``, ``12% higher``, ``no change``."""
-    size = percent(abs(effect))
+    size = change_percentage(abs(effect))
     return f"{size} {_direction_word(series, effect)}" if size.strip("0.%") else "no change"
 
 
@@ -84,7 +72,7 @@ def interval_text(series: LaunchValues, interval: tuple[float, float]) -> str:
     if low < 0 < high:
         return f"99% interval {effect_text(series, low)} to {effect_text(series, high)}"
     smaller, larger = sorted((abs(low), abs(high)))
-    return f"99% interval {percent(smaller)} to {percent(larger)}"
+    return f"99% interval {change_percentage(smaller)} to {change_percentage(larger)}"
 
 
 def variation_text(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.compare.launch_values import LaunchValues, percent
+from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.looks import (
     LOOK,
     MOST_PAIRS,
@@ -25,7 +25,7 @@ from gpubench_plugin.compare.threshold import (
     unusable,
     worse_bar,
 )
-from gpubench_plugin.environment import counted
+from gpubench_plugin.environment import change_percentage, counted
 from gpubench_plugin.records import Verdict
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _exact_pairs(series: LaunchValues, unchanged_from: int) -> Verdict:
 
 
 def _undetected_text(pairs: int, direction: str) -> str:
-    share = percent(undetected_share(pairs))
+    share = change_percentage(undetected_share(pairs))
     return f"up to {share} of launches could be {direction} and go undetected"
 
 
@@ -121,7 +121,7 @@ def _verdict_of_pairs(tested: TTestResult, unchanged_from: int) -> Verdict:
     if tested.kind == "unchanged":
         return tested.verdict("paired", f"{details}; {undetected_text}")
     if tested.kind != "inconclusive":
-        power = f"effects from {percent(tested.detectable)} on are detected"
+        power = f"effects from {change_percentage(tested.detectable)} on are detected"
         return tested.verdict("paired", f"{details}; {power}")
     needed_pairs = _pairs_needed(tested, unchanged_from)
     if tested.is_unchanged:
@@ -133,7 +133,7 @@ def _verdict_of_pairs(tested: TTestResult, unchanged_from: int) -> Verdict:
     outlook = f"too close to the limit to be decided within {MOST_PAIRS} pairs"
     if needed_pairs:
         outlook = f"about {needed_pairs} pairs needed"
-    power = f"effects from {percent(tested.detectable)} on would be detected"
+    power = f"effects from {change_percentage(tested.detectable)} on would be detected"
     reason = f"{details}; launch noise {_noise_text(sample)}: {power}; {outlook}"
     return tested.verdict("paired", reason, pairs_needed=needed_pairs)
 
@@ -141,9 +141,9 @@ def _verdict_of_pairs(tested: TTestResult, unchanged_from: int) -> Verdict:
 def _noise_text(sample: Sample) -> str:
     """Noise of a launch, and the value assumed for it in a noisier suite."""
     if sample.floor <= sample.spread:
-        return percent(sample.noise)
-    assumed = percent(sample.floor / math.sqrt(2))  # as the noise is of the spread
-    return f"{percent(sample.noise)}, assumed {assumed} since the suite is noisier"
+        return change_percentage(sample.noise)
+    assumed = change_percentage(sample.floor / math.sqrt(2))  # as the noise is of the spread
+    return f"{change_percentage(sample.noise)}, assumed {assumed} since the suite is noisier"
 
 
 def _pairs_needed(tested: TTestResult, unchanged_from: int) -> int | None:

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         MOST_DIGITS,
         Scale,
         byte_size,
+        change_percentage,
         counted,
         decimal_rate,
         duration,

@@ -22,6 +22,10 @@ _LONG: Final = 90
 _LEAST_PLAIN: Final = 1e-6
 _MOST_PLAIN: Final = 1e15
 """Numbers outside have an exponent."""
+_CHANGE_DECIMALS: Final = 2
+"""Decimals of a change in percent: nobody acts on a thousandth of a per cent."""
+_HUGE_PERCENT: Final = 10_000
+"""From here on a change has three digits, and zeros."""
 _COMMIT_DIGITS: Final = 9  # git's default is 7, which large repositories outgrow
 
 
@@ -110,3 +114,19 @@ def ratio(value: float, digits: int = 3) -> str:
 def percentage(fraction: float, digits: int = 2) -> str:
     """Format a fraction as a percentage, the one way in all messages: ``0.62%``, ``41%``."""
     return f"{significant(fraction * 100, digits)}%"
+
+
+def change_percentage(change: float, digits: int = 2, *, with_sign: bool = False) -> str:
+    """Format a relative change, with two decimals at most: ``0.06%``, ``+4.1%``, ``12%``.
+
+    None rounds to 100% that is less: ``-99.94%``.
+    """
+    percent, sign = change * 100, "+" * with_sign
+    if not abs(percent) < _HUGE_PERCENT:
+        return f"{float(f'{percent:.2e}'):{sign}.0f}%"
+    rounded = float(f"{abs(percent):.{digits - 1}e}")
+    decimals = _CHANGE_DECIMALS
+    if rounded and not abs(percent) < 100 <= rounded:
+        decimals = min(max(digits - 1 - math.floor(math.log10(rounded)), 0), _CHANGE_DECIMALS)
+    text = f"{percent:{sign}.{decimals}f}%"
+    return text if text.strip("+-0.%") else "0.00%"

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpubench_plugin.environment import percentage
+from gpubench_plugin.environment import change_percentage
 from gpubench_plugin.quality_flags import doubtful_flags
 from gpubench_plugin.records import Measurement, Result
 from gpubench_plugin.reports.columns import half_width, step
 from gpubench_plugin.reports.text import Glyphs
 
 _STEP: Final = "step_time_s"
-_LEAST_CHANGE: Final = 0.0005
-"""Smaller changes round to 0.0%."""
-_ONE_DIGIT: Final = 0.01
-"""Changes below have a single digit, as the larger ones have one behind the point."""
 
 
 def result_line(measurement: Measurement, earlier: Result | None, glyphs: Glyphs) -> str:
@@ -46,7 +42,4 @@ def _change(measurement: Measurement, earlier: Result | None, glyphs: Glyphs) ->
         return ""
     change = measurement.metrics[_STEP].value / before.value - 1
     doubt = glyphs.doubtful if doubtful_flags(earlier.flags) else ""
-    if abs(change) < _LEAST_CHANGE:
-        return f"{doubt}0.0%"
-    sign = "-" if change < 0 else "+"
-    return f"{doubt}{sign}{percentage(abs(change), 1 if abs(change) < _ONE_DIGIT else 2)}"
+    return f"{doubt}{change_percentage(change, with_sign=True)}"

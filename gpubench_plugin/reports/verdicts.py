@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gpubench_plugin.environment import quantity
+from gpubench_plugin.environment import change_percentage, quantity
 from gpubench_plugin.records import FactDifference, Verdict, VerdictKind, VerdictPart
 from gpubench_plugin.reports.markup import BAD, DOUBTFUL, GOOD, PLAIN, Markup
 from gpubench_plugin.reports.text import UNICODE, Glyphs
@@ -126,10 +126,7 @@ def signed(fraction: float | None) -> str:
     """Fraction in percent with sign: ``+4.12%``, ``-38.2%``, ``+193%``; empty without one."""
     if fraction is None:
         return ""
-    size = abs(fraction) * 100
-    digits = 2 if size < 9.995 or 99.95 <= size < 100 else 1 if size < 99.95 else 0
-    text = f"{fraction * 100:+.{digits}f}%"
-    return text if text.strip("+-0.%") else "0.00%"
+    return change_percentage(fraction, 3, with_sign=True)
 
 
 def difference_text(difference: FactDifference, glyphs: Glyphs = UNICODE) -> str:

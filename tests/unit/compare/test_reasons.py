@@ -1,29 +1,5 @@
-import pytest
-
-from gpubench_plugin.compare import effect_text, interval_text, judge_pairs, percent, variation_text
+from gpubench_plugin.compare import effect_text, interval_text, judge_pairs, variation_text
 from tests.support.made import series
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (0, "0%"),
-        (0.0035, "0.35%"),
-        (0.041, "4.1%"),
-        (0.1234, "12%"),
-        (-0.041, "-4.1%"),
-        (543.2, "54300%"),
-        (-0.99944, "-99.94%"),
-    ],
-)
-def test_a_percentage_has_the_digits_that_matter(share, text):
-    """Two decimals below one percent, one below ten, none above."""
-    assert percent(share) == text
-
-
-def test_no_percentage_is_a_negative_zero():
-    """What rounds to nothing has no sign."""
-    assert percent(-1e-9) == "0.00%"
 
 
 def test_an_effect_is_told_in_the_words_of_its_metric():

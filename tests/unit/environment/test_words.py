@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from gpubench_plugin.environment import (
     byte_size,
+    change_percentage,
     counted,
     decimal_rate,
     duration,
@@ -122,3 +125,31 @@ def test_a_rate_has_the_prefix_that_fits(value: float, unit: str, expected: str)
 def test_percentage(value: float, digits: int, expected: str) -> None:
     """A share of one is given in percent."""
     assert percentage(value, digits) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (0, "0.00%"),
+        (-1e-9, "0.00%"),
+        (0.0035, "0.35%"),
+        (0.041, "4.1%"),
+        (0.1234, "12%"),
+        (-0.041, "-4.1%"),
+        (543.2, "54300%"),
+        (-0.99944, "-99.94%"),
+        (math.inf, "inf%"),
+        (math.nan, "nan%"),
+    ],
+)
+def test_a_change_has_the_digits_that_matter(change: float, expected: str) -> None:
+    """Two decimals below one percent, one below ten, none above; nothing has no sign."""
+    assert change_percentage(change) == expected
+
+
+def test_a_change_may_have_a_sign_and_more_digits() -> None:
+    """As in the tables, where a column has changes of both directions."""
+    changes = [0.0412, -0.2, 1.931, 0.0]
+    assert [change_percentage(change, 3, with_sign=True) for change in changes] == [
+        *("+4.12%", "-20.0%", "+193%", "0.00%")
+    ]

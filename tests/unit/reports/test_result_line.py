@@ -45,12 +45,12 @@ def earlier(step: float, flags: tuple[str, ...] = ()) -> Result:
         (measured(), None, "374.7 µs ±0.90% ✓"),
         (measured(), earlier(363.4e-6), "374.7 µs ±0.90%  +3.1% ✓"),
         (measured(), earlier(500e-6), "374.7 µs ±0.90%  -25% ✓"),
-        (measured(), earlier(374.71e-6), "374.7 µs ±0.90%  0.0% ✓"),
-        (measured(), earlier(373e-6), "374.7 µs ±0.90%  +0.5% ✓"),
+        (measured(), earlier(374.71e-6), "374.7 µs ±0.90%  0.00% ✓"),
+        (measured(), earlier(373e-6), "374.7 µs ±0.90%  +0.46% ✓"),
         (measured(), earlier(363.4e-6, ("contended",)), "374.7 µs ±0.90%  ≈+3.1% ✓"),
         (measured(flags=("outliers",)), None, "374.7 µs ±0.90% ✓"),
         (measured(flags=("contended",)), earlier(363.4e-6), "≈ 374.7 µs ?"),
-        (measured(half_width=None, rounds=1), earlier(374.7e-6), "375 µs n=1  0.0% ?"),
+        (measured(half_width=None, rounds=1), earlier(374.7e-6), "375 µs n=1  0.00% ?"),
     ],
 )
 def test_a_result_has_its_change_and_a_mark(
