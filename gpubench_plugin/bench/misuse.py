@@ -38,8 +38,8 @@ def argument_reason(function: Any, name: str) -> str:
     required = _required_argument(function.forward if is_module else function)
     if not required:
         return ""
-    called = "model" if is_module else str(getattr(function, "__name__", ""))
-    call = f"lambda: {called if called.isidentifier() else 'function'}"
+    target = "model" if is_module else str(getattr(function, "__name__", ""))
+    call = f"lambda: {target if target.isidentifier() else 'function'}"
     call += "(batch)" if is_module else "(…)"
     remedy = f"gpubench({call})" if name == "step" else f"{name}={call}"
     return f"the {name} is called without arguments, but it needs {required!r}; write {remedy}"

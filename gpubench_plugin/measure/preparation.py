@@ -17,9 +17,9 @@ COSTLY_CALL_S = 1.0
 """Seconds of a call, with its setup and teardown, from which no further calls are spent on it: a
 cold start or a compilation, whose flags are not worth minutes. Not measured."""
 
-# Number of calls, of warm-up and ``measure.steps``, below which none are spent on calibrating the
-# clock either. Not measured.
 _FEW_CALLS = 10
+"""Number of calls, of warm-up and ``measure.steps``, below which none are spent on calibrating the
+clock either. Not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

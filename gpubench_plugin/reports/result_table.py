@@ -105,13 +105,13 @@ def _columns(
     rows: Sequence[Measurement], groups: Sequence[str], glyphs: Glyphs, options: TableOptions
 ) -> dict[str, Column]:
     """The columns to show, where there is room: those chosen, or those that have a value."""
-    named = named_columns(rows, glyphs)
-    named["relative"] = relative_column(rows, groups, glyphs)
+    by_name = named_columns(rows, glyphs)
+    by_name["relative"] = relative_column(rows, groups, glyphs)
     own = [] if options.columns else [*filter(_is_metric, own_metrics(rows))]
     default = ["step", *["relative"] * (options.group_by != BY_FILE)]
     default += ["throughput", "flops", "mfu", "memory", *own, "doubts", "notes"]
     columns = {
-        name: named[name] if name in named else metric_column(rows, name, glyphs)
+        name: by_name[name] if name in by_name else metric_column(rows, name, glyphs)
         for name in options.columns or default
     }
     return {name: column for name, column in columns.items() if any(column.cells)}

@@ -134,8 +134,7 @@ class LiveRun:
                 self.ids = tuple(_mapping(line.get("params")))
             case "run_resumed":
                 self.status = self.current = None
-                kept = {i: o for i, o in self.outcomes.items() if o == "measured"}
-                self.outcomes = kept
+                self.outcomes = {i: o for i, o in self.outcomes.items() if o == "measured"}
             case "run_finished":
                 self.status, self.current = str(line.get("status")), None
             case "benchmark":

@@ -102,8 +102,8 @@ def _kind_of(path: Path, data: bytes) -> str:
     for name, kind in KINDS.items():
         if kind.keys and kind.keys <= keys:
             return name
-    known = ", ".join(kind.file_name for kind in KINDS.values())
-    raise UsageProblem(f"{path}: not recognized as a file with a schema; those are: {known}")
+    names = ", ".join(kind.file_name for kind in KINDS.values())
+    raise UsageProblem(f"{path}: not recognized as a file with a schema; those are: {names}")
 
 
 def _keys(data: bytes) -> frozenset[str]:

@@ -316,9 +316,9 @@ def _disagreement(launches: Sequence[Measurement]) -> str:
     keys = dict.fromkeys(key for launch in launches for key in launch.settings)
     values = {key: [launch.settings.get(key) for launch in launches] for key in keys}
     texts = [
-        f"{key}={', '.join(map(str, found))}"
-        for key, found in values.items()
-        if any(value != found[0] for value in found)
+        f"{key}={', '.join(map(str, settings))}"
+        for key, settings in values.items()
+        if any(value != settings[0] for value in settings)
     ]
     return f"the launches differ, state a number: {'; '.join(texts)}" if texts else ""
 

@@ -54,8 +54,8 @@ class StatedBatch:
 
         def moved(tensor: Tensor) -> Tensor:
             is_image = tensor.ndim == 4 and tensor.is_floating_point()  # N×C×H×W
-            kept = memory_format if is_image else torch.preserve_format
-            return tensor.to(device, copy=True, memory_format=kept)
+            layout = memory_format if is_image else torch.preserve_format
+            return tensor.to(device, copy=True, memory_format=layout)
 
         return Batch(map_tensors(moved, self.inputs), map_tensors(moved, self.targets))
 

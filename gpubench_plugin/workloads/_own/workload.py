@@ -218,17 +218,18 @@ def _built(own_optimizer: OptimizerOf, parameters: list[nn.Parameter]) -> torch.
             f"optimizer {name} evaluates the loss itself, by a closure; "
             "allowed: one whose step needs none"
         )
-    known = set(map(id, parameters))
-    updated = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    if updated - known:
+    own_ids = set(map(id, parameters))
+    updated_ids = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if updated_ids - own_ids:
         raise Misuse(
             "optimizer updates weights of another model; build it of the parameters passed: "
             "optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)"
         )
-    if len(updated) < len(known):
+    if len(updated_ids) < len(own_ids):
         raise Misuse(
-            f"optimizer {name} updates {len(updated)} of {len(known)} trainable parameters, so "
-            "that the gradients of the others would add up; freeze those by requires_grad_(False)"
+            f"optimizer {name} updates {len(updated_ids)} of {len(own_ids)} trainable parameters, "
+            "so that the gradients of the others would add up; freeze those by "
+            "requires_grad_(False)"
         )
     if "lr" not in optimizer.param_groups[0]:
         raise Misuse(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpubench_plugin.config import TrainingSection
 from gpubench_plugin.training import Optimization, deterministic
+from tests.support.operations import Operations
 
 CPU = torch.device("cpu")
 INF = float("inf")
@@ -18,18 +18,6 @@ every_kind = pytest.mark.parametrize(
     ("optimizer", "fused"),
     [("sgd", False), ("sgd", True), ("adamw", False), ("adamw", True)],
 )
-
-
-class Readings(TorchDispatchMode):
-    """Counts the times a value is read from the device."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += func is torch.ops.aten._local_scalar_dense.default
-        return func(*args, **(kwargs or {}))
 
 
 def optimization(scaler=True, **training):
@@ -94,20 +82,20 @@ def test_without_a_scaler_nothing_is_skipped():
 def test_fused_steps_read_nothing_from_the_device(clipping):
     """With a fused optimizer a scaled step queues up without a single read."""
     made, weight = optimization(fused=True, gradient_clipping=clipping, scheduler="cosine")
-    with Readings() as readings:
+    with Operations() as operations:
         for overflow in SKIPPED:
             made.backward((weight * (INF if overflow else 1.0)).sum())
             made.update()
-    assert readings.count == 0
+    assert operations.readings == 0
 
 
 def test_reading_is_noticed():
     """The unfused optimizer reads once a step, as torch's scaler does: the count above can fail."""
     made, weight = optimization(fused=False)
-    with Readings() as readings:
+    with Operations() as operations:
         made.backward(weight.sum())
         made.update()
-    assert readings.count == 1
+    assert operations.readings == 1
 
 
 @every_kind

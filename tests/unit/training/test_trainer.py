@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpubench_plugin import catalog
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
@@ -15,6 +14,7 @@ from gpubench_plugin.training import trainer as trainer_module
 from gpubench_plugin.training.data.digits import Digits
 from gpubench_plugin.training.data.synthetic import Synthetic
 from tests.support.exhaustive import shown
+from tests.support.operations import Operations
 
 CPU = torch.device("cpu")
 NAN, INF = float("nan"), float("inf")
@@ -112,18 +112,6 @@ def test_accumulation_keeps_gradients_on_the_rank_until_the_last_batch(make_trai
     assert entered == ["in", "out"] * 2
 
 
-class Readings(TorchDispatchMode):
-    """Counts the times a value is read from the device."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += func is torch.ops.aten._local_scalar_dense.default
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "amp"])
 def test_timed_steps_read_nothing_from_the_device(precision, make_trainer):
     """Between begin and finish steps queue up: nothing waits for the device."""
@@ -132,10 +120,10 @@ def test_timed_steps_read_nothing_from_the_device(precision, make_trainer):
     )
     trainer.prepare(silent)
     trainer.begin()
-    with Readings() as readings:
+    with Operations() as operations:
         trainer.step()
         trainer.step()
-    assert readings.count == 0
+    assert operations.readings == 0
 
 
 # The untimed check.

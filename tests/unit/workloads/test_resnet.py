@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 from torch.nn.functional import interpolate
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpubench_plugin.errors import UsageProblem
+from tests.support.operations import Operations
 
 CPU = torch.device("cpu")
 both = pytest.mark.parametrize("name", ["resnet18", "resnet50"])
@@ -35,18 +34,6 @@ def test_full_preset_has_the_known_parameters(name, parameters, make_workload):
     with FakeTensorMode():
         module = make_workload(name, "full").build()
     assert parameters == sum(p.numel() for p in module.parameters())
-
-
-class Operations(TorchDispatchMode):
-    """Counts operations by name."""
-
-    def __init__(self):
-        super().__init__()
-        self.counts = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.counts[func.overloadpacket.__name__] += 1
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize(("name", "relus", "sums"), [("resnet18", 17, 8), ("resnet50", 49, 16)])

@@ -76,5 +76,5 @@ def _check(run: StageRun, session: Session, where: str, expected: tuple[str, ...
     run.fact(**{where: list(session.outcomes)})
     names = ("before", "with the fault", "after")
     padded = (*session.outcomes, *[""] * len(names))
-    for name, outcome, wanted in zip(names, padded, expected, strict=False):
-        run.check(f"{where}: the benchmark {name} is {wanted}", outcome == wanted, "equal", 1)
+    for name, outcome, target in zip(names, padded, expected, strict=False):
+        run.check(f"{where}: the benchmark {name} is {target}", outcome == target, "equal", 1)
