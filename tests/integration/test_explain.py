@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,24 +26,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def shell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Shell:
-    """Runs ``gpubench explain`` in a folder; gives exit code, output and messages."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("GPUBENCH_REGISTRY", raising=False)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(("explain", *arguments))
-        return code, *capsys.readouterr()
-
-    return run
-
-
-@pytest.fixture
-def results(tmp_path: Path) -> Path:
-    return tmp_path / "results"
+def shell(run_command: Shell) -> Shell:
+    """Runs ``gpubench explain``."""
+    return partial(run_command, "explain")
 
 
 def write_run(results: Path, number: int, times: dict[str, float] | None = None) -> RunDirectory:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -22,24 +23,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def shell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Shell:
-    """Run ``gpubench runs``; return exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("GPUBENCH_REGISTRY", raising=False)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(("runs", *arguments))
-        return code, *capsys.readouterr()
-
-    return run
-
-
-@pytest.fixture
-def results(tmp_path: Path) -> Path:
-    return tmp_path / "results"
+def shell(run_command: Shell) -> Shell:
+    """Runs ``gpubench runs``."""
+    return partial(run_command, "runs")
 
 
 def listed(shell: Shell, *arguments: str) -> list[dict[str, Any]]:
