@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from numbers import Number
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from gpubench_plugin.bench.misuse import short_repr
@@ -14,9 +13,11 @@ from gpubench_plugin.quality_flags import UNCHECKED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import torch
+
 ResultCheck: TypeAlias = Callable[[dict[str, Any]], object] | bool | None
 """``None``: the results are equal or close; ``False``: unchecked; else a function of the results by
-name, which raises or returns False where they disagree."""
+name, which raises or returns False where they disagree, and else returns None or True."""
 
 
 _NUMERIC: Final = "biufc"
@@ -45,11 +46,12 @@ def agreement(results: Mapping[str, object], check: ResultCheck) -> Agreement:
 
     Numbers and tensors are compared by :func:`torch.testing.assert_close`, with the tolerances of
     their types, of two types the wider ones; all other values must be equal. Where there are none,
-    as the variants return None, nothing is compared.
+    as the variants return None or tensors without elements, nothing is compared.
 
     Raises:
-        CorrectnessError: a variant disagrees, and where and by how much.
-        Misuse: `check` is of another kind, or there is no telling whether values are equal.
+        CorrectnessError: a variant disagrees, and where and by how much; or no number is finite.
+        Misuse: `check` is or returns something else, or there is no telling whether values are
+            equal.
     """
     if check is False:
         return Agreement(comparison="unchecked")
@@ -62,12 +64,17 @@ def agreement(results: Mapping[str, object], check: ResultCheck) -> Agreement:
             "or a function of the results by name"
         )
     (reference, expected), *others = results.items()
-    compared = 0
-    for name, actual in others:
-        comparison = _Comparison(name, reference)
+    comparisons = [_Comparison(name, reference) for name, _ in others]
+    for comparison, (_, actual) in zip(comparisons, others, strict=True):
         comparison.compare(expected, actual, "")
-        compared += comparison.values
-    return Agreement(comparison="close" if compared else "unchecked")
+    if not any(comparison.values for comparison in comparisons):
+        return Agreement(comparison="unchecked")
+    if not any(comparison.telling_values for comparison in comparisons):
+        raise CorrectnessError(
+            f"the results of {_listed(results)} are NaN or infinite everywhere, which does not "
+            "show that they agree; check=False leaves them unchecked"
+        )
+    return Agreement(comparison="close")
 
 
 def copied(result: object) -> object:
@@ -101,8 +108,26 @@ def _call(check: Callable[[dict[str, Any]], object], results: dict[str, Any]) ->
         raise CorrectnessError(
             f"the results of {_listed(results)} disagree: {reason or 'check raised'}"
         ) from error
-    if verdict is False:
+    if verdict is not None and not _truth(verdict):
         raise CorrectnessError(f"the results of {_listed(results)} disagree: check returned False")
+
+
+def _truth(verdict: object) -> bool:
+    """Value of a bool of Python, numpy or torch.
+
+    Raises:
+        Misuse: it is another value, whose truth says nothing, as that of a difference.
+    """
+    import torch
+
+    value = copied(verdict)  # numpy's become Python's and torch's
+    if isinstance(value, torch.Tensor) and value.dtype == torch.bool and not value.ndim:
+        value = value.item()
+    if not isinstance(value, bool):
+        raise Misuse(
+            f"gpubench.compare: check returned {short_repr(verdict)}; allowed: True, False, or None"
+        )
+    return value
 
 
 def _listed(names: Mapping[str, object]) -> str:
@@ -110,12 +135,17 @@ def _listed(names: Mapping[str, object]) -> str:
 
 
 class _Comparison:
-    """Comparison of the nested results of two variants; `values` are those compared so far."""
+    """Comparison of the nested results of two variants.
+
+    `values` counts those compared so far, `telling_values` those that are not NaN or infinite
+    throughout.
+    """
 
     def __init__(self, variant: str, reference: str) -> None:
         self._variant = variant
         self._reference = reference
         self.values = 0
+        self.telling_values = 0
 
     def compare(self, expected: Any, actual: Any, place: str) -> None:
         """Compare what two variants have at this `place` of their results."""
@@ -139,9 +169,10 @@ class _Comparison:
             self.compare(part, actual[key], f"{place}[{key!r}]")
 
     def _compare_numbers(self, expected: Any, actual: Any, place: str) -> None:
+        import torch
         from torch.testing import assert_close
 
-        self.values += 1
+        expected, actual = _of_one_kind(expected, actual)
         try:
             assert_close(
                 actual,
@@ -153,9 +184,16 @@ class _Comparison:
             )
         except AssertionError as error:
             raise self._disagree(place, "; ".join(_sentences(error_text(error)))) from None
+        except RuntimeError as error:  # types that torch cannot compare, as of 8 bits with 32
+            kinds = f"{_type_of(actual)} with {_type_of(expected)}"
+            raise self._cannot_compare(f"torch cannot compare {kinds}", place) from error
+        values = torch.as_tensor(expected)
+        self.values += bool(values.numel())
+        self.telling_values += _has_finite(values)
 
     def _compare_others(self, expected: Any, actual: Any, place: str) -> None:
         self.values += 1
+        self.telling_values += 1
         kinds = type(actual).__name__, type(expected).__name__
         if type(expected) is not type(actual):
             raise self._disagree(place, f"{kinds[0]} instead of {kinds[1]}")
@@ -163,12 +201,14 @@ class _Comparison:
         if expected is actual or (not has_no_equality and _equal(expected, actual)):
             return
         if has_no_equality:
-            raise Misuse(
-                f"variant {self._variant!r}: two objects of {kinds[0]} cannot "
-                f"be compared{_at(place)}; return tensors or numbers, or pass gpubench.compare(…, "
-                "check=…) a function of the results by name"
-            )
+            raise self._cannot_compare(f"two objects of {kinds[0]} cannot be compared", place)
         raise self._disagree(place, "the values differ")
+
+    def _cannot_compare(self, reason: str, place: str) -> Misuse:
+        return Misuse(
+            f"variant {self._variant!r}: {reason}{_at(place)}; return tensors or numbers of equal "
+            "types, or pass gpubench.compare(…, check=…) a function of the results by name"
+        )
 
     def _disagree(self, place: str, reason: str) -> CorrectnessError:
         return CorrectnessError(
@@ -183,7 +223,35 @@ def _is_sequence(value: object) -> bool:
 def _is_numeric(value: object) -> bool:
     import torch
 
-    return isinstance(value, (torch.Tensor, Number))
+    return isinstance(value, (torch.Tensor, int, float, complex))
+
+
+def _of_one_kind(expected: Any, actual: Any) -> tuple[Any, Any]:
+    """Both as tensors if one is, else as numbers: assert_close takes neither mixed, nor bools."""
+    import torch
+
+    if isinstance(expected, torch.Tensor) or isinstance(actual, torch.Tensor):
+        return torch.as_tensor(expected), torch.as_tensor(actual)
+    return +expected, +actual
+
+
+def _type_of(value: object) -> str:
+    import torch
+
+    return str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def _has_finite(values: torch.Tensor) -> bool:
+    """Whether a number among the `values` is neither NaN nor infinite."""
+    import torch
+
+    if values.is_meta:
+        return False
+    dense = values if values.layout == torch.strided else values.to_dense()
+    if not (dense.is_floating_point() or dense.is_complex()):
+        return bool(dense.numel())
+    wide = dense.float() if dense.itemsize == 1 else dense  # isfinite has no types of 8 bits
+    return bool(torch.isfinite(wide).any())
 
 
 def _equal(expected: Any, actual: Any) -> bool:

@@ -37,11 +37,13 @@ class Tracers:
 
     `were_paused` tells whether there were any. Debuggers and tracers that cannot be restored
     exactly stay active. `flags` has ``instrumented`` then, if an existing thread works traced
-    during the call, or if the interpreter itself is instrumented.
+    during the call, or if the interpreter itself or torch's backward pass is instrumented.
     """
 
     def __init__(self, monitoring: Any = _MONITORING) -> None:
-        self.flags: tuple[str, ...] = (INSTRUMENTED,) if is_instrumented() else ()
+        self.flags: tuple[str, ...] = (
+            (INSTRUMENTED,) if is_instrumented() or _detects_anomalies() else ()
+        )
         self.were_paused = False
         self._monitoring = monitoring
 
@@ -136,6 +138,12 @@ class Tracers:
             )
             for _ in restored:
                 pass
+
+
+def _detects_anomalies() -> bool:
+    """Whether autograd keeps a traceback of each operation and looks for NaN in each gradient."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and bool(torch.is_anomaly_enabled())
 
 
 def _busy_s() -> dict[int, float]:

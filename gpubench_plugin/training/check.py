@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check
@@ -97,6 +98,8 @@ def require_gradients(
     Raises:
         CorrectnessError: naming the parameter.
     """
+    if isinstance(module, DistributedDataParallel):
+        module = module.module  # whose parameters have the names that the user knows
     gradients = {name: p.grad for name, p in module.named_parameters() if p.requires_grad}
     names = tuple(gradients) if names is None else names
     missing_share = agreement.mean(

@@ -113,7 +113,7 @@ class Inference:
         run_fake_step(self.workload, samples=self.samples_per_step, backward=False)
 
     def _require_finite_output(self) -> None:
-        if self._output is None:
+        if not self.calls:  # checked before the first call
             return
         tensors = list(tensors_in(self._output))
         if not tensors:

@@ -12,7 +12,7 @@ import torch
 from gpubench_plugin.bench.agreement import ResultCheck, agreement, copied
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 
-ONES = torch.ones(4)
+ONES, NAN = torch.ones(4), float("nan")
 
 
 @dataclass
@@ -38,7 +38,12 @@ def compared(first: object, second: object, check: ResultCheck = None) -> str:
         (ONES, ONES + 1e-7),
         (ONES, ONES.bfloat16() * 1.001),
         (ONES.requires_grad_(), ONES.detach().numpy()),
-        (torch.tensor(float("nan")), torch.tensor(float("nan"))),
+        (torch.tensor([1.0, NAN]), torch.tensor([1.0, NAN])),
+        ((NAN, "stop"), (NAN, "stop")),
+        (1.0, torch.tensor(1.0)),
+        (True, 1),
+        (torch.eye(2), torch.eye(2).to_sparse()),
+        (ONES.to(torch.float8_e4m3fn), ONES.to(torch.float8_e4m3fn)),
         ((1.0, [ONES, "greedy"]), [1.0, (ONES, "greedy")]),
         ({"logits": ONES, "cache": None}, {"logits": ONES, "cache": None}),
         (Output(logits=ONES), Output(logits=ONES.clone())),
@@ -55,6 +60,7 @@ def test_variants_without_results_are_unchecked() -> None:
     """None says nothing; so does a check that is switched off, whatever the results."""
     assert compared(None, None) == "unchecked"
     assert compared((None, []), (None, [])) == "unchecked"
+    assert compared(torch.empty(0), torch.empty(0)) == "unchecked"
     assert compared(1, 2, check=False) == "unchecked"
     results = {"eager": None, "compiled": None}
     assert agreement(results, None).flags == ("unchecked",)
@@ -90,8 +96,18 @@ def test_a_disagreement_names_variant_place_and_amount(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [NAN, {"loss": torch.full((4,), NAN)}, torch.tensor([-np.inf])])
+def test_results_without_a_finite_number_do_not_agree(value: object) -> None:
+    """Two variants that compute nothing but NaN show nothing, unless it is meant so."""
+    with pytest.raises(CorrectnessError, match="'compiled' are NaN or infinite everywhere, which"):
+        compared(value, value)
+    assert compared(value, value, check=False) == "unchecked"
+
+
 def test_what_cannot_be_compared_asks_for_a_check() -> None:
     """Two objects without equality neither agree nor disagree; one object does with itself."""
+    with pytest.raises(UsageProblem, match="torch cannot compare torch"):
+        compared(ONES, ONES.to(torch.float8_e4m3fn))
     with pytest.raises(UsageProblem, match="two objects of Opaque cannot be compared at result"):
         compared([Opaque()], [Opaque()])
     shared = Opaque()
@@ -123,5 +139,12 @@ def test_a_check_of_ones_own_decides() -> None:
 
     with pytest.raises(CorrectnessError, match="disagree: too far apart"):
         compared(1, 2, check=asserting)
+    for verdict in (torch.tensor(False), np.bool_(False)):
+        with pytest.raises(CorrectnessError, match="disagree: check returned False"):
+            compared(1, 2, check=lambda _, verdict=verdict: verdict)
+    assert compared(1, 1, check=lambda _: (ONES > 0).all()) == "check"
+    for unclear in (0.0, ONES > 0, (value for value in ())):
+        with pytest.raises(UsageProblem, match=r"check returned .*; allowed: True, False, or None"):
+            compared(1, 1, check=lambda _, unclear=unclear: unclear)
     with pytest.raises(UsageProblem, match="check='exact'"):
         compared(1, 1, check="exact")  # type: ignore[arg-type] # what is refused

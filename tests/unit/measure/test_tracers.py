@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 from gpubench_plugin.measure import Tracers
 
@@ -182,6 +183,13 @@ def test_traced_allocations_are_flagged() -> None:
         assert Tracers().flags == ("instrumented",)
     finally:
         tracemalloc.stop()
+
+
+def test_anomaly_mode_is_flagged() -> None:
+    """It makes backward passes several times as long, and is the user's to switch off."""
+    with torch.autograd.set_detect_anomaly(True):
+        assert Tracers().flags == ("instrumented",)
+    assert Tracers().flags == ()
 
 
 class Monitoring:

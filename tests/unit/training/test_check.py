@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError
@@ -67,9 +68,13 @@ def net(**gradients):
 
 
 def test_missing_gradient_is_named():
-    """A trainable parameter without a gradient is an error naming it."""
-    with pytest.raises(CorrectnessError, match="parameter bias received no gradient"):
-        require_gradients(net(bias=None), require_finite_gradients=True, agreement=ALONE)
+    """A trainable parameter without a gradient is an error naming it as the model does."""
+    wrapped = DistributedDataParallel.__new__(DistributedDataParallel)  # without a process group
+    nn.Module.__init__(wrapped)
+    wrapped.module = net(bias=None)
+    for module in (net(bias=None), wrapped):
+        with pytest.raises(CorrectnessError, match="parameter bias received no gradient"):
+            require_gradients(module, require_finite_gradients=True, agreement=ALONE)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -48,6 +48,13 @@ def test_one_value_that_is_not_finite_is_found(bad, make_inference, slope):
         make_inference().prepare(print)
 
 
+def test_a_model_that_returns_nothing_is_refused(make_inference, slope):
+    """Nothing of None can be finite, nor shows that the model computed anything."""
+    slope.distort = lambda *_: None
+    with pytest.raises(CorrectnessError, match="the model's output is a NoneType, whose values"):
+        make_inference().prepare(print)
+
+
 @pytest.mark.parametrize(
     ("precision", "dtype"),
     [
