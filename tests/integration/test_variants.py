@@ -15,10 +15,9 @@ CONFTEST = """
     from gpubench_plugin.measure import clocks
     from gpubench_plugin.measure.probes import Contention
 
-    Contention.is_contended = False
-
     @pytest.fixture
     def step(monkeypatch):
+        monkeypatch.setattr(Contention, "is_contended", False)  # the run queue's clock is another
         time_ns = 0
 
         def now():
