@@ -12,7 +12,7 @@ from gpubench_plugin.bench.agreement import agreement, copied
 from gpubench_plugin.bench.misuse import short_repr
 from gpubench_plugin.bench.step import TimedStep, has_been_used, refuse_unfinished
 from gpubench_plugin.errors import Misuse
-from gpubench_plugin.measure import naming, turns_s, variant_facts
+from gpubench_plugin.measure import naming, speed_ups, turns_s, variant_facts
 from gpubench_plugin.quality_flags import doubtful_flags
 from gpubench_plugin.records import CONFIDENCE
 
@@ -143,14 +143,18 @@ def with_variants(
     samples = {name: observation.samples for name, observation in observations.items()}
     doubts = [flag for of_variant in samples.values() for flag in doubtful_flags(of_variant.flags)]
     confidence = candidate.facts.get("confidence", CONFIDENCE)
-    record = [
-        {"name": name, "flags": list(of_variant.flags)} for name, of_variant in samples.items()
-    ]
+    faster = speed_ups(samples, confidence)
+    record: list[Json] = []
+    for name, of_variant in samples.items():
+        record.append({"name": name, "flags": list(of_variant.flags)})
+        if name in faster and not (ratio := faster[name]).is_conclusive:
+            ratios = {"turns": ratio.value, "medians": ratio.by_medians}
+            record[-1]["no_conclusion"] = ratios
     return (
         replace(
             candidate,
             samples=candidate.samples.flagged(*doubts),
-            facts={**candidate.facts, **variant_facts(samples, confidence)},
+            facts={**candidate.facts, **variant_facts(samples, faster, confidence)},
         ),
         replace(check, correctness={**check.correctness, "variants": record}),
     )

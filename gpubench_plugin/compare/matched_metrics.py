@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -11,6 +12,7 @@ from gpubench_plugin.compare.launch_values import LaunchValues, Part
 from gpubench_plugin.compare.scaling import SCALING, THROUGHPUT
 from gpubench_plugin.config import DEFAULT, Limit
 from gpubench_plugin.errors import UsageProblem, nearest
+from gpubench_plugin.measure import speed_up_metric, variant_rounds
 from gpubench_plugin.records import Better, Metric, Result, Verdict, VerdictKind
 
 STEP_TIME: Final = "step_time_s"
@@ -307,10 +309,21 @@ def _not_measured(sides: Sides, name: str, limit: Limit) -> Verdict:
     reason = f"limit {limit.text} on {name}, which this benchmark does not measure"
     if requirement := _REQUIREMENTS.get(name):
         reason += f": requires {requirement}"
+    elif any(name in _speed_ups(r) for r in sides.measured):
+        reason += ": no conclusion, since slow calls disturbed the turns of the variants; repeat"
     else:
         reason += nearest(name, {metric for r in sides.measured for metric in r.metrics})
     return Verdict(id=sides.id, metric=name, kind="not_measured", limit=limit.text, reason=reason)
 
+
+def _speed_ups(result: Result) -> set[str]:
+    """Metrics of the speed-ups of the variants that a `result` compares; absent if inconclusive."""
+    matches = [_VARIANT_ROUNDS.fullmatch(metric) for metric in result.metrics]
+    variants = [match[1] for match in matches if match]
+    return {speed_up_metric(variant, len(variants)) for variant in variants}
+
+
+_VARIANT_ROUNDS: Final = re.compile(variant_rounds("(.+)"))
 
 _REQUIREMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
         SpeedUp,
         paired_speed_up,
         speed_up_metric,
+        speed_ups,
         turns_s,
         variant_facts,
         variant_metrics,
+        variant_rounds,
         variant_step_time,
     )
     from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds

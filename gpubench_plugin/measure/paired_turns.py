@@ -22,15 +22,29 @@ if TYPE_CHECKING:
 
 _STEP_TIME: Final = "variant_{}_step_time_s"
 _ROUNDS: Final = "variant_{}_rounds"
+_CONTRADICTION: Final = 1.1
+"""By how much the ratio of the medians may lie outside the interval of the turns. They differ where
+slow calls dominate the turns, as the flag ``stalls`` tells of a throughput 10 % from the median."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedUp:
-    """How many times as fast, from `pairs` of turns; too few of them have no `interval`."""
+    """How many times as fast, from `pairs` of turns; too few of them have no `interval`.
+
+    `by_medians` is the ratio of the medians of all rounds.
+    """
 
     value: float
     interval: Interval | None
     pairs: int
+    by_medians: float
+
+    @property
+    def is_conclusive(self) -> bool:
+        """Whether the medians do not contradict the turns; else neither ratio is to be trusted."""
+        ends = self.interval
+        low, high = (self.value, self.value) if ends is None else (ends.low, ends.high)
+        return low / _CONTRADICTION <= self.by_medians <= high * _CONTRADICTION
 
 
 def paired_speed_up(reference: Samples, other: Samples, confidence: float) -> SpeedUp:
@@ -47,7 +61,14 @@ def paired_speed_up(reference: Samples, other: Samples, confidence: float) -> Sp
     ]
     interval = median_interval(ratios, confidence)
     value = median(ratios) if interval is None else interval.median
-    return SpeedUp(value=value, interval=interval, pairs=len(ratios))
+    by_medians = _median_s(reference) / _median_s(other)
+    return SpeedUp(value=value, interval=interval, pairs=len(ratios), by_medians=by_medians)
+
+
+def speed_ups(variants: Mapping[str, Samples], confidence: float) -> dict[str, SpeedUp]:
+    """Speed-up of each of the `variants` over the first."""
+    (_, reference), *others = variants.items()
+    return {name: paired_speed_up(reference, samples, confidence) for name, samples in others}
 
 
 def turns_s(samples: Samples) -> list[float]:
@@ -56,22 +77,24 @@ def turns_s(samples: Samples) -> list[float]:
     return [length_s / calls for length_s, calls in blocks]
 
 
-def variant_facts(variants: Mapping[str, Samples], confidence: float) -> dict[str, float]:
+def variant_facts(
+    variants: Mapping[str, Samples], faster: Mapping[str, SpeedUp], confidence: float
+) -> dict[str, float]:
     """Facts of `variants`, the first of which is the reference, named as the metrics they become.
 
-    ``speed_up`` is that of the second of two; of more each has ``speed_up_<name>``.
+    ``speed_up`` is that of the second of two; of more each has ``speed_up_<name>``. One without a
+    conclusion is none, so that nothing is judged by it.
     """
     facts: dict[str, float] = {}
     for name, samples in variants.items():
         rounds = samples.rounds_s or samples.durations_s
         step_time = median_interval(rounds, confidence)
-        facts |= _with_bounds(variant_step_time(name), median(rounds), step_time)
-        facts[_ROUNDS.format(name)] = float(samples.rounds)
-    (_, reference), *others = variants.items()
-    for name, samples in others:
-        faster = paired_speed_up(reference, samples, confidence)
-        metric = speed_up_metric(name, len(variants))
-        facts |= _with_bounds(metric, faster.value, faster.interval)
+        facts |= _with_bounds(variant_step_time(name), _median_s(samples), step_time)
+        facts[variant_rounds(name)] = float(samples.rounds)
+    for name, speed_up in faster.items():
+        if speed_up.is_conclusive:
+            metric = speed_up_metric(name, len(variants))
+            facts |= _with_bounds(metric, speed_up.value, speed_up.interval)
     return facts
 
 
@@ -86,9 +109,19 @@ def variant_step_time(variant: str) -> str:
     return _STEP_TIME.format(variant)
 
 
+def variant_rounds(variant: str) -> str:
+    """Name of the metric of a variant's number of rounds."""
+    return _ROUNDS.format(variant)
+
+
 def speed_up_metric(variant: str, variants: int) -> str:
     """Name of the metric of a speed-up, of so many `variants`."""
     return "speed_up" if variants == 2 else f"speed_up_{variant}"
+
+
+def _median_s(samples: Samples) -> float:
+    """Median of the rounds."""
+    return median(samples.rounds_s or samples.durations_s)
 
 
 def _with_bounds(name: str, value: float, interval: Interval | None) -> dict[str, float]:

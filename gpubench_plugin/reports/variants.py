@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from gpubench_plugin.environment import significant
-from gpubench_plugin.measure import speed_up_metric, variant_step_time
+from gpubench_plugin.measure import speed_up_metric
 from gpubench_plugin.quality_flags import doubtful_flags
 from gpubench_plugin.records import Measurement, confidence_bounds_of
 from gpubench_plugin.reports.markup import BOLD, DOUBTFUL, PLAIN, Line, Markup
@@ -15,9 +15,6 @@ from gpubench_plugin.reports.table import wrapped
 from gpubench_plugin.reports.text import UNICODE, Glyphs, digits_for, printable
 
 _INDENT: Final = "  "
-_CONTRADICTION: Final = 1.1
-"""By how much the ratio of the medians may lie outside the interval of the turns. They differ where
-slow calls dominate the turns, as the flag ``stalls`` tells of a throughput 10% from the median."""
 
 
 def variant_lines(
@@ -37,33 +34,26 @@ def variant_lines(
 
 def _sentences(measurement: Measurement, glyphs: Glyphs) -> Iterator[tuple[str, Markup]]:
     variants = measurement.variants
-    for variant in variants[1:]:
+    records = measurement.correctness.get("variants", ())
+    for variant, record in zip(variants[1:], records[1:], strict=True):
         metric = speed_up_metric(variant, len(variants))
-        if metric in measurement.metrics:
+        if "no_conclusion" in record:
+            yield _no_conclusion(record["no_conclusion"], variant, variants[0], glyphs), DOUBTFUL
+        elif metric in measurement.metrics:
             yield _sentence(measurement, metric, variant, variants[0], glyphs)
 
 
 def _sentence(
     measurement: Measurement, metric: str, variant: str, reference: str, glyphs: Glyphs
 ) -> tuple[str, Markup]:
-    """``compiled is 1.82x (1.79 .. 1.86) as fast as eager``, and how it is marked.
-
-    There is no ratio where that of the medians contradicts it: then neither is to be trusted.
-    """
+    """``compiled is 1.82x (1.79 .. 1.86) as fast as eager``, and how it is marked."""
     value = measurement.metrics[metric].value
     low, high = map(measurement.metrics.get, confidence_bounds_of(metric))
     subject, tail = f"{printable(variant)} is", f"as fast as {printable(reference)}"
-    of_medians = _ratio_of_medians(measurement, variant, reference)
-    bounds = (value, value) if low is None or high is None else (low.value, high.value)
     mark, rough = f"{glyphs.doubtful} ", f"{subject} {significant(value, 2)}x {tail}"
-    if of_medians is not None and not _agree(of_medians, *bounds):
-        sentence = (
-            f"no conclusion: {rough} by the turns, {significant(of_medians, 2)}x by the medians "
-            "of the rounds: slow calls disturbed the turns; repeat"
-        )
-        return f"{mark}{sentence}", DOUBTFUL
     if low is None or high is None:
         return f"{mark}{rough}: too few turns for an interval", DOUBTFUL
+    bounds = low.value, high.value
     is_doubtful = bool(doubtful_flags(measurement.flags))
     is_visible = not bounds[0] <= 1 <= bounds[1]
     if is_doubtful and is_visible:
@@ -77,14 +67,13 @@ def _sentence(
     return (f"{mark}{sentence}", DOUBTFUL) if is_doubtful else (sentence, PLAIN)
 
 
-def _ratio_of_medians(measurement: Measurement, variant: str, reference: str) -> float | None:
-    """The speed-up by the medians of both variants' rounds; None where a record lacks them."""
-    times = [measurement.metrics.get(variant_step_time(name)) for name in (reference, variant)]
-    of_reference, of_variant = times
-    if of_reference is None or of_variant is None:
-        return None
-    return of_reference.value / of_variant.value
-
-
-def _agree(ratio: float, low: float, high: float) -> bool:
-    return low / _CONTRADICTION <= ratio <= high * _CONTRADICTION
+def _no_conclusion(
+    ratios: Mapping[str, float], variant: str, reference: str, glyphs: Glyphs
+) -> str:
+    """Both ratios where that of the medians contradicts that of the turns: neither is trusted."""
+    by_turns, by_medians = (significant(ratios[key], 2) for key in ("turns", "medians"))
+    return (
+        f"{glyphs.doubtful} no conclusion: {printable(variant)} is {by_turns}x as fast as "
+        f"{printable(reference)} by the turns, {by_medians}x by the medians of the rounds: slow "
+        "calls disturbed the turns; repeat"
+    )

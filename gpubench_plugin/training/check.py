@@ -63,7 +63,8 @@ def require_scalar_loss(
             raise CorrectnessError(f"the loss must be a scalar tensor, not {shape}")
         if has_graph and not loss.requires_grad:
             raise CorrectnessError(
-                "the loss depends on no trainable parameter: it is detached, or all are frozen"
+                "the loss depends on no trainable parameter: it is detached, all are frozen, or "
+                "torch.no_grad is on"
             )
         losses.append(loss.detach())
         return loss

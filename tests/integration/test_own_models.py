@@ -138,7 +138,7 @@ FAULTS = {
     "unknown": ("train(net(), (X, Y), CE, optimizer='adam')", "unknown 'adam' (did you mean 'adam"),
     "scalar": ("train(net(), (X, Y), lambda o, t: o)", "the loss must be a scalar tensor, not (6,"),
     "detached": ("train(net(), (X, Y), lambda o, t: CE(o, t).detach())",
-                 "the loss depends on no trainable parameter: it is detached, or all are frozen"),
+                 "the loss depends on no trainable parameter: it is detached, all are frozen"),
     "nan": ("train(net(), (X, Y), lambda o, t: CE(o, t) * float('nan'))", "loss at step 1 is nan"),
     "constant": ("train(net(), (X, Y), lambda o, t: (o * 0).sum() + 1)",
                  "try another training.learning_rate (0.01) or training.optimizer (SGD)"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpubench_plugin.bench.variants import with_variants
@@ -58,6 +60,18 @@ def test_speed_ups_of_several_variants_have_their_names() -> None:
     facts = with_variants(three, Check())[0].facts
     assert [facts["speed_up_compiled"], facts["speed_up_fused"]] == pytest.approx([2, 0.5])
     assert "speed_up" not in facts
+
+
+def test_a_speed_up_without_a_conclusion_is_no_metric() -> None:
+    """Where medians contradict the turns the record has both ratios, and gates nothing to read."""
+    slow_turns = observed(0.1)
+    stalled = replace(slow_turns.samples, block_s=(1.4,) * 20)
+    variants = {"eager": observed(0.2), "compiled": replace(slow_turns, samples=stalled)}
+    observation, check = with_variants(variants, Check())
+    assert not [name for name in observation.facts if name.startswith("speed_up")]
+    assert observation.facts["variant_compiled_step_time_s"] == 0.1
+    ratios = check.correctness["variants"][1]["no_conclusion"]
+    assert ratios == pytest.approx({"turns": 1 / 7, "medians": 2})
 
 
 def test_a_single_step_stays_as_it_is() -> None:

@@ -234,6 +234,18 @@ def test_a_limit_on_a_percentile_of_few_durations_says_how_many_it_needs():
     )
 
 
+def test_a_limit_on_a_speed_up_without_a_conclusion_says_so():
+    """The gate judges none; a misspelt one is still a slip of the keyboard."""
+    numbers = {"variant_eager_rounds": 9.0, "variant_fused_rounds": 9.0, "step_time_s": 1.0}
+    head = run("b", result(**numbers, limits={"speed_up": ">=2", "speed_up_fused": ">=2"}))
+    reasons = {one.metric: one.reason for one in unpaired([], [head]).verdicts if one.metric}
+    assert reasons["speed_up"].endswith(
+        "does not measure: no conclusion, since slow calls disturbed the turns of the variants; "
+        "repeat"
+    )
+    assert "no conclusion" not in reasons["speed_up_fused"]  # of two variants it has no name
+
+
 def test_limits_of_the_caller_override_those_of_the_head():
     """For every benchmark."""
     one = result(step_time_s=1.0, limits={"step_time_s": "3%"})
