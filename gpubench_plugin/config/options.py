@@ -136,7 +136,7 @@ FLAGS: Final[dict[str, dict[str, str]]] = {
         "metavar": "KEY",
         "help": (
             "Group the result table by file, function, none, or a parameter, such as precision; "
-            "but for files, relative to the fastest of each group (default: file)"
+            "except by file, relative to the fastest of each group (default: file)"
         ),
     },
     "profile": {

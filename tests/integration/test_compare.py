@@ -359,7 +359,7 @@ def test_pinned_run_that_is_gone_is_said(compare: Compare, runs: Path) -> None:
     assert output.code == ExitCode.REGRESSION, output.err
     missing, stands_in = output.json["notes"][:2]
     assert f"the pinned run {A} is missing" in missing
-    assert stands_in == f"baseline 'main': {C} stands in for the pinned run {A}"
+    assert stands_in == f"baseline 'main': {C} is used instead of the pinned run {A}"
 
 
 def test_run_of_another_machine_is_found_in_the_registry(

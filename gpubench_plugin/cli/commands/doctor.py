@@ -1,4 +1,4 @@
-"""``gpubench doctor``: what this machine supports, and what on it hurts a measurement."""
+"""``gpubench doctor``: what this machine supports and what disturbs measurements on it."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _PACKAGES: Final = (
 
 
 class Doctor(Command):
-    """Shows what this machine supports, and what on it hurts a measurement; changes nothing.
+    """Shows what this machine supports and what disturbs measurements on it; changes nothing.
 
-    Exits with 0 also where something does.
+    Exits with 0 even if something does.
     """
 
-    help: ClassVar[str] = "show what this machine supports, and what on it hurts a measurement"
+    help: ClassVar[str] = "show what this machine supports and what disturbs measurements on it"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Results folder, whose disk is examined, and output format."""

@@ -30,15 +30,15 @@ _BUDGET_S: Final = 540.0
 
 
 class GpuCheck(Command):
-    """Checks on a GPU what no other machine can show, and measures the numbers to show.
+    """Runs the checks and headline measurements that need a GPU.
 
-    Each stage is a process of its own with a time limit. gpu-check.json and gpu-check.md are
+    Each stage runs in a process of its own with a time limit. gpu-check.json and gpu-check.md are
     rewritten after each. Run it in a checkout of gpubench: most stages use its benchmarks. Exits
-    with 0 if every stage passed that the machine supports, with 1 if one did not, and with 5
+    with 0 if every stage that the machine supports passed, with 1 if one did not, and with 5
     without a GPU.
     """
 
-    help: ClassVar[str] = "check on a GPU what no other machine can show"
+    help: ClassVar[str] = "run the checks that need a GPU"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Part, budget, folder."""

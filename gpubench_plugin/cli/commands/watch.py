@@ -35,7 +35,7 @@ _LOG_WIDTH: Final = 120
 
 
 class Watch(Command):
-    """Follows a run through its journal, which it only reads, until nobody writes it any more."""
+    """Follows a run until it ends, by reading its journal."""
 
     help: ClassVar[str] = "follow a running run: phase, progress, loss, speed, time left"
 
@@ -44,7 +44,7 @@ class Watch(Command):
         parser.add_argument(
             "run", nargs="?", metavar="RUN", help="run id or directory (default: the newest run)"
         )
-        parser.add_argument("--once", action="store_true", help="print the state now, and end")
+        parser.add_argument("--once", action="store_true", help="print the current state and exit")
         add_format(parser, ("text", "json"), default="text")
         add_locations(parser)
 

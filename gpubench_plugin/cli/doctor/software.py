@@ -86,7 +86,7 @@ def architectures(machine: Machine) -> Finding:
 def _architecture(gpu: Gpu, known: list[str]) -> Finding:
     capability = gpu.answer("GetCudaComputeCapability")
     if capability is None:
-        return unknown(f"the capability of GPU {gpu.index} is not told")
+        return unknown(f"the compute capability of GPU {gpu.index} is unknown")
     major, minor = capability
     name = f"{gpu.name} has sm_{major}{minor}"
     parsed = [

@@ -72,7 +72,8 @@ def _criteria(title: str, results: Sequence[StageResult], *, passed: bool) -> It
 
 
 def _number(value: float, criterion: Criterion) -> str:
-    return f"{value:.4g} {criterion.unit}".rstrip()
+    separator = "" if criterion.unit == "%" else " "
+    return f"{value:.4g}{separator}{criterion.unit}".rstrip()
 
 
 def _rows(rows: Sequence[Row]) -> Iterator[str]:

@@ -225,7 +225,7 @@ class Resolver(ExitStack):
         notes = [f"baseline {text!r}: {note}" for note in reference.notes]
         if reference.pinned and min(reference.pinned) != run.run_id:
             pinned = f"the pinned run {min(reference.pinned)}"
-            notes.append(f"baseline {text!r}: {run.run_id} stands in for {pinned}")
+            notes.append(f"baseline {text!r}: {run.run_id} is used instead of {pinned}")
         labelled = (replace(run, label=label),)
         return Reference(label=text, kind="single", runs=labelled, notes=tuple(notes))
 

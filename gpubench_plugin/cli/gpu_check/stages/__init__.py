@@ -40,7 +40,9 @@ STAGES: Final = (
         parts=("proof",),
         limit_s=60,
         program=f"{_HERE}.faults:out_of_memory",
-        proves=("out of memory is told as such, the memory is free afterwards, and the next runs",),
+        proves=(
+            "out of memory is reported as such, the memory is freed, and the next benchmark runs",
+        ),
     ),
     Stage(
         name="lost-context",
