@@ -48,7 +48,6 @@ class Settings:
     tag: str
     profile: bool
     registry: str
-    adopt: bool
     baseline: str
     gate: str
     gate_missing: str
@@ -95,7 +94,6 @@ class Settings:
             tag=flags["tag"] or "",
             profile=bool(flags["profile"]),
             registry=option_values["registry"] or os.environ.get("GPUBENCH_REGISTRY", ""),
-            adopt=bool(flags["adopt"]),
             table=TableOptions.parse(
                 option_values["table"],
                 sort=option_values["table-sort"],

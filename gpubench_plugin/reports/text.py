@@ -132,8 +132,6 @@ class Glyphs:
     nothing: str = "\N{EN DASH}"
     doubtful: str = "≈"
     separator: str = "·"
-    lower: str = "↓"
-    higher: str = "↑"
     to: str = "→"
     hollow: str = "○"
     filled: str = "●"
@@ -153,8 +151,6 @@ ASCII: Final = Glyphs(
     nothing="-",
     doubtful="~",
     separator="|",
-    lower="(low)",
-    higher="(high)",
     to="->",
     hollow="o",
     filled="x",

@@ -24,11 +24,11 @@ def result_line(measurement: Measurement, earlier: Result | None, glyphs: Glyphs
     if not text:
         return ""
     change = _change(measurement, earlier, glyphs)
-    mark = glyphs.trusted if is_trusted(measurement) else glyphs.in_doubt
+    mark = glyphs.trusted if _is_trusted(measurement) else glyphs.in_doubt
     return f"{text}{'  ' * bool(change)}{change} {mark}"
 
 
-def is_trusted(measurement: Measurement) -> bool:
+def _is_trusted(measurement: Measurement) -> bool:
     """Whether the step time has an interval and no doubts."""
     return half_width(measurement, _STEP) is not None and not doubtful_flags(measurement.flags)
 
