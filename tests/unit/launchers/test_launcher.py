@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.processes import is_running
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -135,14 +137,6 @@ def test_kill_ends_what_the_ranks_have_started(launch: Launch, tmp_path: Path) -
     assert launcher.running_pids == {}
     children = [int(file.read_text()) for file in files]
     wait_until(lambda: not any(is_running(child) for child in children))
-
-
-def is_running(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 # no path of ours
-            return stat.read().rpartition(") ")[2][0] != "Z"
-    except OSError:
-        return False
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

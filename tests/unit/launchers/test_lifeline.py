@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.processes import is_running
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -47,7 +49,7 @@ def test_child_is_gone_when_its_parent_is_killed(tmp_path: Path) -> None:
     parent.kill()
     parent.wait()
 
-    while _runs(child):
+    while is_running(child):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -60,11 +62,3 @@ def test_parent_that_was_gone_already_counts_as_gone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", source], check=False)
     assert done.returncode == -signal.SIGKILL
-
-
-def _runs(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 # no path of ours
-            return stat.read().rpartition(") ")[2][0] != "Z"
-    except OSError:
-        return False

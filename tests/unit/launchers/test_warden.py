@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.launchers.gang import OrphanReaper, wait_and_kill
+from tests.support.processes import is_running
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +48,7 @@ def test_groups_are_killed_when_the_controller_is(tmp_path: Path) -> None:
     controller.wait()
 
     deadline = time.monotonic() + 60
-    while runs(orphan):
+    while is_running(orphan):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -57,7 +58,7 @@ def test_dismissed_warden_kills_nothing(tmp_path: Path) -> None:
     controller, survivor = started(tmp_path, "dismiss")
     controller.kill()
     controller.wait()
-    assert runs(survivor)
+    assert is_running(survivor)
     os.kill(survivor, 9)
 
 
@@ -76,11 +77,3 @@ def test_warden_that_was_killed_itself_disturbs_nobody() -> None:
     warden.guard(999999999)
     warden.dismiss()
     warden.dismiss()
-
-
-def runs(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"
