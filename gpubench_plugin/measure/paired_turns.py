@@ -24,7 +24,7 @@ _STEP_TIME: Final = "variant_{}_step_time_s"
 _ROUNDS: Final = "variant_{}_rounds"
 _CONTRADICTION: Final = 1.1
 """By how much the ratio of the medians may lie outside the interval of the turns. They differ where
-slow calls dominate the turns, as the flag ``stalls`` tells of a throughput 10 % from the median."""
+slow calls dominate the turns, as the flag ``stalls`` tells of a throughput 10% from the median."""
 
 
 @dataclass(frozen=True, kw_only=True)
