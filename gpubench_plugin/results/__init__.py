@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         RunDirectory,
         find_run,
         is_path_component,
+        names_latest,
         new_run_id,
         path_component,
         removal_name,

@@ -22,7 +22,7 @@ LONGEST: Final = 80
 RUN_ID: Final = re.compile(r"(\d{8}T\d{6}Z)_.+_[0-9a-f]{6}")
 """Pattern of :func:`new_run_id`."""
 
-_LATEST: Final = re.compile(rf"{LAST}(?:~(\d+))?")
+_LATEST: Final = re.compile(rf"{LAST}(?:~.*)?")
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -217,11 +217,24 @@ def is_removal_name(folder: Path) -> bool:
 
 
 def runs_in(results_dir: Path) -> list[RunDirectory]:
-    """All runs below `results_dir`, of every experiment, oldest first."""
+    """All runs below `results_dir`, of every experiment, in the order of their start."""
     journals = Path(os.path.realpath(results_dir)).glob("*/*/metrics.jsonl")
     folders = (journal.parent for journal in journals)
     candidates = (RunDirectory(path=folder) for folder in folders if not is_removal_name(folder))
-    return sorted(candidates, key=lambda run: (run.run_id, run.experiment))
+    return sorted(candidates, key=_start)
+
+
+def _start(run: RunDirectory) -> tuple[str, int, str, str]:
+    """Start of the run: ids have seconds, files that are written then have nanoseconds.
+
+    A folder that the user has renamed, which has no time in its name, is as old as its journal.
+    """
+    match = RUN_ID.fullmatch(run.run_id)
+    second, written_ns = match[1] if match else "", 0
+    with suppress(OSError):  # removed just now, or no file was written then
+        second = second or run.start_time.strftime(_STAMP)
+        written_ns = run.system.stat().st_mtime_ns
+    return second, written_ns, run.run_id, run.experiment
 
 
 def find_run(results_dir: Path, text: str, *, cwd: Path) -> RunDirectory:
@@ -260,8 +273,8 @@ def _run_at(results_dir: Path, text: str, cwd: Path) -> RunDirectory | None:
 
 def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
     runs = runs_in(results_dir)
-    if latest := _LATEST.fullmatch(text):
-        return _latest(runs, int(latest[1] or 0), results_dir)
+    if names_latest(text):
+        return _latest(runs, text, results_dir)
     matches = [run for run in runs if run.run_id == text]
     matches = matches or [run for run in runs if run.run_id.startswith(text)]
     if len(matches) == 1:
@@ -275,18 +288,21 @@ def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
     raise UsageProblem(f"no run in {results_dir} starts with {text!r}{hint}; {listing}")
 
 
-def _latest(runs: Sequence[RunDirectory], back: int, results_dir: Path) -> RunDirectory:
-    """The latest of the `runs`, or the one that is `back` runs before it."""
-    if back >= len(runs):
-        name = f"{LAST}~{back}" if back else LAST
-        raise UsageProblem(f"{name}: {results_dir} has {counted(len(runs), 'run')}")
-    return sorted(runs, key=_start)[-1 - back]
+def names_latest(text: str) -> bool:
+    """Whether `text` counts runs from the latest as ``last~1`` does, be it wrongly."""
+    return _LATEST.fullmatch(text) is not None
 
 
-def _start(run: RunDirectory) -> tuple[str, int]:
-    """Start of the run: ids have seconds, files that are written then have nanoseconds."""
-    written_ns = run.system.stat().st_mtime_ns if run.system.is_file() else 0
-    return run.run_id.partition("_")[0], written_ns
+def _latest(runs: Sequence[RunDirectory], text: str, results_dir: Path) -> RunDirectory:
+    """The latest of the `runs`, or the one that is as many before it as `text` says."""
+    back = text.removeprefix(LAST).removeprefix("~") if text != LAST else "0"
+    if not (back.isascii() and back.isdigit()):
+        raise UsageProblem(
+            f"{text}: not a run; allowed: {LAST}, {LAST}~1 for the run before it, {LAST}~2, …"
+        )
+    if int(back) >= len(runs):
+        raise UsageProblem(f"{text}: {results_dir} has {counted(len(runs), 'run')}")
+    return runs[-1 - int(back)]
 
 
 def _names_text(runs: Sequence[RunDirectory]) -> str:

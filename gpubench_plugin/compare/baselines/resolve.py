@@ -24,9 +24,22 @@ from gpubench_plugin.compare.baselines.samples import (
 )
 from gpubench_plugin.compare.baselines.store import Baselines
 from gpubench_plugin.compare.matching import WINDOW
-from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem
+from gpubench_plugin.errors import (
+    BrokenFile,
+    GpubenchError,
+    RegistryError,
+    ResultsError,
+    UsageProblem,
+)
 from gpubench_plugin.records import LAST, Run
-from gpubench_plugin.results import RunDirectory, StoredRun, find_run, load_run, runs_in
+from gpubench_plugin.results import (
+    RunDirectory,
+    StoredRun,
+    find_run,
+    load_run,
+    names_latest,
+    runs_in,
+)
 from gpubench_plugin.results.registry import Connection, connect
 
 if TYPE_CHECKING:
@@ -126,6 +139,8 @@ class Resolver(ExitStack):
         """
         try:
             run = load_run(text, results_dir=self.results_dir, cwd=self._here)
+        except BrokenFile:  # it is here: what the registry has would hide the damage
+            raise
         except UsageProblem as problem:
             run = self._stored(self._registered(text, problem))
         return Reference(label=text, kind="single", runs=(run,))
@@ -134,8 +149,10 @@ class Resolver(ExitStack):
         """The run that `text` names, or the first pinned run of the baseline, with notes."""
         try:
             run = load_run(text, results_dir=self.results_dir, cwd=self._here)
+        except BrokenFile:
+            raise
         except UsageProblem as problem:
-            if not text or _is_path(text) or (self._here / text).exists():
+            if not text or _is_path(text) or names_latest(text) or (self._here / text).exists():
                 raise
             return self._first_pinned(text, problem)
         return Reference(label=text, kind="single", runs=(run,))

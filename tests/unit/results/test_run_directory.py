@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.results import RunDirectory, find_run
+from gpubench_plugin.results import RunDirectory, find_run, runs_in
 from tests.support.runs_builder import run_id, write_run
 
 if TYPE_CHECKING:
@@ -142,6 +142,18 @@ def test_latest_runs_have_names(tmp_path: Path) -> None:
     assert run_ids == [run_id(2), run_id(1), run_id(0)]
     with pytest.raises(UsageProblem, match=r"last~3: .* has 3 runs"):
         find_run(tmp_path, "last~3", cwd=tmp_path)
+    for wrong in ("last~", "last~-1", "last~x", "last~٣"):
+        with pytest.raises(UsageProblem, match=f"{wrong}: not a run; allowed: last, last~1 "):
+            find_run(tmp_path, wrong, cwd=tmp_path)
+
+
+def test_a_renamed_run_is_as_old_as_its_journal(tmp_path: Path) -> None:
+    """Whatever its name sorts like, it is not the latest once another has been started."""
+    kept = write_run(tmp_path, 0).path.rename(tmp_path / "default" / "before_the_change")
+    os.utime(kept / "metrics.jsonl", (0, 0))
+    write_run(tmp_path, 1)
+
+    assert [run.run_id for run in runs_in(tmp_path)] == ["before_the_change", run_id(1)]
 
 
 def test_runs_of_one_second_are_in_the_order_of_their_start(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.compare.baselines import Resolver, matching_benchmarks, the_benchmark
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import BrokenFile, UsageProblem
 from gpubench_plugin.records import Comparison, Verdict
 from gpubench_plugin.results import StoredRun, verdicts
 from gpubench_plugin.results.registry import Registry, ingest
@@ -112,6 +112,16 @@ def test_a_run_is_found_here_or_in_the_registry(tmp_path: Path) -> None:
         registry.ingest(bad)
     bad.journal.unlink()
     assert objections(run_id(1)[:13], url="") == here
+    torn.verdicts.unlink()
+    with Registry.open("", tmp_path) as registry:
+        registry.ingest(torn)
+    torn.summary.write_text("{")
+    with Resolver("", tmp_path, tmp_path) as resolver:
+        for named in (resolver.single, resolver.run):
+            with pytest.raises(BrokenFile, match="truncated"):
+                named(run_id(2))
+        with pytest.raises(UsageProblem, match=r"last~9: .* has 2 runs$"):
+            resolver.run("last~9")
     for text in ("1999", "1999.json", "19/99"):
         with pytest.raises(UsageProblem, match=r"no run in|no such folder"):
             objections(text, url="")
