@@ -184,4 +184,9 @@ def _outcome_and_reason(
 ) -> tuple[Outcome, str]:
     if call.excinfo is None:  # a strict xfail that passed
         return "failed", report.longreprtext
-    return outcome_of(call.excinfo.value, skipped=report.skipped)
+    outcome, reason = outcome_of(call.excinfo.value, skipped=report.skipped)
+    mark: str | None = getattr(report, "wasxfail", None)  # the reason of pytest's mark
+    if mark is None:
+        return outcome, reason
+    cause = "" if mark in {"", reason} else f" ({mark})"
+    return outcome, f"expected to fail{cause}: {reason}"

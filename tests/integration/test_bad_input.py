@@ -17,6 +17,12 @@ import pytest
 def test_x(gpubench):
     gpubench(lambda: None)
 """
+ON_TWO_RANKS = """
+import pytest
+@pytest.mark.gpubench(ranks=2)
+def test_all_reduce(process_group):
+    pass
+"""
 SMALL = "training: {batch_size: 4}\n"
 
 
@@ -165,10 +171,12 @@ def test_measuring_beside_neighbours_is_refused(small: Project) -> None:
 @pytest.mark.parametrize("off", shown("--benchmark-disable", exhaustively=("--benchmark-skip",)))
 @pytest.mark.own_process
 def test_neighbours_are_welcome_where_nothing_is_measured(small: Project, off: str) -> None:
-    """With measuring off, pytest-xdist runs benchmarks like any other test."""
-    run = small.run("-n", "2", off, "-p", "no:cacheprovider", quick=False)
+    """With measuring off, pytest-xdist runs benchmarks like any other test, on one rank."""
+    small.write("test_ranks.py", ON_TWO_RANKS)
+    run = small.run("-n", "2", off, "-p", "no:cacheprovider", "-rs", quick=False)
 
     assert run.code == 0, run.out + run.err
+    assert "needs 2 ranks, not 1" in run.out
     assert run.directories == []
 
 

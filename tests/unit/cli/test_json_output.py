@@ -59,6 +59,7 @@ def test_every_command_has_json() -> None:
         assert parser._option_string_actions["--format"].type("json") == "json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ARGUMENTS)
 def test_the_output_is_one_document(
     command: str,

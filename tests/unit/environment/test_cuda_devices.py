@@ -185,6 +185,7 @@ def test_the_child_is_a_whole_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda_devices.visible() == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
@@ -207,6 +208,7 @@ def test_a_child_that_fails_is_one_message(
     assert "\n" not in message
 
 
+@pytest.mark.slow
 def test_a_child_that_hangs_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it had written, a warning perhaps, is not why it fails."""
     install(monkeypatch, None)
@@ -224,6 +226,7 @@ def test_a_torch_that_cannot_be_imported_is_one_message(monkeypatch: pytest.Monk
         devices.find("auto")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("builds", "advice"),
     [

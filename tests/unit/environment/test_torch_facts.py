@@ -46,6 +46,7 @@ print(json.dumps(collect(pathlib.Path.cwd())["torch"]))
 """
 
 
+@pytest.mark.slow
 def test_torch_is_recorded_of_a_run_on_a_cpu() -> None:
     """Its device is known before any benchmark has imported torch; the version is compared."""
     done = subprocess.run(

@@ -130,7 +130,7 @@ def test_process_that_lost_its_context_is_replaced(
 def controller_in(folder: Path) -> GangController:
     """A controller whose gangs write into that folder."""
     config: Any = SimpleNamespace(
-        getoption=lambda _: "fd",
+        getoption=lambda *_: "fd",
         invocation_params=SimpleNamespace(dir=folder, args=()),
         stash=pytest.Stash(),
     )

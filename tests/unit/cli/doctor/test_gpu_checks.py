@@ -160,6 +160,7 @@ def test_a_gpu_that_tells_nothing_is_unknown(machine: Machines) -> None:
     assert outcomes == {**dict.fromkeys(outcomes, "unknown"), "mig": "ok"}
 
 
+@pytest.mark.slow
 def test_only_visible_gpus_are_examined(machine: Machines) -> None:
     """What happens on the others is not ours; a lost one does not shift the numbers."""
     nvml = FakeNvml(FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b"), FakeGpu(uuid="GPU-c"))
@@ -170,6 +171,7 @@ def test_only_visible_gpus_are_examined(machine: Machines) -> None:
     assert devices == {"GPU 2 (NVIDIA H200)"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("visible", "outcome"), [("1", "warning"), ("0,1", "warning"), ("0", "ok")]
 )
@@ -183,6 +185,7 @@ def test_lost_gpu_is_a_warning_where_it_is_visible(
     assert (found.outcome, "no answer of GPU 1" in found.value) == (outcome, outcome == "warning")
 
 
+@pytest.mark.slow
 def test_a_machine_without_driver_lacks_nothing(machine: Machines) -> None:
     """A CPU is measured as it is."""
     found = software.driver(machine())
@@ -199,6 +202,7 @@ def test_a_driver_without_library_is_unknown(write: Write, machine: Machines) ->
     assert (found.outcome, found.advice) == ("unknown", "pip install 'pytest-gpubench[gpu]'")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("torch", "cuda", "outcome", "value"),
     [
@@ -226,6 +230,7 @@ def test_driver(
     assert (found.outcome, found.value) == (outcome, value)
 
 
+@pytest.mark.slow
 def test_a_torch_that_cannot_be_imported_is_one_line(machine: Machines) -> None:
     """The last line of what its process wrote; other checks of torch are unknown."""
     broken = machine(
@@ -243,6 +248,7 @@ def test_a_torch_that_cannot_be_imported_is_one_line(machine: Machines) -> None:
     )
 
 
+@pytest.mark.slow
 def test_gpus_that_cannot_be_listed_cost_their_checks_only(machine: Machines) -> None:
     """The other findings are there, and one says why these are not."""
     listless = machine(library=FakeNvml(FakeGpu(), nvmlDeviceGetCount=1))
@@ -280,6 +286,7 @@ def test_all_of_different_gpus_are_examined_unless_their_order_is_stated(
     assert [gpu.index for gpu in machine(library=nvml, environ=environ).gpus] == examined
 
 
+@pytest.mark.slow
 def test_a_torch_that_hangs_is_no_answer(
     machine: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +297,7 @@ def test_a_torch_that_hangs_is_no_answer(
     assert software.driver(hanging).value.endswith("cannot be examined: no answer within 1 s")
 
 
+@pytest.mark.slow
 def test_a_torch_that_fails_is_asked_once(machine: Machines, tmp_path: Path) -> None:
     """It may take minutes to fail."""
     log = tmp_path / "log"
@@ -299,6 +307,7 @@ def test_a_torch_that_fails_is_asked_once(machine: Machines, tmp_path: Path) -> 
     assert log.read_text() == "x"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("capability", "known", "outcome"),
     [
@@ -323,6 +332,7 @@ def test_architectures(
     assert found.outcome == outcome
 
 
+@pytest.mark.slow
 def test_several_gpus_need_nccl(machine: Machines) -> None:
     """Without it ranks communicate over main memory."""
     pair = FakeNvml(FakeGpu(), FakeGpu())

@@ -259,6 +259,7 @@ def test_results_that_cannot_be_written_are_named(machine: Machines, tmp_path: P
     assert (finding.outcome, finding.value) == ("warning", f"{file} is no folder")
 
 
+@pytest.mark.slow
 def test_a_machine_that_tells_nothing_is_unknown(machine: Machines) -> None:
     """Each check says why; none raises, and no name occurs twice."""
     findings = [*examine(machine())][: len(MACHINE_CHECKS)]
@@ -272,6 +273,7 @@ def test_a_machine_that_tells_nothing_is_unknown(machine: Machines) -> None:
     assert len(by_name) == len(findings)
 
 
+@pytest.mark.slow
 def test_damaged_files_are_unknown(write: Write, machine: Machines) -> None:
     """What the kernel never writes is no traceback either."""
     write("proc/meminfo", "\x00")

@@ -46,6 +46,7 @@ def examined(
     return examine
 
 
+@pytest.mark.slow
 def test_every_finding_is_a_line(
     examined: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +64,7 @@ def test_every_finding_is_a_line(
     assert sum(line.startswith("  ") for line in lines[first:]) == count
 
 
+@pytest.mark.slow
 def test_json_has_the_same_under_names_that_stay(
     examined: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,6 +83,7 @@ def test_json_has_the_same_under_names_that_stay(
     assert devices == {None, "GPU 0 (NVIDIA H200)"}
 
 
+@pytest.mark.slow
 def test_names_of_devices_and_processes_are_escaped(
     examined: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +95,7 @@ def test_names_of_devices_and_processes_are_escaped(
     assert "\\x1b[31mH200 x" in out
 
 
+@pytest.mark.slow
 def test_a_torch_that_cannot_be_imported_leaves_the_rest(
     examined: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +146,7 @@ def test_every_check_is_documented() -> None:
     assert [name for name in NAMES if f"`{name}`" not in text] == []
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_lines_that_fit(
     examined: Callable[..., None],
     capsys: pytest.CaptureFixture[str],

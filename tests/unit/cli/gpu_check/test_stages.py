@@ -352,6 +352,7 @@ def machine(tmp_path: Path, **torch: Any) -> Machine:
     return Machine(root=tmp_path, torch_command=("echo", text))
 
 
+@pytest.mark.slow
 def test_facts_of_a_device(run: CannedRun, tmp_path: Path) -> None:
     """What torch tells is on record, with versions; without NVML the driver's fit is unknown."""
     facts.examine(run, machine(tmp_path))
@@ -362,6 +363,7 @@ def test_facts_of_a_device(run: CannedRun, tmp_path: Path) -> None:
     assert failed(run) == []
 
 
+@pytest.mark.slow
 def test_facts_that_do_not_fit_fail(run: CannedRun, tmp_path: Path) -> None:
     """A driver whose library does not answer."""
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
@@ -370,6 +372,7 @@ def test_facts_that_do_not_fit_fail(run: CannedRun, tmp_path: Path) -> None:
     assert failed(run) == ["gpubench doctor: driver is ok"]
 
 
+@pytest.mark.slow
 def test_a_gpu_that_torch_does_not_find_fails(
     run: CannedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,6 +384,7 @@ def test_a_gpu_that_torch_does_not_find_fails(
     assert failed(run) == ["GPUs that torch finds"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("torch", "reason"),
     [
@@ -404,6 +408,7 @@ def test_without_a_device_facts_say_why(
         facts.examine(run, machine(tmp_path, **torch))
 
 
+@pytest.mark.slow
 def test_a_torch_that_cannot_be_examined_is_the_reason(run: CannedRun, tmp_path: Path) -> None:
     """As one that cannot be imported."""
     broken = Machine(root=tmp_path, torch_command=("sh", "-c", "echo no libcudart >&2; exit 1"))
