@@ -14,8 +14,8 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -37,25 +37,34 @@ _KINDS: Final = (
 
 
 def read(path: Path, *, limit: int) -> bytes:
-    """Read the regular file at `path` of at most `limit` bytes, following links.
+    """Read the regular file at `path` of at most `limit` bytes; raises as :func:`open_to_read`.
+
+    A larger one is a BrokenFile as well.
+    """
+    with open_to_read(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        _require_within(path, size, limit)
+        data = file.read(size + 1) or b""
+        while chunk := file.read(max(len(data), 1)):  # a growing file, or one without a size
+            data += chunk
+            _require_within(path, len(data), limit)
+        return data
+
+
+@contextmanager
+def open_to_read(path: Path) -> Iterator[IO[bytes]]:
+    """Context of the regular file at `path`, open for reading, following links.
 
     Raises:
         FileNotFoundError: there is no such file.
-        BrokenFile: it is not a regular file, larger, or does not fit into memory.
+        BrokenFile: it is not a regular file, or what is read does not fit into memory.
         ResultsError: the operating system refuses to read it.
     """
     try:
         require_regular(path, path.stat())  # opening a device may already act on it
-        descriptor = os.open(path, _READ)
-        with os.fdopen(descriptor, "rb", buffering=0) as file:
-            status = os.fstat(descriptor)
-            require_regular(path, status)
-            _require_within(path, status.st_size, limit)
-            data = file.read(status.st_size + 1) or b""
-            while chunk := file.read(max(len(data), 1)):  # a growing file, or one without a size
-                data += chunk
-                _require_within(path, len(data), limit)
-            return data
+        with os.fdopen(os.open(path, _READ), "rb") as file:
+            require_regular(path, os.fstat(file.fileno()))
+            yield file
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -16,8 +16,8 @@ from gpubench_plugin.records import Json
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _SELF = Path("/proc/self")
-STATE, _START_TIME = 0, 19
-"""Fields 3 and 22 of ``/proc/<pid>/stat``, counted from after the name: proc_pidstat_fields(5)."""
+STATE, _START_TIME, EXIT_STATUS = 0, 19, 49
+"""Fields 3, 22 and 52 of proc_pid_stat(5), counted from after the name."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
-from gpubench_plugin.environment import HelperThread
+from gpubench_plugin.environment import HelperThread, process_identity
 from gpubench_plugin.launchers.watchdog import call_or_exit
 
 GRACE_S: Final = 1.0
@@ -216,14 +216,12 @@ class ExitWatcher:
 def _exit_status(pid: int, descriptor: int) -> int | None:
     """Wait status of an ended process, if still available.
 
-    Until the process is reaped it is the last field of proc_pid_stat(5), then its pidfd
-    `descriptor` has it (Linux 6.15 or newer).
+    Until the process is reaped ``/proc`` has it, then its pidfd `descriptor` (Linux 6.15 or newer).
     """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        return int(fields.rpartition(")")[2].split()[-1])
-    except (OSError, ValueError, IndexError):
+    fields = process_identity.stat_fields(pid)
+    if fields is None:
         return _status_after_reaping(descriptor)
+    return int(fields[process_identity.EXIT_STATUS])
 
 
 def _status_after_reaping(descriptor: int) -> int | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -141,25 +141,15 @@ def read(path: Path) -> list[Json]:
         ResultsError: it cannot be read, an earlier line is broken, or of a newer version.
     """
     try:
-        lines = files.read(path, limit=json_files.LIMIT_BYTES).split(b"\n")
+        data = files.read(path, limit=json_files.LIMIT_BYTES)
     except FileNotFoundError as error:
-        raise ResultsError(f"cannot read {path}: {error.strerror}") from error
-    events: list[Json] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            event = _event(line)
-        except BrokenFile as error:
-            if number == len(lines) and (events or line.startswith(b"{")):
-                break
-            raise BrokenFile(f"{path}, line {number}: invalid journal line: {error}") from None
-        events.append(FORMAT.check(event, f"{path}, line {number}"))
+        raise _missing(path, error) from error
+    *lines, last = data.split(b"\n")
+    events = _events(path, lines)
+    is_journal = bool(events) or last.startswith(b"{")
+    if not (is_journal and _is_torn(last)):
+        events += _events(path, [last], start=len(lines) + 1)
     return events
-
-
-def _opener(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 class JournalTail:
@@ -172,7 +162,7 @@ class JournalTail:
     def __init__(self, path: Path):
         self._path = path
         self._offset = 0
-        self._number = 0
+        self._lines = 0
 
     def read(self) -> list[Json]:
         """Complete lines since the last call, at most a few megabytes of them.
@@ -181,25 +171,18 @@ class JournalTail:
             ResultsError: it cannot be read, or a line is broken, or of a newer version.
         """
         try:
-            with open(self._path, "rb", opener=_opener) as file:
+            with files.open_to_read(self._path) as file:
                 file.seek(self._offset)
                 data = file.read(_CHUNK_BYTES)
                 if b"\n" not in data and len(data) == _CHUNK_BYTES:
                     data += file.readline(json_files.LIMIT_BYTES)
-        except OSError as error:
-            raise ResultsError(f"cannot read {self._path}: {error.strerror}") from error
-        data = data[: data.rfind(b"\n") + 1]
-        self._offset += len(data)
-        return [self._parsed(line) for line in data.split(b"\n") if line.strip()]
-
-    def _parsed(self, line: bytes) -> Json:
-        self._number += 1
-        label = f"{self._path}, line {self._number}"
-        try:
-            event = _event(line)
-        except BrokenFile as error:
-            raise BrokenFile(f"{label}: invalid journal line: {error}") from None
-        return FORMAT.check(event, label)
+        except FileNotFoundError as error:
+            raise _missing(self._path, error) from error
+        *lines, torn = data.split(b"\n")
+        events = _events(self._path, lines, start=self._lines + 1)
+        self._offset += len(data) - len(torn)
+        self._lines += len(lines)
+        return events
 
 
 def restore_non_finite(event: Json) -> Json:
@@ -221,12 +204,41 @@ def _unescaped(part: str) -> str:
     return part.replace("~1", "/").replace("~0", "~")
 
 
-def _event(line: bytes) -> Json:
+def _missing(path: Path, error: FileNotFoundError) -> ResultsError:
+    return ResultsError(f"cannot read {path}: {error.strerror}")
+
+
+def _events(path: Path, lines: Iterable[bytes], *, start: int = 1) -> list[Json]:
+    """Events of the `lines` from number `start` on, without blank ones; raises BrokenFile."""
+    numbered_lines = enumerate(lines, start=start)
+    return [
+        _event(line, f"{path}, line {number}") for number, line in numbered_lines if line.strip()
+    ]
+
+
+def _event(line: bytes, label: str) -> Json:
+    try:
+        event = _object(line)
+    except BrokenFile as error:
+        raise BrokenFile(f"{label}: invalid journal line: {error}") from None
+    return FORMAT.check(event, label)
+
+
+def _is_torn(line: bytes) -> bool:
+    """Whether only a part of a line was written, or nothing."""
+    try:
+        _object(line)
+    except BrokenFile:
+        return True
+    return False
+
+
+def _object(line: bytes) -> Json:
     """Parse a JSON object; a truncated one is never valid. Raises BrokenFile."""
-    event = json_files.parse(line, "it")
-    if not isinstance(event, dict):
+    value = json_files.parse(line, "it")
+    if not isinstance(value, dict):
         raise BrokenFile("not a JSON object")
-    return event
+    return value
 
 
 def _lock(path: Path, file: KernelLock) -> None:
@@ -242,9 +254,7 @@ def _repair_tail(path: Path, descriptor: int) -> None:
     """Terminate or drop an incomplete last line."""
     data = files.read(path, limit=json_files.LIMIT_BYTES)
     complete_bytes = data.rfind(b"\n") + 1
-    try:
-        _event(data[complete_bytes:])
-    except BrokenFile:
+    if _is_torn(data[complete_bytes:]):
         os.ftruncate(descriptor, complete_bytes)
     else:
         _write_all(descriptor, b"\n")

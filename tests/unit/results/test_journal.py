@@ -82,7 +82,7 @@ def test_lines_of_several_threads_are_whole(tmp_path: Path) -> None:
 
 
 def test_tail_reads_each_line_once_when_it_is_complete(tmp_path: Path) -> None:
-    """A torn line, which a resumed session removes, is left; a broken one is named."""
+    """A torn line, which a resumed session removes, is left; a broken one is named as by `read`."""
     path = tmp_path / "metrics.jsonl"
     with at_noon(path) as lines:
         lines.append({"event": "one"})
@@ -97,11 +97,14 @@ def test_tail_reads_each_line_once_when_it_is_complete(tmp_path: Path) -> None:
         assert [event["event"] for event in tail.read()] == ["two"]
         assert [event["event"] for event in tail.read()] == ["three"]
     with path.open("a") as file:
-        file.write("oops\n")
-    with pytest.raises(ResultsError, match=r"metrics\.jsonl, line 4: invalid journal line"):
-        tail.read()
+        file.write("\noops\n")
+    for read in (tail.read, tail.read, lambda: journal.read(path)):
+        with pytest.raises(ResultsError, match=r"metrics\.jsonl, line 5: invalid journal line"):
+            read()
     with pytest.raises(ResultsError, match="cannot read"):
         journal.JournalTail(tmp_path / "none").read()
+    with pytest.raises(ResultsError, match="not a regular file but a folder"):
+        journal.JournalTail(tmp_path).read()
 
 
 def test_time_is_utc(tmp_path: Path) -> None:
