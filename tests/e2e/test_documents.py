@@ -1,7 +1,8 @@
-"""Commands of README and the tutorial, run one after the other as they stand there."""
+"""Files and commands of README and the tutorial, written and run in the order of the page."""
 
 from __future__ import annotations
 
+import configparser
 import re
 import shlex
 import shutil
@@ -44,22 +45,38 @@ def test_resnet50_train(gpubench, trainer):
 RUNS = ("20261121T030000Z_run_00000a", "20261122T030000Z_run_00000b")
 """Runs that README names by the beginning of their ids."""
 
-INSTALLED_BY_CI = re.compile(r"python3 -m (?:pip|venv) .*tox")
+SET_UP = re.compile(r"python3 -m venv .*-m tox -e (?P<environments>[\w,]+)$")
 """The two marked commands of README: whoever runs this test has started the second one."""
 
 pytestmark = pytest.mark.slow
 
 
 def blocks(document: Path) -> list[tuple[str, str]]:
-    """Language and text of the code blocks of `document`."""
-    pattern = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    """Language, empty for a terminal's, and text of the code blocks of `document`."""
+    pattern = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
     return pattern.findall(document.read_text())
 
 
-def commands(block: str) -> list[str]:
-    """The command lines of a `block`, without comments."""
+def commands(language: str, block: str) -> list[str]:
+    """The command lines of a `block`, without comments; of a terminal's, those behind a prompt."""
+    if language not in {"", "bash"}:
+        return []
     lines = block.replace("\\\n", " ").splitlines()
+    if not language:
+        lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
     return [shlex.join(words) for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def set_up_by(command: str) -> list[str]:
+    """What the tox environments of a marked `command` run here: the benchmarks', not the tests'."""
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini")
+    (names,) = SET_UP.findall(command)
+    missing = [name for name in names.split(",") if f"testenv:{name}" not in tox]
+    assert not missing, f"{command}: tox.ini has no {missing}"
+    if names != "bench":
+        return []
+    return [re.sub(r"\{posargs:(.*)\}", r"\1", tox["testenv:bench"]["commands"])]
 
 
 def _only_prepared(state: State, request: Request, _: Progress) -> NoReturn:
@@ -85,10 +102,29 @@ class Shell:
             "gpubench": self._gpubench,
             "git": lambda rest: self._process(["git", *rest]),
             "pip": self._pip,
+            "python3": self._set_up,
             ".": lambda rest: (0, ""),
         }
         assert words[0] in known, f"no way to run {command!r} is known here"
         return known[words[0]](words[1:])
+
+    def follow(self, document: Path) -> int:
+        """Write the files of `document` and run its commands; returns how many it has."""
+        count = 0
+        for language, text in blocks(document):
+            if language == "python" and (file := re.match(r"# (\S+\.py).*\n", text)):
+                self.project.write(file[1], text[file.end() :])
+            for command in commands(language, text):
+                code, out = self.run(command)
+                assert is_done(command, code, out), f"{command}\n{out}"
+                count += 1
+        return count
+
+    def _set_up(self, words: list[str]) -> tuple[int, str]:
+        code, out = 0, ""
+        for command in set_up_by(shlex.join(["python3", *words]).replace("'&&'", "&&")):
+            code, out = self.run(command)
+        return code, out
 
     def _pytest(self, arguments: list[str], *, ranks: int) -> tuple[int, str]:
         run = self.project.run(*arguments, ranks=ranks, env={"GPUBENCH_REGISTRY": ""})
@@ -164,14 +200,10 @@ def shell(
 
 def test_commands_of_readme_do_as_they_say(shell: Shell) -> None:
     """None of them is refused, but a device that is not there is, by name."""
-    bash = [text for language, text in blocks(ROOT / "README.md") if language == "bash"]
-    readme = [command for text in bash for command in commands(text)]
-    assert len(readme) > 10
-    for command in readme:
-        if INSTALLED_BY_CI.match(command):
-            continue
-        code, out = shell.run(command)
-        assert is_done(command, code, out), f"{command}\n{out}"
+    assert shell.follow(ROOT / "README.md") > 20
+
+    code, out = shell.run("pytest benchmarks/test_attention.py")
+    assert code == 0, out
 
 
 def test_tutorial_can_be_followed(
@@ -180,11 +212,4 @@ def test_tutorial_can_be_followed(
     """Its files are written and its commands run in their order, and none of them is refused."""
     project = InlineProject(tmp_path)
     monkeypatch.chdir(project.path)
-    shell = Shell(project, capsys)
-    for language, text in blocks(ROOT / "docs" / "guide" / "tutorial.md"):
-        if language == "python":
-            name, _, code = text.removeprefix("# ").partition("\n")
-            project.write(name, code)
-        for command in commands(text) if language == "bash" else ():
-            code, out = shell.run(command)
-            assert is_done(command, code, out), f"{command}\n{out}"
+    assert Shell(project, capsys).follow(ROOT / "docs" / "guide" / "tutorial.md") > 10
