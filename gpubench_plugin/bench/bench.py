@@ -22,7 +22,7 @@ from gpubench_plugin.measure import CustomMetric
 from gpubench_plugin.records import Better, Measurement, Samples, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
     from torch import nn
@@ -313,17 +313,28 @@ class Bench(Comparison):
                 samples = tracers.paused(measured)
         first_call.end(samples.calls, clock.result)
         self._result, self._has_result = clock.result, True
-        facts = {**probes.facts, **self._facts(timed.subject)}
         self._log_device_state(probes)
-        for subject in first_call.advanced:
-            step_counts = subject.finish()  # checks the timed calls, of foreign steps as well
-            if subject is timed.subject:
-                facts.update(step_counts, **self._parts.facts(subject))
+        facts = {
+            **probes.facts,
+            **self._facts(timed.subject),
+            **self._finish(first_call.advanced, timed.subject),
+        }
         if (wrapped := first_call.wrapped) is not None and stated.flops is not None:
             self._work(stated, wrapped.work(), wrapped)  # refuses FLOPs other than counted
         self._run_traced(timed, tracers)
         flags = probes.flags(samples.block_calls, samples.calls_per_duration)
         return samples.flagged(*flags, *tracers.flags), facts
+
+    def _finish(
+        self, advanced: Sequence[Subject], timed_subject: Subject | None
+    ) -> dict[str, float]:
+        """Have the `advanced` subjects check the timed calls; facts of the timed one."""
+        facts: dict[str, float] = {}
+        for subject in advanced:  # by foreign steps as well
+            step_counts = subject.finish()
+            if subject is timed_subject:
+                facts.update(step_counts, **self._parts.facts(subject))
+        return facts
 
     def _work(self, stated: Work, subject_work: Work, subject: Subject | None) -> Work:
         """Merge the `stated` amounts with the subject's, counting its FLOPs.

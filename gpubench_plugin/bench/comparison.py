@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpubench_plugin.bench.agreement import Agreement, ResultCheck
-    from gpubench_plugin.measure import Progress
+    from gpubench_plugin.measure import Progress, Tracers, Variant
     from gpubench_plugin.records import Measurement, Samples, Work
 
 
@@ -83,24 +83,16 @@ class Comparison(Stages):
         self, variants: Variants, stated: Work, check: ResultCheck
     ) -> tuple[list[Samples], dict[str, float], Agreement]:
         """Samples of each variant, facts, and how their results were compared."""
-        from gpubench_plugin.measure import Tracers, Variant, measure_in_turns
-        from gpubench_plugin.measure.clocks import Task
+        from gpubench_plugin.measure import Tracers, measure_in_turns
         from gpubench_plugin.measure.probes import Contention
 
         tracers, progress_log = Tracers(), self._progress_log(stated)
         prepared: list[Variant] = []
 
         def run(name: str, timed: TimedStep) -> object:
-            clock = self._clock()
-            task = Task(
-                step=timed.call,
-                setup=self._metric_log.around_calls(timed.setup),
-                teardown=self._metric_log.around_calls(timed.teardown),
-            )
-            with self._metric_log.refused():
-                first_call_s = tracers.paused(partial(clock.time_first_call, task))
-            prepared.append(Variant(name=name, task=task, clock=clock, first_call_s=first_call_s))
-            return clock.take_result()
+            variant = self._first_called(name, timed, tracers)
+            prepared.append(variant)
+            return variant.clock.take_result()
 
         _, agreement = self._compare_results(variants, run, check)
         clocks = [variant.clock for variant in prepared]
@@ -138,3 +130,18 @@ class Comparison(Stages):
         flags = (*probes.flags(pass_calls, samples[-1].calls_per_duration), *tracers.flags)
         samples[-1] = samples[-1].flagged(*flags)
         return samples, {**probes.facts, **self._facts(None)}, agreement
+
+    def _first_called(self, name: str, timed: TimedStep, tracers: Tracers) -> Variant:
+        """The variant after its first call, whose result its clock holds."""
+        from gpubench_plugin.measure import Variant
+        from gpubench_plugin.measure.clocks import Task
+
+        clock = self._clock()
+        task = Task(
+            step=timed.call,
+            setup=self._metric_log.around_calls(timed.setup),
+            teardown=self._metric_log.around_calls(timed.teardown),
+        )
+        with self._metric_log.refused():
+            first_call_s = tracers.paused(partial(clock.time_first_call, task))
+        return Variant(name=name, task=task, clock=clock, first_call_s=first_call_s)

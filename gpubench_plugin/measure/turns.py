@@ -101,18 +101,10 @@ def measure_in_turns(
     is_counted = fixed_rounds is None and section.by == "steps"
     with gc_disabled(collected_while_timing=section.gc):
         agreement.barrier()
-        preparations = []
-        for variant in variants:
-            with naming(variant.name):
-                preparation = prepare(
-                    variant.task,
-                    clock=variant.clock,
-                    section=section,
-                    agreement=agreement,
-                    first_call_s=variant.first_call_s,
-                    is_counted=is_counted,
-                )
-            preparations.append(preparation)
+        preparations = [
+            _prepared(variant, section=section, agreement=agreement, is_counted=is_counted)
+            for variant in variants
+        ]
         plans = [
             plan.broadcast(agreement)
             for plan in _plans(planners, preparations, section, fixed_rounds)
@@ -143,6 +135,20 @@ def measure_in_turns(
             variants, preparations, turns.recordings, strict=True
         )
     ]
+
+
+def _prepared(
+    variant: Variant, *, section: MeasureSection, agreement: RankAgreement, is_counted: bool
+) -> Preparation:
+    with naming(variant.name):
+        return prepare(
+            variant.task,
+            clock=variant.clock,
+            section=section,
+            agreement=agreement,
+            first_call_s=variant.first_call_s,
+            is_counted=is_counted,
+        )
 
 
 def _plans(

@@ -289,18 +289,33 @@ class Recording:
         self._is_finished = True  # a thread that hangs in a benchmark may go on
         if exitstatus == pytest.ExitCode.OK and self._cases.keys() - self._measurements.keys():
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
+        status = self._run_status(session, exitstatus)
+        self._complete(self._end_reason(session, status))
+        if self.close_gate():
+            session.exitstatus = exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+        self._status.clear()
+        self._close(status)
+        if self._write_error is not None:
+            session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def _run_status(self, session: pytest.Session, exitstatus: int) -> RunStatus:
+        """Status of the run, which tests that failed by their verdict alone do not fail."""
         only_verdicts = 0 < self.failed_verdicts() == session.testsfailed
-        run_exitstatus = exitstatus
         if self._output_closed:
-            run_exitstatus = pytest.ExitCode.INTERRUPTED
+            exitstatus = pytest.ExitCode.INTERRUPTED
         elif only_verdicts and exitstatus == pytest.ExitCode.TESTS_FAILED:
-            run_exitstatus = pytest.ExitCode.OK
-        status = status_of(run_exitstatus, [self._measurements[i] for i in self._unselected])
-        ended = (
-            session.shouldfail or session.shouldstop or "the session ended before this benchmark"
-        )
-        stopped = "stdout was closed" if self._output_closed else "interrupted"
-        reason = stopped if status == "interrupted" else str(ended)
+            exitstatus = pytest.ExitCode.OK
+        return status_of(exitstatus, [self._measurements[i] for i in self._unselected])
+
+    def _end_reason(self, session: pytest.Session, status: RunStatus) -> str:
+        """Why the remaining benchmarks were not measured."""
+        if status == "interrupted":
+            return "stdout was closed" if self._output_closed else "interrupted"
+        ended = session.shouldfail or session.shouldstop
+        return str(ended or "the session ended before this benchmark")
+
+    def _complete(self, reason: str) -> None:
+        """Add the benchmarks that the session has not recorded, unmeasured for this `reason`."""
         for case in self._cases.values():
             if _has_outcome(self._payloads.get(case.id, ())):
                 self._record(case)  # interrupted between its outcome and its teardown
@@ -308,9 +323,9 @@ class Recording:
                 self._measurements[case.id] = self._run.earlier_measurements.get(
                     case.id, case.unmeasured("not_measured", reason)
                 )
-        if self.close_gate():
-            session.exitstatus = exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
-        self._status.clear()
+
+    def _close(self, status: RunStatus) -> None:
+        """Write the summary and close the run."""
         if self._write_error is None:
             try:
                 measurements = list(self.measurements.values())
@@ -319,7 +334,6 @@ class Recording:
                 self._write_error = error
         if self._write_error is not None:
             self._run.recorder.close()
-            session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
 
     def _index(self) -> str | None:
         """Index the run in the registry; return a message if that is delayed."""

@@ -220,18 +220,8 @@ class Trainer:
         )
         if reference is not None:
             check_batches = reference.precompute_first_step(check_batches, start=start)
-        batches = recorder.batches(check_batches)
         with self.recording(log, epochs=over_epochs) as history:
-            loss_of = recorder.losses(self._loss_of)
-            first_step_s = self._first_step(batches, loss_of, recorder)
-            log({"event": "phase", "phase": "train", "steps": self._check_steps})
-            self._record_step(history)
-            for _ in range(self._check_steps - 1):
-                self._gradients(batches, loss_of)
-                recorder.before_update()
-                self._optimization.update()
-                recorder.after_update()
-                self._record_step(history)
+            first_step_s = self._train(check_batches, recorder, history, log)
             losses = history.steps.close()
         self._batches += self._check_steps * self._accumulation_steps if over_epochs else 0
         skipped = self._optimization.skipped_steps()
@@ -266,6 +256,23 @@ class Trainer:
             },
             flags=comparison.flags,
         )
+
+    def _train(
+        self,
+        batches: Iterator[Batch],
+        recorder: StepRecorder,
+        history: TrainingHistory,
+        log: Log,
+    ) -> float:
+        """Take the steps of the check; return the duration of the first."""
+        batches, loss_of = recorder.batches(batches), recorder.losses(self._loss_of)
+        first_step_s = self._first_step(batches, loss_of, recorder)
+        log({"event": "phase", "phase": "train", "steps": self._check_steps})
+        self._record_step(history)
+        for _ in range(self._check_steps - 1):
+            self._recorded_step(batches, loss_of, recorder)
+            self._record_step(history)
+        return first_step_s
 
     @contextmanager
     def recording(self, log: Log, *, epochs: bool) -> Iterator[TrainingHistory]:
@@ -314,10 +321,7 @@ class Trainer:
             batches = reference.precompute_first_step(batches, start=start)
         batches, loss_of = recorder.batches(batches), recorder.losses(self._loss_of)
         for _ in range(REHEARSED_STEPS):
-            self._gradients(batches, loss_of)
-            recorder.before_update()
-            self._optimization.update()
-            recorder.after_update()
+            self._recorded_step(batches, loss_of, recorder)
         if reference is not None and not reference.fits(recorder.steps, start=start):
             return False
         self.step()  # on a batch that a loader may bring
@@ -396,6 +400,14 @@ class Trainer:
         duration_s += timed_s(self._optimization.update, self._device)
         recorder.after_update()
         return duration_s
+
+    def _recorded_step(
+        self, batches: Iterator[Batch], loss_of: LossFunction, recorder: StepRecorder
+    ) -> None:
+        self._gradients(batches, loss_of)
+        recorder.before_update()
+        self._optimization.update()
+        recorder.after_update()
 
     def _mean(self, losses: Sequence[Tensor]) -> float:
         """Mean of `losses` over steps and ranks; not finite if any is not."""

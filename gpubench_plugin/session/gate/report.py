@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from gpubench_plugin.records import Comparison
     from gpubench_plugin.reports import Glyphs, Line
     from gpubench_plugin.session.gate.lookup import BaselineLookup
 
@@ -86,20 +87,27 @@ def lines(
     if comparison is None:
         yield ((f"judging failed: {printable(judgement.error_text)}", BAD),)
     else:
-        visible = comparison
-        if lookup.kind == "last":  # a note already covers a first run
-            verdicts = [v for v in comparison.verdicts if v.metric or v.kind != "no_baseline"]
-            visible = replace(comparison, verdicts=tuple(verdicts))
-        room = name_room(width)
-        yield from verdict_lines([visible], width, glyphs, only_changed=True, longest_name=room)
+        yield from _changes(comparison, lookup, width, glyphs)
         for note in judgement.policy.undecided_notes(comparison.verdicts) if is_gate else ():
             yield ((note, BAD if ": fail (" in note else DOUBTFUL),)
-    if not is_gate:
-        return
-    if interrupted:
+    if is_gate and interrupted:
         advice = f"run with --resume={judgement.run_id} to measure the rest"
         yield ((f"gate: not decided: the session was interrupted; {advice}", DOUBTFUL),)
-        return
+    elif is_gate:
+        yield from _result(judgement)
+
+
+def _changes(
+    comparison: Comparison, lookup: BaselineLookup, width: int, glyphs: Glyphs
+) -> Iterator[Line]:
+    if lookup.kind == "last":  # a note already covers a first run
+        verdicts = [v for v in comparison.verdicts if v.metric or v.kind != "no_baseline"]
+        comparison = replace(comparison, verdicts=tuple(verdicts))
+    room = name_room(width)
+    yield from verdict_lines([comparison], width, glyphs, only_changed=True, longest_name=room)
+
+
+def _result(judgement: GateJudgement) -> Iterator[Line]:
     if judgement.nothing_measured:
         yield ((NOTHING_MEASURED, BAD),)
     if judgement.fails:
