@@ -7,6 +7,8 @@ resume.
 from __future__ import annotations
 
 import os
+import stat
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -394,16 +396,33 @@ class ResumableRun(StoredRun):
         )
 
 
+_SILENT_S: Final = 900.0
+"""After which a run whose file system has no locks counts as killed. Events come every few seconds,
+but none while a model is compiled or a checkpoint loaded. Not measured."""
+
+
 def is_being_written(directory: RunDirectory) -> bool:
-    """Whether a live process holds the run's journal."""
+    """Whether a live process holds the run's journal.
+
+    On a file system without locks, whether it is without an end and has grown lately.
+    """
     try:
         with KernelLock(directory.journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as journal:
             journal.acquire(shared=True)  # so that two readers do not exclude each other
     except BlockingIOError:
         return True
     except OSError:
-        return False  # e.g. a file system without locks
+        return not directory.summary.exists() and _has_grown(directory.journal)
     return False
+
+
+def _has_grown(file: Path) -> bool:
+    """Whether `file` is a regular one, written to in the last quarter of an hour."""
+    try:
+        status = file.stat(follow_symlinks=False)
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime < _SILENT_S
 
 
 def run_of(

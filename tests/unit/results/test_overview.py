@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,6 +52,23 @@ def test_a_killed_run_is_interrupted_and_a_living_one_running(tmp_path: Path) ->
         assert StoredRun(run).overview().state == "running"
         assert is_being_written(run)
     assert StoredRun(run).overview().state == "interrupted"
+
+
+def test_without_locks_a_run_lives_as_long_as_its_journal_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some shared file systems have none: such a run is neither called dead nor pruned."""
+    living, silent, ended = (
+        write_run(tmp_path, number, [measurement(MLP)], status=status)
+        for number, status in enumerate((None, None, "complete"))
+    )
+    os.utime(silent.journal, (0, time.time() - 1000))
+
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert [is_being_written(run) for run in (living, silent, ended)] == [True, False, False]
 
 
 @pytest.mark.parametrize(
