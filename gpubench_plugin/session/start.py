@@ -3,7 +3,7 @@
 ============ ================================== =====================================
 way to run   in the process the user started    in the other processes
 ============ ================================== =====================================
-plain        Recording, InProcess               –
+plain        Recording, InProcessLauncher       –
 gang         Recording, GangController          GangRank
 torchrun     Recording, TorchrunRank (rank 0)   TorchrunRank
 ============ ================================== =====================================
