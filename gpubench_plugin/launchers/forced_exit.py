@@ -26,23 +26,26 @@ def force_exit(
     message: str,
     code: int,
     timeout_s: float = EXIT_GRACE_S,
+    is_shown: bool = False,
     on_written: Callable[[], object] = lambda: None,
 ) -> NoReturn:
     """Log `reports`, flush all results, print `message`, and exit the process.
 
-    Call it from any thread. `code` is the exit code of the session and the process; `on_written` is
-    called when everything is written. After `timeout_s` the process exits in any case.
+    With `is_shown`, pytest's terminal shows the message, and it is not printed again. Call it from
+    any thread. `code` is the exit code of the session and the process; `on_written` is called when
+    everything is written. After `timeout_s` the process exits in any case.
     """
     limit = threading.Timer(timeout_s, os._exit, (code,))
     limit.daemon = True
     limit.start()
     try:
         _finish_session(session, reports, message, code)
+        _print("" if is_shown else f"gpubench: {message}\n")
         on_written()
     except BaseException as error:  # no caller is left to handle it
         _print(
             f"gpubench: error while finishing the session: {type(error).__name__}: "
-            f"{error_text(error)}"
+            f"{error_text(error)}\n"
         )
     finally:
         os._exit(code)
@@ -67,7 +70,6 @@ def _finish_session(
     # pytest's runner would tear down the fixtures.
     finish = manager.subset_hook_caller("pytest_sessionfinish", [manager.get_plugin("runner")])
     finish(session=session, exitstatus=code)
-    _print(f"gpubench: {message}")
 
 
 def _print(text: str) -> None:
@@ -75,4 +77,4 @@ def _print(text: str) -> None:
         with suppress(OSError, ValueError):
             stream.flush()
     with suppress(OSError):
-        os.write(2, f"{text}\n".encode(errors="replace"))
+        os.write(2, text.encode(errors="replace"))

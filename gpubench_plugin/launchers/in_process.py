@@ -273,11 +273,12 @@ class InProcessLauncher(LauncherPlugin, SignalInterrupt):
             item.session,
             merged_reports.remaining_reports(reports, self._logged_phases),
             message=(
-                f"{item.name} {deadline.message}; it ran in this process, so the session ends. "
+                f"{item.name} hangs in this process, so the session ends. "
                 "With --isolate every benchmark runs in its own processes, and the session "
                 "continues"
             ),
             code=pytest.ExitCode.TESTS_FAILED,
+            is_shown=item.config.pluginmanager.hasplugin("terminalreporter"),
         )
 
 

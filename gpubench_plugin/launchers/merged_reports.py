@@ -148,4 +148,4 @@ def _tracebacks(
 def _sections(outcomes: Sequence[RankOutcome], title: str, attribute: str) -> Iterator[Section]:
     for outcome in outcomes:
         if text := getattr(outcome, attribute):
-            yield f"{title} of rank {outcome.rank}", text
+            yield f"{title} of rank {outcome.rank}" if len(outcomes) > 1 else title, text
