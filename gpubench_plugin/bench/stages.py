@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.bench.step import TimedStep
     from gpubench_plugin.config import Case
-    from gpubench_plugin.distributed import ProcessGroup, Reduction
-    from gpubench_plugin.distributed.control_plane import Traffic
+    from gpubench_plugin.distributed import ProcessGroup, Reduction, Traffic
     from gpubench_plugin.launchers import BenchmarkState, RunContext
     from gpubench_plugin.measure import Subject, Tracers
     from gpubench_plugin.measure.clocks import Clock

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.distributed.control_plane import CHUNK, ControlPlane
+    from gpubench_plugin.distributed.control_plane import CHUNK, ControlPlane, Traffic
     from gpubench_plugin.distributed.process_group import (
         ProcessGroup,
         RankAgreement,

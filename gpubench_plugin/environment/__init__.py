@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.environment.git import HOOK_VARIABLES, commit_facts, run_git
     from gpubench_plugin.environment.hardware import (
         cpu_facts,
+        gpu_facts,
         held_clock_mhz,
         memory_bytes,
         usable_cores,
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
         redacted_command,
     )
     from gpubench_plugin.environment.spreadsheet import Cell, csv_text
-    from gpubench_plugin.environment.system_facts import collect
+    from gpubench_plugin.environment.system_facts import collect, package_versions
     from gpubench_plugin.environment.timeout_clock import TimeoutClock, is_stopped, poll_interval_s
     from gpubench_plugin.environment.words import (
         MOST_DIGITS,

@@ -17,7 +17,7 @@ from gpubench_plugin.environment import (
 )
 from gpubench_plugin.errors import error_text
 from gpubench_plugin.launchers import report_payload
-from gpubench_plugin.results.outcomes import crash_reason
+from gpubench_plugin.results import crash_reason
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import Case

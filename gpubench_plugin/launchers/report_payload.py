@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpubench_plugin.environment import stored
 from gpubench_plugin.errors import MissingPackage
 from gpubench_plugin.records import Json, Measurement, Outcome, Phase
-from gpubench_plugin.results import utc_now
-from gpubench_plugin.results.outcomes import outcome_of
+from gpubench_plugin.results import outcome_of, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         fill,
         glyphs_for,
         printable,
+        seconds,
         shorten,
         sparkline,
         width,

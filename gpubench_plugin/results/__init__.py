@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.journal import Journal, JournalTail, as_json, utc_now
     from gpubench_plugin.results.live import LiveBenchmark, LiveRun
     from gpubench_plugin.results.logical_time import time_after
-    from gpubench_plugin.results.outcomes import clear_last_exception, release_frames
+    from gpubench_plugin.results.outcomes import (
+        clear_last_exception,
+        crash_reason,
+        outcome_of,
+        release_frames,
+    )
     from gpubench_plugin.results.prune import (
         HASHED_BYTES,
         Leftover,
@@ -68,5 +73,6 @@ if TYPE_CHECKING:
         tags_of,
         to_text,
     )
+    from gpubench_plugin.results.verdicts import VerdictDocument
 
 __getattr__ = lazy_names(__name__)

@@ -20,8 +20,7 @@ from gpubench_plugin.cli.commands._places import (
     results_dir_of,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.environment import ChildError, usable_cores
-from gpubench_plugin.environment.system_facts import package_versions
+from gpubench_plugin.environment import ChildError, package_versions, usable_cores
 from gpubench_plugin.reports import wrapped
 
 if TYPE_CHECKING:

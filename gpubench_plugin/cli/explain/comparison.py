@@ -43,7 +43,7 @@ from gpubench_plugin.reports import (
 from gpubench_plugin.results import verdicts
 
 if TYPE_CHECKING:
-    from gpubench_plugin.results.verdicts import VerdictDocument
+    from gpubench_plugin.results import VerdictDocument
 
 
 def explain_comparison(folder: Path, benchmark: str) -> Explanation:

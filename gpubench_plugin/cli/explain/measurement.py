@@ -22,7 +22,7 @@ from gpubench_plugin.records import Measurement, Samples, confidence_bounds_of
 from gpubench_plugin.reports import Explanation, Glyphs, PlotPoint, Recommendation, number
 
 if TYPE_CHECKING:
-    from gpubench_plugin.results.verdicts import VerdictDocument
+    from gpubench_plugin.results import VerdictDocument
 
 _STEP: Final = "step_time_s"
 

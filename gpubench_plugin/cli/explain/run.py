@@ -23,7 +23,7 @@ from gpubench_plugin.reports import (
 
 if TYPE_CHECKING:
     from gpubench_plugin.records import Result, Run, Verdict
-    from gpubench_plugin.results.verdicts import VerdictDocument
+    from gpubench_plugin.results import VerdictDocument
 
 
 def explain_run(

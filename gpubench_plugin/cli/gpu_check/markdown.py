@@ -7,8 +7,7 @@ from typing import Final
 
 from gpubench_plugin.cli.gpu_check.record import Band, Criterion, GpuCheck, Row, StageResult
 from gpubench_plugin.environment import byte_size, percentage, significant
-from gpubench_plugin.reports import github
-from gpubench_plugin.reports.text import seconds
+from gpubench_plugin.reports import github, seconds
 
 _SIGNS: Final = {"at_most": "≤", "at_least": "≥", "equal": "="}
 

@@ -239,9 +239,11 @@ def _line(text: str, position: int) -> int:
 
 
 def _check_system(path: Path, text: str) -> Iterator[Problem]:
-    from gpubench_plugin.environment.system_facts import SCHEMA_VERSION
+    from gpubench_plugin.environment import system_facts
 
-    stored.Format(kind="system facts file", newest=SCHEMA_VERSION).parse(text, str(path))
+    stored.Format(kind="system facts file", newest=system_facts.SCHEMA_VERSION).parse(
+        text, str(path)
+    )
     yield from ()
 
 

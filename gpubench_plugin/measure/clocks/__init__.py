@@ -11,5 +11,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
     from gpubench_plugin.measure.clocks.host import CpuClock, SynchronisedClock, Usage
     from gpubench_plugin.measure.clocks.select import clock_for
+    from gpubench_plugin.measure.clocks.spin import Spin
 
 __getattr__ = lazy_names(__name__)

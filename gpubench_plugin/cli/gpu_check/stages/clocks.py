@@ -13,8 +13,7 @@ import torch
 from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.measure import measure
-from gpubench_plugin.measure.clocks import CudaKernelClock, CudaStepClock, TorchCuda
-from gpubench_plugin.measure.clocks.spin import Spin
+from gpubench_plugin.measure.clocks import CudaKernelClock, CudaStepClock, Spin, TorchCuda
 from gpubench_plugin.quality_flags import ELSEWHERE, LAUNCH_BOUND
 
 if TYPE_CHECKING:

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.cli.doctor import software
 from gpubench_plugin.cli.doctor.machine import this_machine
-from gpubench_plugin.environment import ChildError
-from gpubench_plugin.environment.hardware import gpu_facts
-from gpubench_plugin.environment.system_facts import package_versions
+from gpubench_plugin.environment import ChildError, gpu_facts, package_versions
 from gpubench_plugin.errors import Unsupported
 
 if TYPE_CHECKING:
