@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from gpubench_plugin.environment import significant
+from gpubench_plugin.environment import ratio, significant
 from gpubench_plugin.measure import speed_up_metric
 from gpubench_plugin.quality_flags import doubtful_flags
 from gpubench_plugin.records import Measurement, confidence_bounds_of
@@ -50,7 +50,7 @@ def _sentence(
     value = measurement.metrics[metric].value
     low, high = map(measurement.metrics.get, confidence_bounds_of(metric))
     subject, tail = f"{printable(variant)} is", f"as fast as {printable(reference)}"
-    mark, rough = f"{glyphs.doubtful} ", f"{subject} {significant(value, 2)}x {tail}"
+    mark, rough = f"{glyphs.doubtful} ", f"{subject} {ratio(value, 2)} {tail}"
     if low is None or high is None:
         return f"{mark}{rough}: too few turns for an interval", DOUBTFUL
     bounds = low.value, high.value
@@ -62,7 +62,7 @@ def _sentence(
     digits = 2 if is_doubtful else max(3, digits_for((bounds[1] - bounds[0]) / 2 / value))
     ends = " .. ".join(significant(bound, digits) for bound in bounds)
     if is_visible:
-        return f"{subject} {significant(value, digits)}x ({ends}) {tail}", BOLD
+        return f"{subject} {ratio(value, digits)} ({ends}) {tail}", BOLD
     sentence = f"no difference visible: {subject} {ends} times {tail}"
     return (f"{mark}{sentence}", DOUBTFUL) if is_doubtful else (sentence, PLAIN)
 
@@ -71,9 +71,9 @@ def _no_conclusion(
     ratios: Mapping[str, float], variant: str, reference: str, glyphs: Glyphs
 ) -> str:
     """Both ratios where that of the medians contradicts that of the turns: neither is trusted."""
-    by_turns, by_medians = (significant(ratios[key], 2) for key in ("turns", "medians"))
+    by_turns, by_medians = (ratio(ratios[key], 2) for key in ("turns", "medians"))
     return (
-        f"{glyphs.doubtful} no conclusion: {printable(variant)} is {by_turns}x as fast as "
-        f"{printable(reference)} by the turns, {by_medians}x by the medians of the rounds: slow "
+        f"{glyphs.doubtful} no conclusion: {printable(variant)} is {by_turns} as fast as "
+        f"{printable(reference)} by the turns, {by_medians} by the medians of the rounds: slow "
         "calls disturbed the turns; repeat"
     )
