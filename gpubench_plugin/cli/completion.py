@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.records import LAST
 
 _REQUESTED: Final = "_ARGCOMPLETE"
 """Variable that the shell's function sets to ask for completions instead of running a command."""
@@ -66,6 +67,7 @@ def _results_dir(options: argparse.Namespace) -> Path:
 def _runs(options: argparse.Namespace) -> Iterator[str]:
     from gpubench_plugin.results import runs_in
 
+    yield LAST
     yield from (run.run_id for run in runs_in(_results_dir(options)))
 
 
@@ -74,14 +76,26 @@ def _baselines(options: argparse.Namespace) -> Iterator[str]:
     yield from (file.stem for file in (_results_dir(options) / "baselines").glob("*.json"))
 
 
+def _benchmarks(options: argparse.Namespace) -> Iterator[str]:
+    """Benchmarks of the run that is named before, else of the latest."""
+    from gpubench_plugin.compare.baselines import run_benchmarks
+    from gpubench_plugin.results import load_run
+
+    text = getattr(options, "run", None) or getattr(options, "subject", None) or LAST
+    run = load_run(text, results_dir=_results_dir(options), cwd=Path.cwd())
+    yield from run_benchmarks(run.results)
+
+
 def _runs_and_baselines(options: argparse.Namespace) -> Iterator[str]:
     yield from _runs(options)
     yield from _baselines(options)
 
 
 _NAMES: Final = {
-    "RUN": _runs_and_baselines,
-    "RUN|COMPARISON": lambda options: ["last", *_runs(options)],
+    "RUN": _runs,
+    "RUN|BASELINE": _runs_and_baselines,
+    "RUN|COMPARISON": _runs,
     "BASELINE": _baselines,
+    "BENCHMARK": _benchmarks,
 }
 """Names that an argument takes, by its placeholder."""

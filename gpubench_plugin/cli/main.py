@@ -1,32 +1,24 @@
-# PYTHON_ARGCOMPLETE_OK
 """Entry point of the ``gpubench`` command."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands import Command, ExitCode
 from gpubench_plugin.cli.commands._places import discard_output
 from gpubench_plugin.cli.completion import complete_if_requested
+from gpubench_plugin.cli.parser import Parser
 from gpubench_plugin.environment import find_passwords, redact
-from gpubench_plugin.errors import (
-    GpubenchError,
-    NothingComparable,
-    RegistryError,
-    ResultsError,
-    nearest,
-)
+from gpubench_plugin.errors import GpubenchError, NothingComparable, RegistryError, ResultsError
 from gpubench_plugin.reports import printable
 
 _EXIT_CODES: Final[dict[type[GpubenchError], ExitCode]] = {
@@ -69,8 +61,7 @@ def _run_command(arguments: Sequence[str] | None) -> int:
         complete_if_requested(parser)
         options, unknown = parser.parse_known_args(arguments)
         if unknown:
-            hint = options.suggestion or options.command.hint_for_unknown
-            parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint and f'; {hint}'}")
+            options.parser.refuse(unknown, hint=options.command.hint_for_unknown)
         return int(options.command.run(options))
     except GpubenchError as error:
         _print_error(str(error))
@@ -137,39 +128,9 @@ def _escape_controls(message: str) -> str:
     return "\n".join(a + printable(line) for a, line in zip(indents, lines, strict=True))
 
 
-class _Parser(argparse.ArgumentParser):
-    """Parser without abbreviations, with suggestions; subcommands get parsers of its class."""
-
-    def __init__(self, **settings: Any):
-        super().__init__(**settings, allow_abbrev=False)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, and set `suggestion` where this parser has an option like an unknown argument."""
-        options, unknown = super().parse_known_args(args, namespace)
-        if not getattr(options, "suggestion", ""):  # the subcommand's parser comes first
-            options.suggestion = self._suggestion(unknown)
-        return options, unknown
-
-    def _suggestion(self, unknown: Sequence[str]) -> str:
-        known = [name[2:] for name in self._option_string_actions if name.startswith("--")]
-        for argument in unknown:
-            name, equals, value = argument.partition("=")
-            if name.startswith("--") and (near := get_close_matches(name[2:], known, 1, 0.7)):
-                return f"did you mean --{near[0]}{equals}{value}?"
-        return ""
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse an unknown command or choice with the nearest; argparse only lists them all."""
-        if action.choices is not None and value not in action.choices:
-            choices = [*map(str, action.choices)]
-            hint = nearest(str(value), choices)
-            message = f"unknown {str(value)!r}{hint}; allowed: {', '.join(choices)}"
-            raise argparse.ArgumentError(action, message)
-
-
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Parser of the command line, with a subparser for each command."""
-    parser = _Parser(
+    parser = Parser(
         prog="gpubench", description="Compare, judge and manage benchmark runs.", epilog=_EPILOG
     )
     parser.add_argument(

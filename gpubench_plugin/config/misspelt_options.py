@@ -1,7 +1,7 @@
 """Suggestions for options of pytest that look like misspelt ones of this plugin.
 
-Only an option that nobody defines, and that is one slip away, is answered: a mistake that concerns
-another plugin or the project stays pytest's alone.
+Only an option that nobody defines, and that is one slip away or another word for ours, is answered:
+a mistake that concerns another plugin or the project stays pytest's alone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,15 @@ _FEWEST_LETTERS: Final = 5
 _LEAST_ALIKE: Final = 0.8
 """Share of letters in common: two swapped of ``device`` leave 0.83; not measured."""
 
+_OTHER_WORDS: Final = {
+    "batchsize": "training.batch_size",
+    "cpu": "device=cpu",
+    "cuda": "device=cuda",
+    "dtype": "precision",
+    "gpu": "device=cuda",
+}
+"""Options of ours by what others call them, without separators; their own value replaces one."""
+
 
 def suggest_options(args: list[str], parser: pytest.Parser) -> None:
     """Add to pytest's error for unrecognized arguments what of ours was probably meant.
@@ -38,7 +47,7 @@ def suggest_options(args: list[str], parser: pytest.Parser) -> None:
 
 
 def likely_option(arg: str) -> str:
-    """The option of ours, with its value, that `arg` is one slip away from; empty if none is.
+    """The option of ours, with its value, that `arg` means or is one slip away from, or empty.
 
     An option that is spelt right is none either.
     """
@@ -53,6 +62,8 @@ def likely_option(arg: str) -> str:
     if prefix == _PREFIX:
         is_right = name == f"--{_PREFIX}-{rest}" and rest in FLAGS
         return "" if is_right else _option(f"{_PREFIX}-", rest, equals + value)
+    if meaning := _OTHER_WORDS.get(_letters(name[2:])):
+        return f"--{meaning}" if "=" in meaning else f"--{meaning}{equals}{value}"
     return _option("", name[2:], equals + value)
 
 
@@ -81,4 +92,6 @@ def _is_near(letters: str, other_letters: str) -> bool:
         return False
     from difflib import SequenceMatcher
 
+    if sorted(letters) == sorted(other_letters):  # swapped, be it far apart
+        return True
     return SequenceMatcher(None, letters, other_letters).ratio() >= _LEAST_ALIKE

@@ -13,7 +13,8 @@ from gpubench_plugin.errors import UsageProblem
 if TYPE_CHECKING:
     from gpubench_plugin.config.schema_errors import Schema
 
-_KEY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+_KEY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_][\w-]*)+")
+"""No key has a dash: validation answers one that is typed with the key that has ``_`` for it."""
 _NULL = "null"
 
 

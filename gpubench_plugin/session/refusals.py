@@ -38,7 +38,7 @@ class Refusals:
         if (rest := len(self._ids) - _SHOWN) > 0:
             lines.append(f"and {counted(rest, 'more reason')}")
         refused = [node_id for ids in self._ids.values() for node_id in ids]
-        if len(refused) < selected:
+        if len(refused) < selected and not any(map(_is_of_option, self._ids)):
             lines.append(f"to run the others, add {_way_out(refused)}")
         raise UsageProblem("\n".join(lines))
 
@@ -51,8 +51,13 @@ def _way_out(refused: list[str]) -> str:
     return " ".join(f"--ignore={shlex.quote(path)}" for path in files)
 
 
+def _is_of_option(reason: str) -> bool:
+    """Whether an option is refused, whichever benchmark meets it first: it is to be mended."""
+    return reason.startswith("--")
+
+
 def _line(reason: str, ids: list[str]) -> str:
-    if reason.startswith("--"):  # an option, whichever benchmark meets it first
+    if _is_of_option(reason):
         return reason
     more = f" (and {counted(len(ids) - 1, 'more benchmark')})" if len(ids) > 1 else ""
     return f"{ids[0]}: {reason}{more}"

@@ -10,17 +10,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.runs_builder import run_id, write_run
+from tests.support.runs_builder import MLP, run_id, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytest.importorskip("argcomplete")
 
+ESCAPED = MLP.replace("[", r"\[").replace("]", r"\]")
 LINES = {
     "gpubench ru": ["runs"],
     "gpubench compare --format ": ["csv", "json", "markdown", "table"],
     f"gpubench runs show {run_id(0)[:4]}": [run_id(0), run_id(1)],
+    "gpubench watch l": ["last"],
+    "gpubench watch ma": [],
+    "gpubench compare l": ["last"],
+    "gpubench compare ma": ["main"],
+    f"gpubench explain {run_id(0)} {MLP[:4]}": [ESCAPED],
+    f"gpubench accept {run_id(1)} {MLP[:4]}": [],
     "gpubench accept 2026 x --baseline ma": ["main"],
 }
 SCRIPT = """
@@ -35,10 +42,11 @@ done
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_completes_commands_values_runs_and_baselines(tmp_path: Path) -> None:
-    """From any folder of the project; nothing is run and nothing else is printed."""
-    for number in range(2):
+def test_bash_completes_commands_values_and_names(tmp_path: Path) -> None:
+    """From any folder of the project, without torch; a damaged run is passed over in silence."""
+    for number in (1, 0):
         write_run(tmp_path / "results", number)
+    (tmp_path / "results" / "default" / run_id(1) / "summary.json").write_text("{")
     baselines = tmp_path / "results" / "baselines"
     baselines.mkdir()
     (baselines / "main.json").write_text("{}")
@@ -47,7 +55,7 @@ def test_bash_completes_commands_values_runs_and_baselines(tmp_path: Path) -> No
     folder.mkdir()
     command = tmp_path / "bin" / "gpubench"
     command.parent.mkdir()
-    main = "from gpubench_plugin.cli.main import main"
+    main = "sys.modules['torch'] = None\nfrom gpubench_plugin.__main__ import main"
     command.write_text(f"#!{sys.executable}\nimport sys\n{main}\nsys.exit(main())\n")
     command.chmod(0o755)
     path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"

@@ -57,6 +57,8 @@ def refused(project: Project, *args: str) -> str:
         ("--worldsize=2", ["unrecognized arguments: --worldsize", "did you mean: --world-size=2"]),
         ("--trainin.batch_size=1", ["did you mean: --training.batch_size=1"]),
         ("--gpubench-presett=x", ["did you mean: --gpubench-preset=x"]),
+        ("--presicion=amp", ["arguments: --presicion", "did you mean: --precision=amp"]),
+        ("--training.batch-size=4", ["unknown key (did you mean 'training.batch_size'?)"]),
         ("--training.batch_sizes=64", ["training.batch_sizes", "training.batch_size"]),
         ("--set=training.batch_size=many", ["training.batch_size", "many", "integer"]),
         ("--training.batch_size=-1", ["training.batch_size", "-1"]),

@@ -21,7 +21,7 @@ WHEEL = (
 )
 ENTRIES = (
     "[pytest11]\ngpubench = gpubench_plugin.plugin",
-    "gpubench = gpubench_plugin.cli.main:main",
+    "gpubench = gpubench_plugin.__main__:main",
 )
 SDIST = ("README.md", "LICENSE", "constraints.txt", "benchmarks/training/test_resnet.py")
 UNWANTED = ("results/2", "__pycache__", ".tox")

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.compare.baselines import Baselines, Resolver
 
-RUN: Final[Mapping[str, Any]] = {"metavar": "RUN", "help": "run id or directory"}
+RUN: Final[Mapping[str, Any]] = {
+    "metavar": "RUN",
+    "help": "folder of a run, its id or the beginning of it, or last, last~1, …",
+}
 BENCHMARK: Final[Mapping[str, Any]] = {
     "metavar": "BENCHMARK",
     "help": "node id, a part of it, or an expression as for pytest -k",

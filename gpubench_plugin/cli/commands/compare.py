@@ -108,11 +108,12 @@ class Compare(Command):
     """
 
     help: ClassVar[str] = "compare runs: which benchmarks became slower, and how certain that is"
+    other_words: ClassVar[Mapping[str, str]] = {"diff": ""}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Runs, output format and limits."""
         parser.add_argument(
-            "runs", nargs="*", metavar="RUN", help="the base run, then the runs to compare"
+            "runs", nargs="*", metavar="RUN|BASELINE", help="the base run, then the runs to compare"
         )
         parser.add_argument(
             "--paired",

@@ -30,6 +30,7 @@ from gpubench_plugin.reports import (
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from gpubench_plugin.results import RunDirectory
 
@@ -46,6 +47,7 @@ class Explain(Command):
     """
 
     help: ClassVar[str] = "explain a benchmark's verdict, or how its value was measured"
+    other_words: ClassVar[Mapping[str, str]] = {"why": ""}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Comparison or run, and benchmark."""

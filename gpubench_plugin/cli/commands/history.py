@@ -18,12 +18,12 @@ from gpubench_plugin.cli.commands._places import (
     warn,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.errors import invalid_choice
+from gpubench_plugin.errors import UsageProblem, invalid_choice
 from gpubench_plugin.reports import trend
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from gpubench_plugin.compare.baselines import BenchmarkHistory, HistorySource
 
@@ -41,6 +41,7 @@ class History(Command):
     """
 
     help: ClassVar[str] = "show a benchmark's results over runs, and where its level changed"
+    other_words: ClassVar[Mapping[str, str]] = {"trend": ""}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Benchmark, metric, branch and number of runs."""
@@ -90,7 +91,8 @@ def _histories(source: HistorySource, options: argparse.Namespace) -> Iterator[B
     """The histories of the benchmarks that are named.
 
     Raises:
-        UsageProblem: no benchmark matches, too many for a terminal do, or none has the metric.
+        UsageProblem: nothing is measured, no benchmark matches, too many for a terminal do, or none
+            has the metric.
     """
     from gpubench_plugin.compare.baselines import benchmark_history
 
@@ -123,6 +125,11 @@ def _names(source: HistorySource, options: argparse.Namespace, branch: str | Non
 
     scope = f"the runs on branch {branch} (--branch= selects any)" if branch else "the runs"
     measured = source.benchmarks(branch)
+    if not measured:
+        raise UsageProblem(
+            f"no measured benchmark of {scope} in {source.results_dir} or its registry; "
+            "measure with pytest, or give another --results-dir or --registry"
+        )
     names = matching_benchmarks(options.benchmark, measured)
     if not names:
         raise unknown_benchmark(options.benchmark, measured, scope)

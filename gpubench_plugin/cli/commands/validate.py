@@ -20,7 +20,7 @@ from gpubench_plugin.reports import printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpubench_plugin.cli.validation import FileReport
 
@@ -36,6 +36,7 @@ class Validate(Command):
     """
 
     help: ClassVar[str] = "validate files written by gpubench, or a whole run"
+    other_words: ClassVar[Mapping[str, str]] = {"check": ""}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Files, and output format."""

@@ -8,6 +8,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
+    RUN,
     Locations,
     add_format,
     add_locations,
@@ -38,12 +39,11 @@ class Watch(Command):
     """Follows a run until it ends, by reading its journal."""
 
     help: ClassVar[str] = "follow a running run: phase, progress, loss, speed, time left"
+    other_words: ClassVar[Mapping[str, str]] = {"follow": "", "status": "", "tail": ""}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The run, and whether to follow it."""
-        parser.add_argument(
-            "run", nargs="?", metavar="RUN", help="run id or directory (default: the newest run)"
-        )
+        parser.add_argument("run", nargs="?", metavar="RUN", help=f"{RUN['help']} (default: last)")
         parser.add_argument("--once", action="store_true", help="print the current state and exit")
         add_format(parser, ("text", "json"), default="text")
         add_locations(parser)

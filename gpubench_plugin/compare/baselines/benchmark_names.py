@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 _MOST_LISTED: Final = 20
 """Choices in a message, one per line: a screen of 24 lines; not measured."""
+
+_OPERATOR: Final = re.compile(r"\b(?:and|or|not)\b")
 
 _WITHOUT_VALUES: Final[frozenset[Outcome]] = frozenset({"skipped", "unsupported", "not_measured"})
 
@@ -30,7 +33,7 @@ def matching_benchmarks(text: str, names: Iterable[str]) -> list[str]:
     pytest's ``-k``: ``resnet50 and train and not amp``. Parts match anywhere in the id.
 
     Raises:
-        UsageProblem: `text` is empty.
+        UsageProblem: `text` is empty, or a wrong expression.
     """
     if not text.strip():
         raise UsageProblem("BENCHMARK: empty; allowed: an id, a part of it, or 'part and not part'")
@@ -92,12 +95,20 @@ def _contains(name: str, text: str) -> bool:
 
 
 def _matching_expression(text: str, candidates: Sequence[str]) -> list[str]:
-    """Candidates for which the expression is true; none if it is not one."""
+    """Candidates for which the expression is true; none if it is not one.
+
+    Raises:
+        UsageProblem: it has an operator, and is wrong all the same.
+    """
     from _pytest.mark.expression import Expression
 
     try:
         expression = Expression.compile(text)
-    except SyntaxError:
+    except SyntaxError as error:
+        if _OPERATOR.search(text):
+            raise UsageProblem(
+                f"BENCHMARK: {text!r} is not an expression as for pytest -k: {error.msg}"
+            ) from None
         return []
 
     def matches(name: str) -> bool:

@@ -198,7 +198,7 @@ class HistorySource:
 
     def __init__(self, results_dir: Path, registry: Registry | None, note: str):
         self.notes = [f"registry unavailable: {note}"] if note else []
-        self._results_dir = results_dir
+        self.results_dir = results_dir
         self._registry = registry
         self._runs: list[Run] | None = None
         self._runs_by_branch: dict[str | None, list[Run]] = {}
@@ -258,7 +258,7 @@ class HistorySource:
 
     def _in_folders(self, branch: str | None) -> Iterator[Run]:
         if self._runs is None:
-            self._runs = list(read_runs(runs_in(self._results_dir), self.notes))
+            self._runs = list(read_runs(runs_in(self.results_dir), self.notes))
         return (run for run in self._runs if branch in {None, run.branch})
 
     def _drop_registry(self, error: RegistryError) -> None:

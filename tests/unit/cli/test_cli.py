@@ -7,12 +7,13 @@ import runpy
 import subprocess
 import sys
 import tempfile
+import types
 from pathlib import Path
 
 import pytest
 
 import gpubench_plugin
-from gpubench_plugin import catalog
+from gpubench_plugin import __main__, catalog
 from gpubench_plugin.cli import main
 from gpubench_plugin.cli.commands import ExitCode
 from gpubench_plugin.cli.commands.schema import Schema
@@ -60,6 +61,19 @@ def test_an_error_is_one_line_with_its_exit_code(
         (["baseline", "lst"], "unknown 'lst' (did you mean 'list'?); allowed: set, list, "),
         (["compare", "--fromat=json"], "--fromat=json; did you mean --format=json?"),
         (["runs", "list", "--experment", "x"], "--experment x; did you mean --experiment?"),
+        (["hist"], "unknown 'hist' (did you mean 'history'?)"),
+        (["Runs"], "unknown 'Runs' (did you mean 'runs'?)"),
+        (["prune"], "unknown 'prune' (did you mean 'runs prune'?)"),
+        (["report"], "unknown 'report' (did you mean 'runs show'?)"),
+        (["clean"], "unknown 'clean' (did you mean 'runs prune'?)"),
+        (["check"], "unknown 'check' (did you mean 'doctor' or 'validate'?)"),
+        (["rm"], "unknown 'rm' (did you mean 'runs prune' or 'baseline rm'?)"),
+        (["runs", "clean"], "unknown 'clean' (did you mean 'prune'?)"),
+        (["runs", "sho"], "unknown 'sho' (did you mean 'show'?)"),
+        (["runs", "list", "--json"], "usage: gpubench runs list"),
+        (["runs", "list", "--json"], "arguments: --json; did you mean --format=json?"),
+        (["compare", "--csv"], "arguments: --csv; did you mean --format=csv?"),
+        (["accept", "a", "b", "--raeson=x"], "--reason; did you mean --reason=x?"),
         (["ab", "--precision=amp"], "--precision=amp; pytest's arguments go after --"),
     ],
 )
@@ -104,6 +118,20 @@ def test_the_package_runs_as_the_command(
 
 
 @pytest.mark.slow
+def test_an_interrupt_while_it_is_imported_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C before the command has begun ends it as one later."""
+
+    class Module(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "gpubench_plugin.cli.main", Module("main"))
+    assert __main__.main() == 130
+    assert capsys.readouterr().err == "gpubench: interrupted\n"
+
+
 def test_help_imports_nothing_heavy() -> None:
     """All commands are loaded to parse a command line, so none imports a heavy library."""
     script = (

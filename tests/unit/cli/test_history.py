@@ -59,6 +59,12 @@ def test_the_documents_name_the_metric(capsys: pytest.CaptureFixture[str]) -> No
     assert {(row["benchmark"], row["metric"]) for row in rows} == {(MLP, "step_time_min_s")}
 
 
+def test_without_a_run_the_place_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing can match, so the message says where the command looked."""
+    assert main(["history", "mlp"]) == 2
+    assert f"in {Path.cwd() / 'results'} or its registry; measure" in capsys.readouterr().err
+
+
 def test_every_measured_variant_of_a_name_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """Skipped ones do not count; too many for a terminal are listed, but all are data."""
     names = [f"test_r.py::test_resnet50_train[{number}-ws1]" for number in range(9)]

@@ -11,6 +11,7 @@ from gpubench_plugin.config.misspelt_options import likely_option
     ("arg", "option"),
     [
         ("--precison=amp", "--precision=amp"),
+        ("--presicion=amp", "--precision=amp"),
         ("--Device", "--device"),
         ("--devize=cpu", "--device=cpu"),
         ("--worldsize=2", "--world-size=2"),
@@ -22,6 +23,21 @@ from gpubench_plugin.config.misspelt_options import likely_option
 )
 def test_a_slip_is_answered_with_the_option(arg: str, option: str) -> None:
     """Case, separators, and a letter or two, also in the section of a key; the value stays."""
+    assert likely_option(arg) == option
+
+
+@pytest.mark.parametrize(
+    ("arg", "option"),
+    [
+        ("--batch-size=4", "--training.batch_size=4"),
+        ("--batch_size", "--training.batch_size"),
+        ("--dtype=bf16", "--precision=bf16"),
+        ("--gpu=1", "--device=cuda"),
+        ("--cpu", "--device=cpu"),
+    ],
+)
+def test_another_word_is_answered_with_the_option(arg: str, option: str) -> None:
+    """The value stays, unless the option that is meant has one."""
     assert likely_option(arg) == option
 
 
