@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.records import Check
 from gpubench_plugin.training.data import NO_EPOCHS
 
@@ -35,6 +35,19 @@ LossFunction = Callable[["nn.Module", "Batch"], Tensor]
 DEFAULT_STEPS: Final = 20
 """Steps of the untimed check where ``training.steps`` is null: enough for the loss on one batch to
 fall, few enough to go untimed; not measured."""
+
+
+def refuse_autocast(device: torch.device) -> None:
+    """Refuse an autocast around a benchmark, whose precision would not be the one on record.
+
+    Raises:
+        Misuse: it is on for that type of device.
+    """
+    if torch.is_autocast_enabled(device.type):
+        raise Misuse(
+            f"torch.autocast({device.type!r}) is on around the benchmark; leave it out: the "
+            "precision decides what is computed in 16 bits (--precision=bf16, amp)"
+        )
 
 
 class RecordFacts:
@@ -175,13 +188,15 @@ def steps_of_check(training: TrainingSection, data: DataSource) -> int:
 class RecordedStep:
     """One optimizer step on this rank.
 
-    `loss` is the mean over the accumulated `batches`, `gradient_norm` the global norm before
-    clipping without the loss scale, and `near_loss_norm` that of the gradients nearest the loss.
+    `loss` is the mean over the accumulated `batches`, computed in `loss_dtype`, `gradient_norm` the
+    global norm before clipping without the loss scale, and `near_loss_norm` that of the gradients
+    nearest the loss.
     The norms of a step `skipped` by the GradScaler are not finite.
     """
 
     batches: tuple[Batch, ...]
     loss: float
+    loss_dtype: torch.dtype
     gradient_norm: float
     near_loss_norm: float
     skipped: bool
@@ -233,6 +248,7 @@ class StepRecorder:
         step = RecordedStep(
             batches=tuple(self._batches),
             loss=sum(map(float, self._losses)) / len(self._losses),
+            loss_dtype=self._losses[0].dtype,
             gradient_norm=gradient_norm,
             near_loss_norm=near_loss_norm,
             skipped=skipped > self._skipped,

@@ -13,6 +13,7 @@ from gpubench_plugin.environment import timed_s
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.precision import tensors_in
 from gpubench_plugin.records import Check, Work
+from gpubench_plugin.training.check import refuse_autocast
 from gpubench_plugin.training.model import run_fake_step
 
 if TYPE_CHECKING:
@@ -78,8 +79,10 @@ class Inference:
         """Run one batch, timed, and check its outputs.
 
         Raises:
+            Misuse: autocast is on around the benchmark.
             CorrectnessError: an output is not finite.
         """
+        refuse_autocast(self.device)
         self.module.eval()  # the test may have trained it
         first_step_s = timed_s(self.step, self.device)
         self._require_finite_output()

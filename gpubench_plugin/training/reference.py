@@ -120,7 +120,10 @@ class Fp32Reference:
         first_update = next(
             (n for n, skips in enumerate(is_absent, 1) if not skips), len(is_absent)
         )
-        first_bands, later_bands = reference.bands.first, reference.bands.later
+        bands = reference.bands
+        if self.measure.check_loss_band is None:
+            bands = bands.for_loss_in(recorded_steps[0].loss_dtype)
+        first_bands, later_bands = bands
         norm_values = partial(StepValues, first=first_update, key="measure.check_gradient_band")
         return compare_steps(
             losses=StepValues(

@@ -18,6 +18,7 @@ from gpubench_plugin.training.bands import well_conditioned_parameters
 from gpubench_plugin.training.check import (
     StepRecorder,
     check_loss_drop,
+    refuse_autocast,
     require_finite,
     require_gradients,
     require_scalar_loss,
@@ -195,6 +196,7 @@ class Trainer:
         step is timed, the first few are compared with the reference.
 
         Raises:
+            Misuse: autocast is on around the benchmark.
             CorrectnessError: a loss is not a finite scalar or does not fall as
                 ``training.loss_drop`` requires, a gradient is missing or not finite, the GradScaler
                 skipped every step, or the first steps differ from the reference's.
@@ -205,6 +207,7 @@ class Trainer:
                 "the first steps with fp32; measure before stepping, or set "
                 "measure.check=false"
             )
+        refuse_autocast(self._device)
         self._module.train()  # something else in the test may have put it into eval mode
         start = RandomState.capture(self._device)
         self._optimization.reset()

@@ -119,6 +119,9 @@ FAULTS = {
     "targets_in_place": ("train(net(), (X, Y), lambda o, t: CE(o, t.zero_()))",
                          "loss <lambda> changes the batch in place"),
     "one_sample": ("infer(net(), X[0])", "by its first dimension it has 8 samples, but no dimens"),
+    "meta": ("infer(net(), X.to('meta'))", "batch is on the device meta, which holds no values"),
+    "autocast": ("train(net(), (X, Y), CE)", "torch.autocast('cpu') is on around the benchmark; l"),
+    "forward_autocast": ("infer(net(), X)", "torch.autocast('cpu') is on around the benchmark; le"),
     "some": ("train(net(), (X, Y), CE, optimizer=lambda p: torch.optim.SGD(p[2:], lr=0.1))",
              "optimizer SGD updates 2 of 4 trainable parameters, so that the gradients of the"),
     "rateless": ("train(net(), (X, Y), CE, optimizer=Rateless)", "Rateless has no learning rate"),
@@ -159,7 +162,8 @@ FAULTS = {
 HEALTHY = """
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faulty(gpubench, fault):
-    exec(f"gpubench.{FAULTS[fault]}", {**globals(), "gpubench": gpubench})
+    with torch.autocast("cpu", enabled="autocast" in fault):
+        exec(f"gpubench.{FAULTS[fault]}", {**globals(), "gpubench": gpubench})
 
 @pytest.mark.parametrize("number", range(3))
 def test_healthy(gpubench, number):

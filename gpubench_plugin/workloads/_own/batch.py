@@ -90,6 +90,8 @@ def described(value: object) -> str:
 def _detached(value: object, path: str) -> Any:
     """Copy the structure of `value`, at `path` of the batch, with its tensors detached."""
     if isinstance(value, Tensor):
+        if value.is_meta:
+            raise Misuse(f"{path} is on the device meta, which holds no values")
         return value.detach()
     if isinstance(value, Mapping):
         return {key: _detached(item, f"{path}[{key!r}]") for key, item in value.items()}

@@ -135,6 +135,25 @@ def test_model_that_is_wrong_in_bf16_fails(distort, what, error, band, slope, co
         compared("bf16")
 
 
+@pytest.mark.parametrize(("precision", "error"), [("bf16-true", 0.02), ("fp16-true", 0.002)])
+def test_loss_in_16_bits_has_the_error_of_its_rounding(precision, error, slope, compared):
+    """A first loss that a few roundings in its type explain is right; a larger error is none."""
+    dtype = catalog.load("precision", precision)().dtype
+    keys = {"learning_rate": 1e-3, "measure": {"check_gradient_band": 1.0}}
+    slope.distort = lambda loss, module: (
+        (loss.float() * scale).to(kept) if module[0].weight.dtype == dtype else loss
+    )
+    scale, kept = 1 + error, dtype
+    found = compared(precision, **keys)[1].correctness["reference"]
+    assert BANDS[precision].first.loss < found["loss_errors"][0] < found["loss_bands"][0]
+    scale = 1 + 3 * error
+    with pytest.raises(CorrectnessError, match="step 1: the loss"):
+        compared(precision, **keys)
+    scale, kept = 1 + error, torch.float32
+    with pytest.raises(CorrectnessError, match="step 1: the loss"):
+        compared(precision, **keys)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "amp"])
 def test_wrong_update_is_found_at_the_next_step(precision, compared, monkeypatch):
     """A trainer that updates otherwise than torch shows in the loss after the first update."""
