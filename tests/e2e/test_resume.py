@@ -116,7 +116,7 @@ def test_run_that_met_every_trouble_is_completed(project: Project, killed: Resum
     code, said, ran = killed.resume("-k", "test_a")
     assert (code, ran) == (0, "abbccd"), said
     assert "resumed: 1 already measured, 0 remaining" in said
-    assert "3 measured, 1 not_measured" in said
+    assert "3 measured, 1 not measured" in said
     assert killed.file("summary.json")["status"] == "interrupted"
     assert [b["name"] for b in killed.file("benchmark.json")["benchmarks"]] == NAMES[:3]
 
