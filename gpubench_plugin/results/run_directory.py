@@ -244,9 +244,11 @@ def find_run(results_dir: Path, text: str, *, cwd: Path) -> RunDirectory:
     to `results_dir` or `cwd`; an id may be of any experiment.
 
     Raises:
-        UsageProblem: no run matches, or several do; the message lists them.
+        UsageProblem: `text` is empty, no run matches, or several do; the message lists them.
         ResultsError: the operating system refuses to look for it.
     """
+    if not text:  # as of an unset variable of a shell: every id starts with it
+        raise UsageProblem(f"RUN: empty; allowed: a folder, an id or its beginning, or {LAST}")
     with opening(text):
         return _run_at(results_dir, text, cwd) or _run_called(results_dir, text, cwd)
 
@@ -267,7 +269,7 @@ def _run_at(results_dir: Path, text: str, cwd: Path) -> RunDirectory | None:
     below = results_dir / text
     path = below if os.sep in text and below.exists() else cwd / text
     folder = path.parent if path.is_file() else path
-    is_run = bool(text) and RunDirectory(path=folder).journal.is_file()
+    is_run = RunDirectory(path=folder).journal.is_file()
     return RunDirectory.open(folder) if is_run or os.sep in text else None
 
 
@@ -279,7 +281,7 @@ def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
     matches = matches or [run for run in runs if run.run_id.startswith(text)]
     if len(matches) == 1:
         return matches[0]
-    if text and (cwd / text).is_dir():
+    if (cwd / text).is_dir():
         return RunDirectory.open(cwd / text)  # raises the reason
     if matches:
         raise UsageProblem(f"{len(matches)} runs start with {text!r}: {_names_text(matches)}")

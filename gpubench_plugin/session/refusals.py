@@ -9,6 +9,8 @@ from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
     import pytest
 
 _SHOWN: Final = 4
@@ -26,8 +28,8 @@ class Refusals:
         reason = reason.removeprefix(f"{item.nodeid}: ")
         self._ids.setdefault(reason, []).append(item.nodeid)
 
-    def raise_any(self, selected: int) -> None:
-        """Refuse the session with all reasons; of `selected` benchmarks others may be fine.
+    def raise_any(self, items: Iterable[pytest.Item]) -> None:
+        """Refuse the session with all reasons; of the benchmarks `items` others may be fine.
 
         Raises:
             UsageProblem: there is a reason.
@@ -38,17 +40,28 @@ class Refusals:
         if (rest := len(self._ids) - _SHOWN) > 0:
             lines.append(f"and {counted(rest, 'more reason')}")
         refused = [node_id for ids in self._ids.values() for node_id in ids]
-        if len(refused) < selected and not any(map(_is_of_option, self._ids)):
-            lines.append(f"to run the others, add {_way_out(refused)}")
+        others = {item.nodeid for item in items} - {*refused}
+        if others and not any(map(_is_of_option, self._ids)):
+            lines.append(f"to run the others, add {_way_out(refused, others)}")
         raise UsageProblem("\n".join(lines))
 
 
-def _way_out(refused: list[str]) -> str:
-    """Options with which pytest leaves the `refused` tests out: each, or their files if many."""
-    if len(refused) <= _SHOWN:
-        return " ".join(f"--deselect={shlex.quote(node_id)}" for node_id in refused)
-    files = dict.fromkeys(node_id.partition("::")[0] for node_id in refused)
-    return " ".join(f"--ignore={shlex.quote(path)}" for path in files)
+def _way_out(refused: Sequence[str], others: Collection[str]) -> str:
+    """Options with which pytest leaves the `refused` tests out: each, or if many by beginnings."""
+    if len(refused) > _SHOWN:
+        refused = [*dict.fromkeys(_beginning(node_id, others) for node_id in refused)]
+    return " ".join(f"--deselect={shlex.quote(node_id)}" for node_id in refused)
+
+
+def _beginning(node_id: str, others: Collection[str]) -> str:
+    """The test's file, else its function, else its id: the first that is no beginning of `others`.
+
+    pytest deselects by beginnings.
+    """
+    for beginning in (node_id.partition("::")[0], node_id.partition("[")[0]):
+        if not any(other.startswith(beginning) for other in others):
+            return beginning
+    return node_id
 
 
 def _is_of_option(reason: str) -> bool:

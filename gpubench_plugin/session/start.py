@@ -153,7 +153,7 @@ def _check_marks(items: Sequence[pytest.Item]) -> None:
                 check_marks([item])
             except UsageProblem as error:
                 refusals.add(item, str(error))
-        refusals.raise_any(len(items))
+        refusals.raise_any(items)
         raise
 
 
@@ -191,7 +191,7 @@ def _resolve_cases(
         is_left_out = case.adopted or case.skip_reason(context.ranks.started_world_size)
         if asks_components and not is_left_out and (reason := refusal(item, case)):
             refusals.add(item, reason)
-    refusals.raise_any(len(items))
+    refusals.raise_any(items)
 
 
 def _record(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.session.refusals import Refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 
 @pytest.mark.parametrize(
@@ -20,9 +23,23 @@ from gpubench_plugin.session.refusals import Refusals
 )
 def test_others_run_only_where_an_option_is_not_to_blame(reason: str, message: str) -> None:
     """A refused option is to be mended; a refused benchmark may be left out."""
-    item: Any = SimpleNamespace(nodeid="t.py::a")
+    assert refused({"t.py::a": reason}, ["t.py::b"]) == message
+
+
+def test_many_are_left_out_by_beginnings_that_leave_in_all_others() -> None:
+    """A file or a function as a whole, if nothing else of it would run; else each variant."""
+    ids = ["a.py::x[1]", "a.py::x[2]", "b.py::y[1]", "b.py::y[2]", "c.py::z[1]"]
+    message = refused(dict.fromkeys(ids, "no images"), ["b.py::w", "c.py::z[2]"])
+    way_out = "--deselect=a.py --deselect=b.py::y --deselect='c.py::z[1]'"
+    assert message.endswith(f"\nto run the others, add {way_out}")
+
+
+def refused(reasons: Mapping[str, str], others: Iterable[str]) -> str:
+    """The message, where some tests are refused and the `others` are fine."""
+    items: dict[str, Any] = {id: SimpleNamespace(nodeid=id) for id in (*reasons, *others)}
     refusals = Refusals()
-    refusals.add(item, reason)
+    for id, reason in reasons.items():
+        refusals.add(items[id], reason)
     with pytest.raises(UsageProblem) as caught:
-        refusals.raise_any(selected=2)
-    assert str(caught.value) == message
+        refusals.raise_any(items.values())
+    return str(caught.value)
