@@ -334,7 +334,7 @@ def test_history_of_what_is_not_there_names_the_nearest(shell: Shell) -> None:
     for arguments, message in (
         (("vit",), "no measured benchmark of the runs"),
         (("mlp_trian",), "did you mean"),
-        (("mlp", "--branch=gone"), "; there are none"),
+        (("mlp", "--branch=gone"), "branch gone (--branch= selects any) in "),
         (("mlp", "--metric=step_time"), "did you mean 'step_time_s'"),
         (("mlp", "--format=html"), "--format: unknown 'html'"),
         (("mlp", "--last=0"), "--last: 0"),
