@@ -50,7 +50,7 @@ class TensorMemory:
         """Run `call` once under the profiler, ignoring exceptions; not under another profiler."""
         if _profiler_enabled():
             return
-        gc.collect(1)  # cycles left by earlier calls
+        gc.collect()  # cycles left by earlier calls, of any generation: which one is chance
         storages = _storages_of(_all_tensors())
         bytes_in_use = sum(size for address, size in storages.items() if address not in self._older)
         config = ProfilerConfig(

@@ -67,6 +67,16 @@ def test_gradients_that_stay_are_held() -> None:
     assert peak_of(memory, lambda: None) == 2 * weight.nbytes
 
 
+def test_cycles_of_earlier_calls_are_not_held() -> None:
+    """Also those that the collector has seen alive, which the next collections pass over."""
+    memory = TensorMemory()
+    cycle: list[object] = [tensor(64)]
+    cycle.append(cycle)
+    gc.collect()
+    del cycle
+    assert peak_of(memory, lambda: tensor(16)) == 16 * KIB
+
+
 def test_the_same_again_takes_as_much() -> None:
     """It does not depend on what ran before, or on what was freed."""
 
