@@ -57,7 +57,7 @@ from gpubench_plugin.config.parametrization import (
     is_benchmark,
     parametrize,
 )
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import Misuse, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -158,6 +158,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             _report_unjudged_gate(config, "nothing was measured: no benchmark was selected")
         if _OUTPUT in config.stash:
             config.stash[_OUTPUT].release()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Report a misused fixture in one line, also in a test that is no benchmark of ours."""
+    report = yield
+    error = call.excinfo
+    if error is None or not error.errisinstance(Misuse):
+        return report
+    if not item.config.getoption("fulltrace", False):
+        from gpubench_plugin.launchers import message_with_line
+
+        report.longrepr = message_with_line(error, str(error.value))
+    return report
 
 
 @pytest.hookimpl(wrapper=True)

@@ -105,7 +105,7 @@ class BenchmarkMark:
             "config": (isinstance(self.config, str | None), "a configuration's name"),
             "limits": (isinstance(self.limits, Mapping), "{metric: limit}"),
             "timeout_s": (_is_positive(self.timeout_s), "seconds above 0"),
-            "preset": (self.preset in {None, *get_args(Preset)}, "tiny, full"),
+            "preset": (self.preset in (None, *get_args(Preset)), "tiny, full"),
             "needs_memory_gib": (_is_positive(self.needs_memory_gib), "GiB above 0"),
         }
         for name, (is_valid, allowed) in checks.items():
@@ -130,10 +130,18 @@ def assignments(node: pytest.Item) -> tuple[str, ...]:
     """Assignments of the ``gpubench_set`` marks, outermost first, parameters last.
 
     Raises:
-        UsageProblem: an argument is not of the form ``key=value``.
+        UsageProblem: an argument is no text of the form ``key=value``.
     """
     own_marks, of_parameters = _marks(node, "gpubench_set")
-    texts = tuple(argument for mark in (*own_marks[::-1], *of_parameters) for argument in mark.args)
+    marks = (*own_marks[::-1], *of_parameters)
+    for mark in marks:
+        if mark.kwargs:
+            keywords = ", ".join(f"{name}={value!r}" for name, value in mark.kwargs.items())
+            raise UsageProblem(
+                f"{node.nodeid}: mark gpubench_set takes texts of the form 'key=value' only, got "
+                f"{keywords}"
+            )
+    texts = tuple(argument for mark in marks for argument in mark.args)
     for text in texts:
         if not isinstance(text, str) or "=" not in text:
             raise UsageProblem(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         signals_deferred,
         signals_ignored,
     )
+    from gpubench_plugin.launchers.user_frames import message_with_line
     from gpubench_plugin.launchers.watchdog import Watchdog
 
 __getattr__ = lazy_names(__name__)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from gpubench_plugin.environment import LoadedFiles
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import GpubenchError, UsageProblem
 from gpubench_plugin.launchers import merged_reports, report_payload, stacks
 from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
@@ -134,6 +134,8 @@ class LauncherPlugin:
             if isinstance(error, UsageProblem) and not shows_own:
                 assert call.excinfo is not None
                 report.longrepr = message_with_line(call.excinfo, str(error))
+            elif isinstance(error, GpubenchError):
+                _shorten_crash(report)
             if error is not None:
                 self._lost_context.detect(report, error, state.case)
                 self._end_if_context_lost(item, state)
@@ -180,6 +182,13 @@ class LauncherPlugin:
     def pytest_unfreeze(self) -> None:
         """Restore the process's state."""
         self._gc_freezer.restore()
+
+
+def _shorten_crash(report: pytest.TestReport) -> None:
+    """Name an error of ours without its module, so that pytest's short summary has the reason."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        crash.message = crash.message.removeprefix(f"{GpubenchError.__module__}.")
 
 
 def exclude_failed(item: pytest.Item, report: pytest.TestReport) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, get_args
@@ -48,20 +49,22 @@ class CustomMetric:
         from gpubench_plugin.measure.metrics import MULTIPLES, UNITS
 
         where, directions = f"gpubench.record({self.name!r})", get_args(Better)
-        size, unit = MULTIPLES.get(self.unit, (1.0, self.unit))
+        size, unit = MULTIPLES.get(str(self.unit), (1.0, self.unit))
         if unit not in UNITS:
             allowed = [*UNITS, *MULTIPLES]
-            raise Misuse(str(invalid_choice(f"{where}: unit", self.unit, allowed)))
+            raise Misuse(str(invalid_choice(f"{where}: unit", str(self.unit), allowed)))
         if self.better not in directions:
-            raise Misuse(str(invalid_choice(f"{where}: better", self.better, directions)))
+            raise Misuse(str(invalid_choice(f"{where}: better", str(self.better), directions)))
         value = self.value() if callable(self.value) else self.value
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number * size):
             raise Misuse(
                 f"{where}: value={reprlib.repr(value)}; allowed: a finite number, or a function "
                 "that returns one"
-            ) from None
+            )
         return Metric(name=self.name, value=number * size, unit=unit, better=self.better)
 
 

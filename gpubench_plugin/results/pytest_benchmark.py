@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.errors import MeasurementError
+from gpubench_plugin.errors import MeasurementError, Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 
 SECTION: Final = stored.Format(kind="gpubench section", newest=1)
 """The ``gpubench`` part of its files."""
+
+TWO_MEASUREMENTS: Final = (
+    "requests both gpubench and pytest-benchmark's benchmark, but a test has one measurement: "
+    "remove `benchmark`; what gpubench measures is in pytest-benchmark's files as well"
+)
+"""What is wrong with a test, after its name."""
 
 DATA_LIMIT: Final = 1000
 """Durations per benchmark: 8 KB of memory, 20 KB per file. Statistics and journal have all."""
@@ -73,7 +79,7 @@ def run_once(
     if setup is not None:
         setup()
     try:
-        return benchmark.pedantic(step)
+        return _pedantic(benchmark, step)
     finally:
         if teardown is not None:  # a disabled `pedantic` skips it
             teardown()
@@ -94,7 +100,7 @@ def store_result(
     samples = _valid_samples(measurement)
     stats, iterations = _stats(measurement, samples, data_limit)
     benchmark.cprofile = False  # it would profile the no-op
-    benchmark.pedantic(_carry)
+    _pedantic(benchmark, _carry)
     metadata: Metadata = benchmark.stats
     metadata.stats, metadata.iterations = stats, iterations
     metadata.options = {**_section(measurement, "measure"), "timer": samples.timer}
@@ -223,6 +229,31 @@ def mark_failed(benchmark: BenchmarkFixture) -> None:
 def mark_ended(benchmark: BenchmarkFixture) -> None:
     """Avoid the warning about an unused fixture of a test that ended early."""
     benchmark._mode = benchmark._mode or "gpubench"
+
+
+def reserve(benchmark: BenchmarkFixture) -> None:
+    """Keep `benchmark` for what gpubench measures: calls by the test raise :class:`Misuse`."""
+    benchmark.__class__ = _reserved_class()
+
+
+@cache
+def _reserved_class() -> type[BenchmarkFixture]:
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+    class ReservedFixture(BenchmarkFixture):  # type: ignore[misc] # pytest-benchmark has no types
+        def __call__(self, *_arguments: object, **_keywords: object) -> None:
+            raise Misuse(f"the test {TWO_MEASUREMENTS}")
+
+        pedantic = __call__
+
+    return ReservedFixture
+
+
+def _pedantic(benchmark: BenchmarkFixture, function: Callable[[], object]) -> object:
+    """Have `benchmark`, which may be reserved, measure `function`."""
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+    return BenchmarkFixture.pedantic(benchmark, function)
 
 
 def claim_unused(benchmark: BenchmarkFixture) -> bool:

@@ -119,7 +119,9 @@ def test_missing_configuration_names_the_nearest(small: Project) -> None:
         ("gpubench(ranks='all')", ["ranks='all'", "'any'", "'>=N'"]),
         ("gpubench('small')", ["keyword"]),
         ("precision('fp31')", ["'fp31'", "did you mean 'fp32'"]),
+        ("gpubench(preset=['tiny'])", ["preset=['tiny']", "tiny, full"]),
         ("gpubench_set('model.channels_last')", ["model.channels_last"]),
+        ("gpubench_set(batch_size=2)", ["'key=value'", "batch_size=2"]),
     ],
 )
 def test_bad_mark_is_refused(small: Project, mark: str, said: list[str]) -> None:

@@ -82,6 +82,25 @@ MISTAKES = {
     def test_indirect(timer, gpubench):
         gpubench(work)
 """,
+    "later": """
+    def test_later(gpubench, request):
+        gpubench(work)
+        request.getfixturevalue("benchmark")(work)
+""",
+    "instead": """
+    def test_instead(gpubench, request):
+        request.getfixturevalue("benchmark").pedantic(work)
+""",
+    "infinite": """
+    def test_infinite(gpubench):
+        gpubench.record("x", lambda: float("inf"))
+        gpubench(work)
+""",
+    "rate": """
+    def test_rate(gpubench):
+        gpubench.record("x", -1, unit="samples/s")
+        gpubench(work)
+""",
     "parameter": """
     @pytest.mark.parametrize("precision", ["fp32"])
     def test_parameter(gpubench, precision):
@@ -114,6 +133,11 @@ MISTAKES = {
         pass
 """,
 }
+ORDINARY = """
+    def test_ordinary(benchmark, request):
+        request.getfixturevalue("gpubench")(work)
+"""
+"""A test that does not request gpubench is no benchmark."""
 REASONS = {
     "result": "you passed the result of trainer.step() (None) instead of the step; write gpubench",
     "tensor": "you passed a Tensor of shape (4, 4), which is not callable; pass the step itself",
@@ -124,6 +148,10 @@ REASONS = {
     "unit": "gpubench.record('speed'): unit: unknown 'furlongs'",
     "both": "the test requests both gpubench and pytest-benchmark's benchmark",
     "indirect": "with the fixture 'timer' the test requests both gpubench and",
+    "later": "the test requests both gpubench and pytest-benchmark's benchmark",
+    "instead": "the test requests both gpubench and pytest-benchmark's benchmark",
+    "infinite": "gpubench.record('x'): value=inf; allowed: a finite number",
+    "rate": "MeasurementError: x is -1",
     "parameter": "the parameter 'precision' has ",
     "step": "ValueError: 3 is mine",
     "compiled": "ValueError: 4 is mine",
@@ -150,7 +178,8 @@ def project_of(tmp_path_factory: pytest.TempPathFactory, tests: Mapping[str, str
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One session of all mistakes."""
-    return project_of(tmp_path_factory, MISTAKES).run("--junitxml=junit.xml")
+    tests = MISTAKES | {"ordinary": ORDINARY}
+    return project_of(tmp_path_factory, tests).run("--junitxml=junit.xml")
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -167,10 +196,12 @@ def test_short_summary_shows_reasons(run: Run) -> None:
     """A line of pytest's has the id once, then why."""
     lines = re.findall(r"^(?:FAILED|ERROR) test_it.py::test_(\w+).* - (.*)$", run.out, re.MULTILINE)
     reasons = {name.partition("[")[0]: reason for name, reason in lines}
-    assert reasons.keys() == MISTAKES.keys() - {"unused"}
+    assert reasons.keys() == (MISTAKES.keys() - {"unused"}) | {"ordinary"}
     assert [name for name, reason in reasons.items() if "test_it.py" in reason] == []
     assert reasons["twice"].startswith("gpubench was called")
     assert reasons["step"] == "ValueError: 3 is mine"
+    assert reasons["rate"].startswith("MeasurementError: x is -1")
+    assert reasons["ordinary"].startswith("the test requests both")
 
 
 def test_tracebacks_have_the_users_lines_only(run: Run) -> None:
@@ -193,6 +224,18 @@ def test_full_trace_has_all_frames(tmp_path_factory: pytest.TempPathFactory) -> 
 
     assert "gpubench_plugin/bench/bench.py" in run.out
     assert re.search(r"^size +=", run.out, re.MULTILINE)
+
+
+def test_misuse_by_an_ordinary_test_has_one_line(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Also in a session without a benchmark."""
+    project = project_of(tmp_path_factory, {"ordinary": ORDINARY})
+
+    run = project.run("-k", "ordinary and not after")
+
+    assert (run.code, "gpubench_plugin/" in run.out) == (1, False)
+    assert "test_ordinary - the test requests both" in run.out
 
 
 def test_unused_fixture_is_named(run: Run) -> None:
