@@ -1,4 +1,4 @@
-"""``gpubench ab``: measure two states of the code alternately and judge."""
+"""``gpubench ab``: measure two versions of the code alternately and judge."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Ab(Command):
     Arguments for pytest go after --; their paths are relative to the current directory.
     """
 
-    help: ClassVar[str] = "compare two states of the code with alternating launches"
+    help: ClassVar[str] = "compare two versions of the code with alternating launches"
     hint_for_unknown: ClassVar[str] = "pytest's arguments go after --"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
