@@ -28,6 +28,7 @@ from gpubench_plugin.quality_flags import UNCHECKED
 from gpubench_plugin.records import Check
 from gpubench_plugin.training.bands import bands_of, has_batch_norm, well_conditioned_parameters
 from gpubench_plugin.training.compile import EAGER
+from gpubench_plugin.training.loss_reduction import refuse_sum
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import RandomState
 
@@ -206,6 +207,9 @@ class Fp32Reference:
         module = self._call_protected(self._build)
         if reason := self._incomparable_reason(module):
             return Check(correctness={"reference": {"not_compared": reason}})
+        if self.averaging and self.agreement.world_size > 1:
+            batch = cast_floating(steps[0][0][0], torch.float32)
+            refuse_sum(self.workload.loss, module, batch, self.agreement)
         near_loss_parameters = well_conditioned_parameters(module)
         updates = _TorchUpdates(
             module, self.training, self.device, own_optimizer=self.workload.optimizer

@@ -46,6 +46,10 @@ def test_other_shapes(gpubench, process_group):
     gpubench.train(net(), (inputs[:, process_group.world.rank :], targets), cross_entropy)
 
 @pytest.mark.gpubench(ranks=2)
+def test_sum(gpubench, process_group):
+    gpubench.train(net(), shares(process_group), nn.CrossEntropyLoss(reduction="sum"))
+
+@pytest.mark.gpubench(ranks=2)
 def test_other_sizes(gpubench, process_group):
     kept = 4 - process_group.world.rank
     inputs, targets = shares(process_group)
@@ -75,6 +79,9 @@ def test_two_ranks_are_one_process_with_the_global_batch(project: Project) -> No
     faulty = found["test_other_shapes[ws2]"]
     assert faulty["outcome"] == "failed"
     assert "float32[4, 7]" in faulty["reason"]
+    added = found["test_sum[ws2]"]
+    assert added["outcome"] == "failed"
+    assert "is the sum of those of its samples, but 2 ranks average" in added["reason"]
     uneven = found["test_other_sizes[ws2]"]
     assert uneven["outcome"] == "failed"
     assert "allowed: equally many on all ranks" in uneven["reason"]
