@@ -26,6 +26,9 @@ from gpubench_plugin.errors import UsageProblem, invalid_choice
 
 Ranks = int | tuple[int, ...] | str
 
+_MOST_RANKS = 999_999
+"""More than any machine has, and few enough for what counts them."""
+
 Timing = Literal["step", "kernel"]
 """``step``: calls as they follow each other; ``kernel``: without the time of launching them."""
 
@@ -103,7 +106,7 @@ class BenchmarkMark:
         checks = {
             "ranks": (_is_ranks(self.ranks), "an int from 1, a tuple of them, 'any' or '>=N'"),
             "config": (isinstance(self.config, str | None), "a configuration's name"),
-            "limits": (isinstance(self.limits, Mapping), "{metric: limit}"),
+            "limits": (_is_limits(self.limits), "{metric: limit}"),
             "timeout_s": (_is_positive(self.timeout_s), "seconds above 0"),
             "preset": (self.preset in (None, *get_args(Preset)), "tiny, full"),
             "needs_memory_gib": (_is_positive(self.needs_memory_gib), "GiB above 0"),
@@ -178,15 +181,22 @@ def _is_positive(value: object) -> bool:
     return value is None or (isinstance(value, int | float) and value > 0)
 
 
+def _is_limits(limits: object) -> bool:
+    return isinstance(limits, Mapping) and all(isinstance(name, str) for name in limits)
+
+
 def _is_ranks(ranks: object) -> bool:
     if isinstance(ranks, bool):
         return False
     if isinstance(ranks, int):
-        return ranks >= 1
+        return 1 <= ranks <= _MOST_RANKS
     if isinstance(ranks, tuple):
         return bool(ranks) and all(_is_ranks(n) and isinstance(n, int) for n in ranks)
     return ranks == "any" or (
-        isinstance(ranks, str) and ranks.startswith(">=") and ranks[2:].isdecimal()
+        isinstance(ranks, str)
+        and ranks.startswith(">=")
+        and ranks[2:].isdecimal()
+        and len(ranks) <= len(f">={_MOST_RANKS}")
     )
 
 

@@ -117,6 +117,8 @@ def test_missing_configuration_names_the_nearest(small: Project) -> None:
     [
         ("gpubench(configs='small')", ["'configs'", "did you mean 'config'"]),
         ("gpubench(ranks='all')", ["ranks='all'", "'any'", "'>=N'"]),
+        ("gpubench(ranks='>=99999999999999999999')", ["ranks='>=9", "'>=N'"]),
+        ("gpubench(limits={1: '2%'})", ["limits={1: '2%'}", "{metric: limit}"]),
         ("gpubench('small')", ["keyword"]),
         ("precision('fp31')", ["'fp31'", "did you mean 'fp32'"]),
         ("gpubench(preset=['tiny'])", ["preset=['tiny']", "tiny, full"]),
