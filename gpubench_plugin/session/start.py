@@ -108,8 +108,8 @@ def _choose_launcher(
     elif cases and _needs_gang(context, cases):
         if has_debugger(session.config):
             raise UsageProblem(
-                "--pdb: a debugger needs a terminal of its own, but a gang has several "
-                "ranks; debug a single rank in this process with --world-size=1"
+                "--pdb: a debugger needs the terminal, which the processes of a gang do not have; "
+                "debug in this process, with --world-size=1 and without --isolate or --launches"
             )
         from gpubench_plugin.launchers.gang import GangController
 

@@ -440,7 +440,7 @@ def test_rank_whose_configuration_is_wrong_says_so_at_once(project: Project) -> 
         (
             ("--pdb",),
             {},
-            "--pdb: a debugger needs a terminal of its own, but a gang has several ranks",
+            "--world-size=1 and without --isolate or --launches",
         ),
         (("--world-size=0",), {}, "--world-size=0: '0' is not a positive integer"),
         (("--world-size=two",), {}, "--world-size=two: 'two' is not a positive integer"),
