@@ -8,6 +8,7 @@ import pytest
 
 from gpubench_plugin.errors import GangError, Unsupported
 from gpubench_plugin.launchers import report_payload
+from gpubench_plugin.launchers.context import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -92,8 +93,8 @@ def _replacement_reports(
     call.duration = max((sum(r.duration for r in o.reports) for o in outcomes), default=0.0)
     call.sections = [
         *_tracebacks(outcomes),
-        *_sections(outcomes, "Stack", "stack"),
-        *_sections(outcomes, "Output", "output"),
+        *_sections(item, outcomes, "Stack", "stack"),
+        *_sections(item, outcomes, "Output", "output"),
         *_captured(outcomes, [outcome.reports[-1:] for outcome in outcomes]),
     ]
     report_payload.override(call, verdict.outcome, verdict.reason, [*map(_event, outcomes)])
@@ -145,7 +146,11 @@ def _tracebacks(
             yield f"Traceback of rank {outcome.rank}", outcome.failed.longreprtext
 
 
-def _sections(outcomes: Sequence[RankOutcome], title: str, attribute: str) -> Iterator[Section]:
+def _sections(
+    item: pytest.Item, outcomes: Sequence[RankOutcome], title: str, attribute: str
+) -> Iterator[Section]:
+    state = state_of(item)
+    is_single = state is not None and state.case.world_size == 1
     for outcome in outcomes:
         if text := getattr(outcome, attribute):
-            yield f"{title} of rank {outcome.rank}" if len(outcomes) > 1 else title, text
+            yield title if is_single else f"{title} of rank {outcome.rank}", text

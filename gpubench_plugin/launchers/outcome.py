@@ -176,7 +176,7 @@ def _judge_hang(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
     stuck = _in_state(rank_outcomes, "stuck")
     if not stuck:
         return None
-    message = f"{_ranks(stuck)} {stuck[0].details}" if len(rank_outcomes) > 1 else stuck[0].details
+    message = f"{_ranks(stuck)} {stuck[0].details}"
     skipped_ranks = [outcome for outcome in rank_outcomes if outcome.skipped]
     failed_ranks = [
         outcome for outcome in rank_outcomes if outcome.failed is not None and not outcome.skipped

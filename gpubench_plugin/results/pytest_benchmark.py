@@ -233,14 +233,15 @@ def mark_ended(benchmark: BenchmarkFixture) -> None:
 
 def reserve(benchmark: BenchmarkFixture) -> None:
     """Keep `benchmark` for what gpubench measures: calls by the test raise :class:`Misuse`."""
-    benchmark.__class__ = _reserved_class()
+    fixture: Any = type(benchmark)  # to mypy a class of an untyped package has no hash
+    benchmark.__class__ = _reserved_class(fixture)
 
 
 @cache
-def _reserved_class() -> type[BenchmarkFixture]:
-    from pytest_benchmark.fixture import BenchmarkFixture
+def _reserved_class(fixture: type[BenchmarkFixture]) -> type[BenchmarkFixture]:
+    class ReservedFixture(fixture):  # type: ignore[misc] # pytest-benchmark has no types
+        unreserved = fixture.pedantic
 
-    class ReservedFixture(BenchmarkFixture):  # type: ignore[misc] # pytest-benchmark has no types
         def __call__(self, *_arguments: object, **_keywords: object) -> None:
             raise Misuse(f"the test {TWO_MEASUREMENTS}")
 
@@ -251,9 +252,8 @@ def _reserved_class() -> type[BenchmarkFixture]:
 
 def _pedantic(benchmark: BenchmarkFixture, function: Callable[[], object]) -> object:
     """Have `benchmark`, which may be reserved, measure `function`."""
-    from pytest_benchmark.fixture import BenchmarkFixture
-
-    return BenchmarkFixture.pedantic(benchmark, function)
+    pedantic = getattr(benchmark, "unreserved", benchmark.pedantic)
+    return pedantic(function)
 
 
 def claim_unused(benchmark: BenchmarkFixture) -> bool:

@@ -192,7 +192,7 @@ def test_it_stands_in_the_file_of_pytest_benchmark(run: Run) -> None:
         ("taken", "gpubench.record('step_time_s'): the name is taken"),
         ("unit", "gpubench.record('depth'): unit: unknown 'counts' (did you mean 'count'?)"),
         ("direction", "gpubench.record('depth'): better: unknown 'lowest' (did you mean 'lower'?)"),
-        ("not_finite", "depth is nan"),
+        ("not_finite", "gpubench.record('depth'): value=nan; allowed: a finite number"),
         ("name", r"gpubench.record: '\x1b[2J' is no name of a metric"),
         ("value", "gpubench.record('depth'): value=None; allowed: a finite number"),
     ],
