@@ -49,6 +49,10 @@ class MeasurementError(GpubenchError):
     """A measurement with impossible numbers: zero length, not finite, above the peak."""
 
 
+class LostMessage(MeasurementError):
+    """A message of another rank did not arrive, so the ranks are out of step."""
+
+
 class Throttled(GpubenchError):
     """The GPU was throttled while it was measured, which ``measure.throttle=fail`` refuses."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.running_benchmark import case_of, parts_of
+from gpubench_plugin.bench.running_benchmark import parts_of, running_state
 from gpubench_plugin.bench.shadowed_fixtures import require_kinds
 
 if TYPE_CHECKING:
@@ -91,12 +92,12 @@ def diffusion(
         device=torch_device,
         precision=precision,
     )
-    context, case = context_of(request.config), case_of(request)
+    context, state = context_of(request.config), running_state(request)
     folder, rank = context.ranks_folder, process_group.world.rank
 
     def write_events(events: Sequence[Json]) -> None:
         if folder is not None:
-            append_events(folder, rank, case.id, events)
+            append_events(folder, rank, state.case.id, events)
 
     pipeline = build_pipeline(
         module,
@@ -110,7 +111,7 @@ def diffusion(
         backend=process_group.backend,
         barrier=process_group.agreement.barrier,
         hosts=process_group.agreement.group,
-        timeout_s=case.timeout_s(context.settings.timeout_s),
+        remaining_s=partial(state.remaining_s, context.settings.timeout_s),
         on_events=write_events,
     )
     parts_of(request).add(pipeline)

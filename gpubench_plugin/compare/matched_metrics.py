@@ -11,9 +11,17 @@ from typing import Final
 from gpubench_plugin.compare.launch_values import LaunchValues, Part
 from gpubench_plugin.compare.scaling import SCALING, THROUGHPUT
 from gpubench_plugin.config import DEFAULT, Limit
+from gpubench_plugin.environment import quantity
 from gpubench_plugin.errors import UsageProblem, nearest
 from gpubench_plugin.measure import speed_up_metric, variant_rounds
-from gpubench_plugin.records import Better, Metric, Result, Verdict, VerdictKind
+from gpubench_plugin.records import (
+    Better,
+    Metric,
+    Result,
+    Verdict,
+    VerdictKind,
+    confidence_bounds_of,
+)
 
 STEP_TIME: Final = "step_time_s"
 MINIMUM: Final = "step_time_min_s"
@@ -280,9 +288,20 @@ def _series(
         pinned=None if sides.paired else _pinned(sides.bases, base_values),
         part=part,
         is_lenient=part == "rate" and not is_device_timed(sides.measured[-1].timer),
+        remark="" if relative else _bound_remark(sides.measured, name, limit),
         base_launches=tuple(filter(None, (launches_of(r, name) for r in sides.bases))),
         head_launches=tuple(filter(None, (launches_of(r, name) for r in sides.measured))),
     )
+
+
+def _bound_remark(heads: Sequence[Result], name: str, limit: Limit) -> str:
+    """Remark that the only head's confidence interval includes a fixed bound; empty otherwise."""
+    ends = [head.metrics.get(end) for head in heads for end in confidence_bounds_of(name)]
+    values = [end.value for end in ends if end is not None]
+    if len(values) != 2 or not values[0] <= limit.bound <= values[1]:
+        return ""
+    low, high = (quantity(value, heads[0].metrics[name].unit) for value in values)
+    return f"its confidence interval, {low} .. {high}, includes the bound"
 
 
 def _pinned(bases: Sequence[Result], values: Sequence[float | None]) -> int:

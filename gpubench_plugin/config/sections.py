@@ -61,7 +61,7 @@ class DiffusionSection(Section):
     receive_timeout_s: PositiveFloat | None = Field(
         default=None,
         description=(
-            "Timeout for receiving a message from another rank; null: half the benchmark's"
+            "Timeout for receiving a message from another rank; null: the rest of the benchmark's"
         ),
     )
 

@@ -17,6 +17,7 @@ from gpubench_plugin.distributed.rank_report import RankReport
 from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import (
     CorrectnessError,
+    LostMessage,
     MeasurementError,
     Misuse,
     UsageProblem,
@@ -191,11 +192,15 @@ class Reduction:
     def raise_check_failures(self, failure: BaseException | None) -> None:
         """Wait until every rank has passed its check; `failure` is this rank's.
 
+        A rank that has lost a message does not wait: the others may never answer.
+
         Raises:
             BaseException: `failure`, even if the others cannot be reached.
             CorrectnessError: the check failed on another rank.
             UsageProblem: every rank on which it failed is misconfigured.
         """
+        if isinstance(failure, LostMessage):
+            raise failure
         failures, are_misconfigured = "", False
         try:
             if not self._is_single_rank:

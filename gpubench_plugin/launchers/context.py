@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -42,11 +43,20 @@ class RunContext:
 
 @dataclass(kw_only=True)
 class BenchmarkState:
-    """One benchmark: its case, its notes so far, and its ``benchmark`` fixture."""
+    """One benchmark: its case, its notes so far, and its ``benchmark`` fixture.
+
+    Args:
+        started: when this process began to run it, on the monotonic clock, in seconds.
+    """
 
     case: Case
     notes: Notes = field(default_factory=Notes)
     carrier: BenchmarkFixture | None = None
+    started: float = field(default_factory=monotonic)
+
+    def remaining_s(self, default_timeout_s: float) -> float:
+        """Seconds until the benchmark times out; time in which the process was stopped counts."""
+        return self.started + self.case.timeout_s(default_timeout_s) - monotonic()
 
 
 CONTEXT: Final = pytest.StashKey[RunContext]()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 import pytest
@@ -160,6 +161,13 @@ class LauncherPlugin:
             if state is not None and state.carrier is not None:
                 pytest_benchmark.mark_ended(state.carrier)
             raise
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_protocol")
+    def pytest_note_start(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Note when a benchmark starts, which is never later than its timeout does."""
+        if (state := state_of(item)) is not None:
+            state.started = monotonic()
+        return (yield)
 
     @pytest.hookimpl(wrapper=True, specname="pytest_runtest_protocol")
     def pytest_collect_garbage(self, item: pytest.Item) -> Generator[None, object, object]:

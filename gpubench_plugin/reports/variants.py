@@ -43,13 +43,6 @@ def _sentences(measurement: Measurement, glyphs: Glyphs) -> Iterator[tuple[str, 
             yield _sentence(measurement, metric, variant, variants[0], glyphs)
 
 
-_PLACEMENT: Final = 0.02
-"""Distance of an interval from 1 that needs no other code. Of 28 comparisons without doubt of a
-product of 128 x 128 matrices with itself, the intervals of 18 held 1 and those of 10 were up to
-0.016 away: where the results of a variant lie in memory is the same in all its turns (2 cores of an
-AMD EPYC)."""
-
-
 def _sentence(
     measurement: Measurement, metric: str, variant: str, reference: str, glyphs: Glyphs
 ) -> tuple[str, Markup]:
@@ -69,10 +62,7 @@ def _sentence(
     digits = 2 if is_doubtful else max(3, digits_for((bounds[1] - bounds[0]) / 2 / value))
     ends = " .. ".join(significant(bound, digits) for bound in bounds)
     if is_visible:
-        sentence = f"{subject} {ratio(value, digits)} ({ends}) {tail}"
-        if min(abs(bound - 1) for bound in bounds) < _PLACEMENT:
-            return f"{sentence}; placement in memory may cause as much", PLAIN
-        return sentence, BOLD
+        return f"{subject} {ratio(value, digits)} ({ends}) {tail}", BOLD
     sentence = f"no difference visible: {subject} {ends} times {tail}"
     return (f"{mark}{sentence}", DOUBTFUL) if is_doubtful else (sentence, PLAIN)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -38,6 +37,10 @@ _MAX_REPETITIONS: Final = 50
 _MIN_TOTAL_S: Final = 0.2
 """Repetitions of all steps on the last rank, whose median is the time of one process: as long as a
 short measurement, since a few calls of some milliseconds are too noisy; not measured."""
+
+_REPORT_S: Final = 5.0
+"""Seconds kept for reporting a message that did not arrive; of less than ten, half. Not measured:
+rank zero has as long to report a hang under torchrun."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)  # pytest prints what a failing test gets
@@ -84,7 +87,7 @@ class DenoisingPipeline:
 
         Raises:
             CorrectnessError: an output differs or is not finite, or a message is wrong.
-            MeasurementError: a message did not arrive.
+            LostMessage: a message did not arrive.
         """
         self.meet()
         with self._logged_call(None) as first_call:  # no waits for the device: it is timed
@@ -294,15 +297,14 @@ def build_pipeline(
     backend: str,
     barrier: Callable[[], object],
     hosts: dist.ProcessGroup | None,
-    timeout_s: float,
+    remaining_s: Callable[[], float],
     on_events: Callable[[Sequence[Json]], None],
 ) -> DenoisingPipeline:
     """Build this rank's part of the pipeline of `section`.
 
     Noise and text of every sample are drawn on the host from `seed`, the same on every rank.
     `backend` is that of the default process group, `hosts` a gloo group of all ranks, None for a
-    single rank. `timeout_s` is the benchmark's: a message is waited for half as long, unless the
-    section says otherwise, so that its receiver can name it before the benchmark is ended.
+    single rank. `remaining_s` gives the seconds until the benchmark times out.
 
     Raises:
         Unsupported: the workload is no text-conditioned U-Net, the scheduler's steps cannot be
@@ -351,7 +353,8 @@ def build_pipeline(
             device,
             backend,
             hosts,
-            timeout_s=section.receive_timeout_s or timeout_s / 2,
+            section=section,
+            remaining_s=remaining_s,
             steps=steps[rank],
         )
         if world_size > 1
@@ -361,19 +364,33 @@ def build_pipeline(
     )
 
 
+def longest_wait_s(remaining_s: float) -> float:
+    """Timeout, in seconds, of a message of a benchmark that times out in `remaining_s`.
+
+    It leaves the rank time to report what it waited for. After its end, as this rank sees it, the
+    benchmark is still running only if the process was stopped, and for how long is not known.
+    """
+    if remaining_s <= 0:
+        return _REPORT_S
+    return max(remaining_s - _REPORT_S, remaining_s / 2)
+
+
 def _transport(
     device: torch.device,
     backend: str,
     hosts: dist.ProcessGroup | None,
     *,
-    timeout_s: float,
+    section: DiffusionSection,
+    remaining_s: Callable[[], float],
     steps: range,
 ) -> Transport:
     is_gloo = backend == "gloo"
+    stated_s = section.receive_timeout_s
     return Transport(
         device=device,
         staged=is_gloo and device.type != "cpu",
-        timeout=timedelta(seconds=timeout_s),
+        timeout_s=lambda: stated_s or longest_wait_s(remaining_s()),
+        timeout_key=f"diffusion.receive_timeout_s{'' if stated_s else ': the rest of the timeout'}",
         headers=None if is_gloo else hosts,
         steps=steps,
     )

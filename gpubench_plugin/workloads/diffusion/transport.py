@@ -9,13 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from gpubench_plugin.errors import CorrectnessError, MeasurementError
+from gpubench_plugin.errors import CorrectnessError, LostMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LENGTH: Final = 16
 """Integers of a header: eight fixed ones, and up to eight dimensions."""
@@ -79,7 +82,8 @@ class Transport:
     Tensors use the default process group: from device to device with NCCL; with gloo from host to
     host, `staged` if they live on a device. Headers always travel between hosts, so that reading
     one does not synchronize a device, in the gloo group `headers`, None for the default group.
-    `timeout` limits both sending and receiving. `steps` are this rank's, for messages.
+    `timeout_s` gives the timeout, in seconds, of each wait that begins; `timeout_key` is its name
+    in messages, `steps` are this rank's.
     """
 
     def __init__(
@@ -87,14 +91,16 @@ class Transport:
         *,
         device: torch.device,
         staged: bool,
-        timeout: timedelta,
+        timeout_s: Callable[[], float],
+        timeout_key: str,
         headers: dist.ProcessGroup | None = None,
         steps: range | None = None,
     ):
         self._steps = "" if steps is None else f" (steps {steps.start} to {steps.stop - 1})"
         self._device = device
         self._transfer_device = HOST if staged else device
-        self._timeout = timeout
+        self._timeout_s = timeout_s
+        self._timeout_key = timeout_key
         self._headers = headers
         # Keeps the tensors of unfinished transfers alive.
         self._pending: list[tuple[Header, dist.Work | None, Tensor]] = []
@@ -115,7 +121,7 @@ class Transport:
         """Wait until everything was sent.
 
         Raises:
-            MeasurementError: the timeout expired, or the other rank is gone.
+            LostMessage: the timeout expired, or the other rank is gone.
         """
         for header, work, tensor in self._pending:
             rank = f"rank {header.sender}{self._steps}"
@@ -128,7 +134,7 @@ class Transport:
 
         Raises:
             CorrectnessError: another message arrived; nothing more can be received then.
-            MeasurementError: the timeout expired, or the other rank is gone.
+            LostMessage: the timeout expired, or the other rank is gone.
         """
         numbers = torch.zeros(LENGTH, dtype=torch.int64)
         self._fill(numbers, expected, self._headers)
@@ -151,24 +157,23 @@ class Transport:
         return f"rank {expected.receiver}{self._steps} waited for {expected}"
 
     def _wait(self, context: str, work: dist.Work | None, tensor: Tensor) -> None:
-        started = monotonic()
+        started, timeout_s = monotonic(), self._timeout_s()
         try:
             if work is None:  # this rank is not in the group
                 return
             if tensor.device.type == "cpu":
-                work.wait(self._timeout)
+                work.wait(timedelta(seconds=timeout_s))
             else:
                 # Makes only the stream wait; with a timeout the host would wait, too. The header
                 # has arrived, and NCCL's watchdog detects a missing payload.
                 work.wait()
         except RuntimeError as error:
-            limit_s = self._timeout.total_seconds()
-            if monotonic() - started >= limit_s:
-                message = f"{context} for {limit_s:g} s (diffusion.receive_timeout_s)"
-                raise MeasurementError(message) from error
+            if monotonic() - started >= timeout_s:
+                message = f"{context} for {timeout_s:.3g} s ({self._timeout_key})"
+                raise LostMessage(message) from error
             raise _lost_error(context, error) from error
 
 
-def _lost_error(context: str, error: RuntimeError) -> MeasurementError:
+def _lost_error(context: str, error: RuntimeError) -> LostMessage:
     reason = str(error).partition("\n")[0]
-    return MeasurementError(f"{context}: {reason}")
+    return LostMessage(f"{context}: {reason}")

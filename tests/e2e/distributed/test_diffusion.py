@@ -60,13 +60,13 @@ def test_wrong_message_is_named(wrong: str, came: str, two_ranks: list[Any]) -> 
 def test_silence_ends_with_what_was_waited_for(two_ranks: list[Any]) -> None:
     """A message that does not come fails the receiver in time, and names the key of the limit."""
     kind, said = two_ranks[1]["silence"]
-    assert kind == "MeasurementError"
+    assert kind == "LostMessage"
     assert said.startswith("rank 1 waited for sample 3 before step 4")
-    assert said.endswith("for 0.2 s (diffusion.receive_timeout_s)")
+    assert said.endswith("for 0.2 s (measure.timeout_s)")
 
 
 def test_lost_connection_is_said_by_the_sender(two_ranks: list[Any]) -> None:
     """Whom the message was for is named, and nothing is waited for in vain."""
     kind, said = two_ranks[0]["lost"]
-    assert (kind, "sample 3 before step 4" in said) == ("MeasurementError", True)
+    assert (kind, "sample 3 before step 4" in said) == ("LostMessage", True)
     assert "rank 0" in said

@@ -13,7 +13,13 @@ import pytest
 from torch import distributed as dist
 
 from gpubench_plugin.distributed import ControlPlane, Reduction, World
-from gpubench_plugin.errors import CorrectnessError, MeasurementError, Misuse, UsageProblem
+from gpubench_plugin.errors import (
+    CorrectnessError,
+    LostMessage,
+    MeasurementError,
+    Misuse,
+    UsageProblem,
+)
 from gpubench_plugin.records import Observation, Samples, Work
 
 if TYPE_CHECKING:
@@ -151,6 +157,23 @@ def test_the_own_failure_is_raised_though_nobody_can_be_told() -> None:
 
     root, _ = on_ranks(2, part)
     assert isinstance(root, MemoryError)
+
+
+def test_a_rank_that_lost_a_message_asks_nobody() -> None:
+    """The others may never answer, even with plenty of time."""
+    ended = Event()
+
+    def part(reduction: Reduction, rank: int) -> bool:
+        if rank == 0:
+            return ended.wait(20)
+        try:
+            reduction.raise_check_failures(LostMessage("of rank 0"))
+        finally:
+            ended.set()
+        return False
+
+    found = on_ranks(2, part, grace_s=60.0)
+    assert (found[0], str(found[1])) == (True, "of rank 0")
 
 
 @pytest.mark.parametrize("failed", [0, 1])

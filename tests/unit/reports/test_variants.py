@@ -36,11 +36,6 @@ CLEAR = {"speed_up": 1.8234, "speed_up_ci_low": 1.7911, "speed_up_ci_high": 1.86
     [
         ({}, "compiled is 1.82x (1.79 .. 1.86) as fast as eager"),
         ({"flags": ("outliers",)}, "compiled is 1.82x (1.79 .. 1.86) as fast as eager"),
-        (
-            {"speed_up": 0.98, "speed_up_ci_low": 0.973, "speed_up_ci_high": 0.985},
-            ("compiled is 0.9800x (0.9730 .. 0.9850) as fast as eager; placement in memory may "
-            "cause as much"),
-        ),
         ({"flags": ("drifting",)}, "≈ compiled is 1.8x as fast as eager"),
         (
             {"speed_up": 801808.3, "speed_up_ci_low": 7e5, "speed_up_ci_high": 9e5,

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -77,8 +76,14 @@ def made(case, group):
         backend=group.backend,
         barrier=group.agreement.barrier,
         hosts=group.agreement.group,
-        timeout_s=60.0,
+        remaining_s=lambda: 60.0,
         on_events=lambda events: None,
+    )
+
+
+def transport(timeout_s):
+    return Transport(
+        device=CPU, staged=False, timeout_s=lambda: timeout_s, timeout_key="measure.timeout_s"
     )
 
 
@@ -131,12 +136,12 @@ def main() -> None:
     pipelines._MIN_REPETITIONS = pipelines._MAX_REPETITIONS = 1
     with ProcessGroup(world, device=CPU) as group:
         found = {case: outputs_of(case, group, world) for case in CASES}
-        patient = Transport(device=CPU, staged=False, timeout=timedelta(seconds=60))
+        patient = transport(60.0)
         found["mismatches"] = mismatches(patient, world)
         group.control.wait_for_all("mismatches")
         # The last thing: gloo ends a connection on which something was waited for in vain.
         if not world.is_root:
-            hasty = Transport(device=CPU, staged=False, timeout=timedelta(seconds=0.2))
+            hasty = transport(0.2)
             found["silence"] = refusal(lambda: hasty.receive(EXPECTED))
         group.control.wait_for_all("leave")
         if world.is_root:

@@ -81,7 +81,9 @@ def unet() -> Any:
 def make_pipeline(unet: Any) -> Callable[..., DenoisingPipeline]:
     """Makes a pipeline of the dummy with keys of the section ``diffusion``."""
 
-    def make(*, ranks: Ranks | None = None, kept: Any = None, **keys: Any) -> DenoisingPipeline:
+    def make(
+        *, ranks: Ranks | None = None, kept: Any = None, remaining_s: float = 60.0, **keys: Any
+    ) -> DenoisingPipeline:
         module, workload = unet
         group = ranks or Ranks()
         return build_pipeline(
@@ -96,7 +98,7 @@ def make_pipeline(unet: Any) -> Callable[..., DenoisingPipeline]:
             backend=group.backend,
             barrier=group.agreement.barrier,
             hosts=group.agreement.group,
-            timeout_s=60.0,
+            remaining_s=lambda: remaining_s,
             on_events=(kept if kept is not None else []).extend,
         )
 

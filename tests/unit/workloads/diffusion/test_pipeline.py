@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from gpubench_plugin import catalog
+from gpubench_plugin.config import DiffusionSection
 from gpubench_plugin.errors import CorrectnessError, MeasurementError, Unsupported
 from gpubench_plugin.measure.probes import count_flops
 from gpubench_plugin.workloads.diffusion import build_pipeline, ideal_speed_up
@@ -231,14 +232,23 @@ def test_a_call_that_fails_is_logged_with_its_error(call: str, make_pipeline: Ma
     assert [event["event"] for event in events] == steps
 
 
-@pytest.mark.parametrize(("keys", "timeout_s"), [({}, 30.0), ({"receive_timeout_s": 7.0}, 7.0)])
-def test_messages_are_waited_for_half_as_long_as_the_benchmark(
-    keys: dict[str, Any], timeout_s: float, make_pipeline: Make
+@pytest.mark.parametrize(
+    ("remaining_s", "keys", "timeout_s"),
+    [
+        (60.0, {}, 55.0),
+        (8.0, {}, 4.0),
+        (-3.0, {}, 5.0),  # the process was stopped meanwhile
+        (60.0, {"receive_timeout_s": 7.0}, 7.0),
+    ],
+)
+def test_messages_are_waited_for_until_shortly_before_the_timeout(
+    remaining_s: float, keys: dict[str, Any], timeout_s: float, make_pipeline: Make
 ) -> None:
-    """So that the rank that waits in vain says so before it is ended; the key says otherwise."""
-    transport = make_pipeline(ranks=Ranks(Place(1, 2)), **keys).transport
+    """So a rank that waits in vain reports it before it is ended; the key overrides this."""
+    ranks = Ranks(Place(1, 2))
+    transport = make_pipeline(ranks=ranks, remaining_s=remaining_s, **keys).transport
     assert transport is not None
-    assert transport._timeout.total_seconds() == timeout_s
+    assert transport._timeout_s() == timeout_s
     assert transport._steps == " (steps 2 to 3)"
 
 
@@ -285,7 +295,7 @@ def test_workload_without_steps_is_unsupported() -> None:
             backend="gloo",
             barrier=None,
             hosts=None,
-            timeout_s=60.0,
+            remaining_s=lambda: 60.0,
             on_events=None,
         )
 
@@ -309,7 +319,8 @@ def test_tensors_go_through_the_host_only_where_they_must(
         torch.device(device),
         backend,
         hosts,  # type: ignore[arg-type] # a stand-in
-        timeout_s=2.0,
+        section=DiffusionSection(),
+        remaining_s=lambda: 60.0,
         steps=range(2),
     )
     assert (transport._transfer_device.type == "cpu") == (staged or device == "cpu")

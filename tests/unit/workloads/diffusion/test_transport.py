@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpubench_plugin.errors import MeasurementError
+from gpubench_plugin.errors import LostMessage
 from gpubench_plugin.workloads.diffusion import Header, Transport, transport
 
 HEADER = Header(
@@ -62,8 +62,13 @@ def wired(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def on(device: str, *, staged: bool, headers: Any = None) -> Transport:
-    limit = timedelta(seconds=5)
-    return Transport(device=torch.device(device), staged=staged, timeout=limit, headers=headers)
+    return Transport(
+        device=torch.device(device),
+        staged=staged,
+        timeout_s=lambda: 5.0,
+        timeout_key="diffusion.receive_timeout_s",
+        headers=headers,
+    )
 
 
 def test_header_and_payload_take_their_own_groups(wired: Any) -> None:
@@ -126,5 +131,5 @@ def test_message_that_is_not_taken_is_named(wired: Any) -> None:
     said = (
         r"^rank 0 waited for its message to be received: sample 0 .* for rank 1: Connection .*\]$"
     )
-    with pytest.raises(MeasurementError, match=said):
+    with pytest.raises(LostMessage, match=said):
         end.flush()
