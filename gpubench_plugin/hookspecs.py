@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpubench_plugin.errors import Misuse
 from gpubench_plugin.records import Measurement, Metric, Observation
+
+if TYPE_CHECKING:
+    import pluggy
 
 LAUNCHER: Final = "gpubench-launcher"
 """Name of the one plugin that runs a session's benchmarks (:mod:`gpubench_plugin.launchers`)."""
@@ -38,3 +42,12 @@ def pytest_gpubench_measurement(item: pytest.Item, measurement: Measurement) -> 
     Called once per measured benchmark, before anything is recorded; the first implementation that
     returns a measurement wins.
     """
+
+
+def wrong_result(hook: pluggy.HookCaller, value: object, *, expected: str) -> Misuse:
+    """Error about a `value` that an implementation of `hook` returned.
+
+    pluggy does not tell which of several it was, so that all are named.
+    """
+    names = " or ".join(implementation.plugin_name for implementation in hook.get_hookimpls())
+    return Misuse(f"{hook.name} ({names}) returned {value!r:.100}; allowed: {expected}")

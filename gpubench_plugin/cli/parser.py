@@ -35,15 +35,31 @@ class Parser(argparse.ArgumentParser):
 
     def refuse(self, unknown: Sequence[str], *, hint: str) -> NoReturn:
         """Exit with the usage and the `unknown` arguments; `hint` is for those like no option."""
-        suggestion = self._meant_option(unknown) or hint
+        suggestion = self._misplaced_option(unknown) or self._meant_option(unknown) or hint
         super().error(
             f"unrecognized arguments: {' '.join(unknown)}{suggestion and f'; {suggestion}'}"
         )
 
     def error(self, message: str) -> NoReturn:
         """Exit with the usage and `message`, of which a misspelt option may be the cause."""
-        suggestion = self._meant_option(self._arguments)
+        suggestion = self._meant_option(self._arguments) or self._early_option()
         super().error(f"{message}{suggestion and f'; {suggestion}'}")
+
+    def _misplaced_option(self, unknown: Sequence[str]) -> str:
+        """Where the first `unknown` option belongs that this command knows."""
+        for argument in unknown:
+            if argument.partition("=")[0] in self._option_string_actions:
+                return f"options go behind the command: {self.prog} {argument}"
+        return ""
+
+    def _early_option(self) -> str:
+        """Where an option belongs that stands before the command, which hides its value."""
+        first = next(iter(self._arguments), "").partition("=")[0]
+        if not first.startswith("-") or first in self._option_string_actions:
+            return ""
+        commands = (a for a in self._actions if isinstance(a, argparse._SubParsersAction))
+        places = (f"{self.prog} {action.metavar} {first}" for action in commands)
+        return next((f"options go behind the command: {place}" for place in places), "")
 
     def _meant_option(self, arguments: Sequence[str]) -> str:
         """What the first unknown option means: one that takes it as a value, or is spelt alike.

@@ -14,6 +14,7 @@ has the cases ``test_llama_train[fp32-ws1]``, ``test_llama_train[compiled-fp32-w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
@@ -177,8 +178,10 @@ def check_precisions(node: pytest.Item, allowed: Iterable[str]) -> None:
 
 
 def _is_positive(value: object) -> bool:
-    """Whether it is a number above 0, or None."""
-    return value is None or (isinstance(value, int | float) and value > 0)
+    """Whether it is a finite number above 0, or None."""
+    if value is None:
+        return True
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _is_limits(limits: object) -> bool:

@@ -132,7 +132,7 @@ def _judge_crash(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
 def _judge_oom(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
     oom = [outcome for outcome in rank_outcomes if outcome.outcome == "oom"]
     if 0 < len(oom) < len(rank_outcomes):
-        return JointVerdict(outcome="oom", reason=f"{_ranks(oom)}: {oom[0].reason}")
+        return JointVerdict(outcome="oom", reason=f"{_ranks(oom, rank_outcomes)}: {oom[0].reason}")
     return None
 
 
@@ -140,7 +140,7 @@ def _judge_absence(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
     if absent := _in_state(rank_outcomes, "absent"):
         causes = dict.fromkeys(outcome.details for outcome in absent if outcome.details)
         suffix = f": {'; '.join(causes)}" if causes else ""
-        reason = f"{_ranks(absent)} did not collect the test{suffix}"
+        reason = f"{_ranks(absent, rank_outcomes)} did not collect the test{suffix}"
         return JointVerdict(outcome="mismatched_ranks", reason=reason)
     return None
 
@@ -149,7 +149,7 @@ def _judge_misconfiguration(rank_outcomes: Sequence[RankOutcome]) -> JointVerdic
     misconfigured = [outcome for outcome in rank_outcomes if outcome.outcome == "misconfigured"]
     others = [outcome for outcome in rank_outcomes if outcome not in misconfigured]
     if misconfigured and others and all(map(_has_no_outcome_of_its_own, others)):
-        reason = f"{_ranks(misconfigured)}: {misconfigured[0].reason}"
+        reason = f"{_ranks(misconfigured, rank_outcomes)}: {misconfigured[0].reason}"
         return JointVerdict(outcome="misconfigured", reason=reason)
     return None
 
@@ -162,11 +162,12 @@ def _has_no_outcome_of_its_own(outcome: RankOutcome) -> bool:
 def _crash_reason(rank_outcomes: Sequence[RankOutcome]) -> str:
     """How each process died, then which ranks lost their contexts; the latter once per reason."""
     parts = [
-        f"{_ranks([outcome])} {outcome.details}" for outcome in _in_state(rank_outcomes, "died")
+        f"{_ranks([outcome], rank_outcomes)} {outcome.details}"
+        for outcome in _in_state(rank_outcomes, "died")
     ]
     lost = [outcome for outcome in rank_outcomes if outcome.outcome == "crashed"]
     parts += [
-        f"{_ranks([outcome for outcome in lost if outcome.reason == reason])}: {reason}"
+        f"{_ranks([o for o in lost if o.reason == reason], rank_outcomes)}: {reason}"
         for reason in dict.fromkeys(outcome.reason for outcome in lost)
     ]
     return "; ".join(parts)
@@ -176,21 +177,24 @@ def _judge_hang(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
     stuck = _in_state(rank_outcomes, "stuck")
     if not stuck:
         return None
-    message = f"{_ranks(stuck)} {stuck[0].details}"
+    message = f"{_ranks(stuck, rank_outcomes)} {stuck[0].details}"
     skipped_ranks = [outcome for outcome in rank_outcomes if outcome.skipped]
     failed_ranks = [
         outcome for outcome in rank_outcomes if outcome.failed is not None and not outcome.skipped
     ]
     failed_ranks.sort(key=lambda rank: rank.outcome == "misconfigured")
     if failed_ranks:
-        details = f"{_ranks(failed_ranks[:1])}: {failed_ranks[0].reason}; then {message}"
+        details = (
+            f"{_ranks(failed_ranks[:1], rank_outcomes)}: {failed_ranks[0].reason}; then {message}"
+        )
         return JointVerdict(outcome="failed", reason=details)
     if skipped_ranks:
         first = skipped_ranks[0]
-        details = f"{_ranks(skipped_ranks)} {first.outcome} ({first.reason}); then {message}"
+        cause = f"{first.outcome} ({first.reason})"
+        details = f"{_ranks(skipped_ranks, rank_outcomes)} {cause}; then {message}"
         return JointVerdict(outcome="mismatched_ranks", reason=details)
     ended_ranks = _in_state(rank_outcomes, "ended")
-    passed_note = f"; {_ranks(ended_ranks)} had passed" if ended_ranks else ""
+    passed_note = f"; {_ranks(ended_ranks, rank_outcomes)} had passed" if ended_ranks else ""
     return JointVerdict(outcome="hang", reason=f"{message}{passed_note}")
 
 
@@ -201,7 +205,7 @@ def _judge_mismatch(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None
     for outcome in dict.fromkeys(rank.outcome for rank in rank_outcomes):
         alike = [rank for rank in rank_outcomes if rank.outcome == outcome]
         cause = f" ({alike[0].reason})" if alike[0].reason else ""
-        parts.append(f"{_ranks(alike)} {outcome}{cause}")
+        parts.append(f"{_ranks(alike, rank_outcomes)} {outcome}{cause}")
     reason = f"the ranks had different outcomes: {'; '.join(parts)}"
     return JointVerdict(outcome="mismatched_ranks", reason=reason)
 
@@ -210,12 +214,15 @@ def _in_state(rank_outcomes: Sequence[RankOutcome], state: str) -> list[RankOutc
     return [outcome for outcome in rank_outcomes if outcome.state == state]
 
 
-def _ranks(rank_outcomes: Sequence[RankOutcome]) -> str:
-    return ranks_text([outcome.rank for outcome in rank_outcomes])
+def _ranks(some: Sequence[RankOutcome], rank_outcomes: Sequence[RankOutcome]) -> str:
+    """Name the ranks of `some` of the outcomes."""
+    return ranks_text([outcome.rank for outcome in some], len(rank_outcomes))
 
 
-def ranks_text(ranks: Collection[int]) -> str:
-    """Format ranks: ``rank 3``, or ``ranks 0-2, 5``."""
+def ranks_text(ranks: Collection[int], size: int) -> str:
+    """Format some of `size` ranks: ``rank 3``, or ``ranks 0-2, 5``; ``the process`` of one."""
+    if size == 1:
+        return "the process"
     ranges: list[list[int]] = []
     for rank in sorted(ranks):
         if ranges and rank == ranges[-1][-1] + 1:

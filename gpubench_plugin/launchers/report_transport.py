@@ -134,8 +134,8 @@ def warning_to_json(
     }
 
 
-def warning_from_json(data: Json, ranks: str) -> dict[str, Any]:
-    """Arguments of ``pytest_warning_recorded`` for a warning of those `ranks`.
+def warning_from_json(data: Json, prefix: str) -> dict[str, Any]:
+    """Arguments of ``pytest_warning_recorded`` for a warning; its `prefix` names ranks.
 
     A category that is not one of Python's becomes a UserWarning that names it.
     """
@@ -145,7 +145,7 @@ def warning_from_json(data: Json, ranks: str) -> dict[str, Any]:
         category, text = UserWarning, f"{data['category']}: {text}"
     return {
         "warning_message": warnings.WarningMessage(
-            category(f"[{ranks}] {text}"), category, data["filename"], data["lineno"]
+            category(f"{prefix}{text}"), category, data["filename"], data["lineno"]
         ),
         "when": data["when"],
         "nodeid": data["nodeid"],

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import reprlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, get_args
 
 from gpubench_plugin.errors import Misuse, invalid_choice
+from gpubench_plugin.hookspecs import wrong_result
 from gpubench_plugin.records import Better, Check, Measurement, Metric, Observation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     import pytest
 
@@ -80,18 +82,17 @@ def build_measurement(
 
     Raises:
         MeasurementError: a number is impossible.
-        Misuse: the name of a custom metric is taken, or its unit unknown.
+        Misuse: the name of a custom metric is taken, or its unit unknown; or a hook returned
+            something else than it may.
     """
     from gpubench_plugin.measure.metrics import check_values, compute_all, rate_flags
 
-    hook = item.ihook
     metrics = compute_all(observation)
     for metric in (custom.metric() for custom in custom_metrics):
         if metric.name in metrics:
             raise Misuse(f"gpubench.record({metric.name!r}): the name is taken; choose another")
         metrics[metric.name] = metric
-    for plugin_metrics in hook.pytest_gpubench_metrics(item=item, observation=observation):
-        metrics.update({metric.name: metric for metric in plugin_metrics})
+    metrics |= _plugin_metrics(item, observation)
     check_values(metrics, observation)
     samples = observation.samples
     measurement = replace(
@@ -104,7 +105,37 @@ def build_measurement(
         flags=samples.flagged(*rate_flags(samples)).flags,
         correctness=check.correctness,
     )
-    replacement: Measurement | None = hook.pytest_gpubench_measurement(
-        item=item, measurement=measurement
+    return _replacement(item, measurement)
+
+
+def _plugin_metrics(item: pytest.Item, observation: Observation) -> dict[str, Metric]:
+    """Metrics of the hook's implementations by name."""
+    hook = item.ihook.pytest_gpubench_metrics
+    metrics: dict[str, Metric] = {}
+    for result in hook(item=item, observation=observation):
+        if not isinstance(result, Iterable):
+            raise wrong_result(hook, result, expected="Metrics in a list, or None")
+        for metric in result:
+            if not _is_metric(metric):
+                raise wrong_result(hook, metric, expected="Metrics, each with a name and a number")
+            metrics[metric.name] = metric
+    return metrics
+
+
+def _is_metric(value: object) -> bool:
+    return (
+        isinstance(value, Metric)
+        and isinstance(value.name, str)
+        and isinstance(value.value, int | float)
     )
-    return replacement or measurement
+
+
+def _replacement(item: pytest.Item, measurement: Measurement) -> Measurement:
+    """What the hook's implementations make of `measurement`."""
+    hook = item.ihook.pytest_gpubench_measurement
+    replacement = hook(item=item, measurement=measurement)
+    if replacement is None:
+        return measurement
+    if not isinstance(replacement, Measurement):
+        raise wrong_result(hook, replacement, expected="a Measurement, or None")
+    return replacement

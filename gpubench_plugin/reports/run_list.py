@@ -50,13 +50,13 @@ def run_in_full(
 ) -> Iterator[str]:
     """Full description of `run`: `names` are baselines that use it, `verdicts` a summary.
 
-    `current` is the benchmark that runs, or in which the run was killed, with its phase.
+    `current` is the benchmark that runs, or in which the run was interrupted, with its phase.
     """
     facts = {
         "run": run.run_id,
         "experiment": run.experiment,
         "status": _state(run),
-        "running" if run.state == "running" else "killed in": current,
+        "running" if run.state == "running" else "stopped in": current,
         "problem": run.error,
         "started": run.started,
         "command": " ".join(("pytest", *run.command)) if run.command else "",

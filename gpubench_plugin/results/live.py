@@ -112,7 +112,7 @@ class LiveRun:
     """A run as far as its journal tells.
 
     `outcomes` are those of the benchmarks that are done, by id, and `step_times_s` their results;
-    `status` is None before an orderly end.
+    `status` is None before an orderly end, and `current` a benchmark that the end interrupted.
     """
 
     run_id: str
@@ -136,7 +136,7 @@ class LiveRun:
                 self.status = self.current = None
                 self.outcomes = {i: o for i, o in self.outcomes.items() if o == "measured"}
             case "run_finished":
-                self.status, self.current = str(line.get("status")), None
+                self.status = str(line.get("status"))
             case "benchmark":
                 self._end(line)
             case _ if benchmark := line.get("benchmark"):

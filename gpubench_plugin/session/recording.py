@@ -351,9 +351,11 @@ class Recording:
             lines = partial(terminal.closing_lines, measurements, options=options)
             write_lines(terminalreporter, lines)
         pytest_benchmark.hide_table(self._config, self._own_cases.keys() | self._unselected)
-        if self._write_error is not None:
-            terminalreporter.write(f"cannot write results: {self._write_error}\n", red=True)
-        terminalreporter.write(f"recorded in {self._display_directory()}\n")
+        if self._write_error is None:
+            terminalreporter.write(f"recorded in {self._display_directory()}\n")
+        else:
+            kept = f"what was recorded before is in {self._display_directory()}"
+            terminalreporter.write(f"cannot write results: {self._write_error}; {kept}\n", red=True)
         if self._index_warning is not None:
             terminalreporter.write(f"{printable(self._index_warning)}\n", yellow=True)
 

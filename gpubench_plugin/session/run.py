@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpubench_plugin.config import RUN_FILE, option_dest
 from gpubench_plugin.environment import code, json_files
 from gpubench_plugin.errors import GpubenchError, ResultsError, UsageProblem
+from gpubench_plugin.hookspecs import wrong_result
 from gpubench_plugin.launchers import context_of
 from gpubench_plugin.results import (
     Recorder,
@@ -22,8 +24,6 @@ from gpubench_plugin.results import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pytest
 
     from gpubench_plugin.config import Case, Settings
@@ -125,7 +125,10 @@ def _environment(config: pytest.Config, cases: Mapping[str, Case]) -> Json:
         "device": {"name": device.torch_name, "model": device.model},
         "devices": {case.device.torch_name: case.device.model for case in cases.values()},
     }
-    for extra_facts in config.hook.pytest_gpubench_environment(config=config):
+    hook = config.hook.pytest_gpubench_environment
+    for extra_facts in hook(config=config):
+        if not isinstance(extra_facts, Mapping):
+            raise wrong_result(hook, extra_facts, expected="a mapping of facts, or None")
         facts.update(extra_facts)
     return collect(config.rootpath, extra_facts=facts)
 

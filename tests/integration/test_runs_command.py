@@ -163,12 +163,12 @@ def test_a_killed_run_says_where_it_was(shell: Shell, results: Path) -> None:
         for phase in ("build", "warm-up"):
             journal.append({"event": "phase", "phase": phase, "benchmark": RESNET})
     _, out, _ = shell("show", run.run_id)
-    assert f"killed in   {RESNET}, phase warm-up" in " ".join(out.split("\n            "))
+    assert f"stopped in {RESNET}, phase warm-up" in " ".join(out.split())
     _, out, _ = shell("show", run.run_id, "--format=json")
     assert json.loads(out)["current"] == f"{RESNET}, phase warm-up"
     ended = write_run(results, 1)
     _, out, _ = shell("show", ended.run_id)
-    assert "killed in" not in out
+    assert "stopped in" not in out
 
 
 def test_tags_are_in_the_folder_and_in_the_registry(shell: Shell, results: Path) -> None:

@@ -230,7 +230,7 @@ def _environment(source: RunDirectory | RunOverview, resolver: Resolver) -> Mapp
 
 
 def _current(directory: RunDirectory) -> str:
-    """The benchmark that runs, or in which the run was killed, with its phase; empty if none is."""
+    """The benchmark that runs, or in which the run was interrupted, with its phase; else empty."""
     from gpubench_plugin.results import LiveRun, StoredRun
 
     live = LiveRun(run_id=directory.run_id)

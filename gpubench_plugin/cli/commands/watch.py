@@ -116,8 +116,8 @@ class _Watcher:
             known = self._show(state, known)
             sleep(_POLL_S)
             state = _state(self._directory, self._tail, self._run)
-        last = self._run.current
-        end = [] if last is None else [f"it was killed in {last.id}, phase {last.phase}"]
+        last, event = self._run.current, "interrupted" if self._run.status else "killed"
+        end = [] if last is None else [f"it was {event} in {last.id}, phase {last.phase}"]
         self._write([*self._ended(known), run_line(self._run, state), *end])
 
     def _show(self, state: str, known: Mapping[str, str]) -> dict[str, str]:

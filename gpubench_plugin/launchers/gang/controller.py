@@ -261,7 +261,8 @@ class GangController(InProcessLauncher):
             for warning in outcome.warnings:
                 ranks_by_warning.setdefault(str(warning), (warning, []))[1].append(outcome.rank)
         for warning, ranks in ranks_by_warning.values():
-            prefix = "all ranks" if len(ranks) == len(outcomes) else ranks_text(ranks)
+            some = "all ranks" if len(ranks) == len(outcomes) else ranks_text(ranks, len(outcomes))
+            prefix = f"[{some}] " if len(outcomes) > 1 else ""
             self._config.hook.pytest_warning_recorded.call_historic(
                 kwargs=warning_from_json(warning, prefix)
             )
@@ -270,7 +271,8 @@ class GangController(InProcessLauncher):
         for outcome in outcomes:
             if outcome.exit is not None:
                 self._kill()
-                pytest.exit(f"rank {outcome.rank}: {outcome.exit}", returncode=outcome.exit_code)
+                prefix = f"rank {outcome.rank}: " if len(outcomes) > 1 else ""
+                pytest.exit(f"{prefix}{outcome.exit}", returncode=outcome.exit_code)
 
     def close(self) -> None:
         """Shut down the current gang."""

@@ -125,7 +125,7 @@ class Gang:
             return ""
         self._collect_deaths()
         return "; ".join(
-            f"rank {rank} {self._exit_text(rank)}"
+            f"{self._name(rank)} {self._exit_text(rank)}"
             for rank, connection in self._links.items()
             if not connection.is_open
         )
@@ -254,14 +254,18 @@ class Gang:
     def _join_error(self, joined: Collection[int], limit_text: str) -> GangError:
         """GangError about the ranks that did not join, with their stacks."""
         missing = set(range(self.size)).difference(joined)
-        message = f"{ranks_text(missing)} did not join the gang of {self.size} {limit_text}"
+        message = (
+            f"{ranks_text(missing, self.size)} did not join the gang of {self.size} {limit_text}"
+        )
         stacks_by_rank = stacks.request(self._join_info.folder, self._launcher.running_pids)
         return GangError(message, self._output(min(missing)), hang=True, stacks=stacks_by_rank)
 
     def _check_alive(self) -> None:
         for rank in range(self.size):
             if exit_text := self._exit_text(rank):
-                message = f"rank {rank} {exit_text} while the gang of {self.size} was starting"
+                message = (
+                    f"{self._name(rank)} {exit_text} while the gang of {self.size} was starting"
+                )
                 was_killed = not self._launcher.has_exited(rank)
                 raise GangError(message, self._output(rank), killed=was_killed)
 
@@ -314,7 +318,9 @@ class Gang:
         exit_texts = {rank: self._exit_text(rank) for rank in self._links}
         running_pids = self._launcher.running_pids
         if stopped := [rank for rank, pid in running_pids.items() if is_stopped(pid)]:
-            message = f"{message}; stopped by a signal or a debugger: {ranks_text(stopped)}"
+            message = (
+                f"{message}; stopped by a signal or a debugger: {ranks_text(stopped, self.size)}"
+            )
         stuck_pids = {rank: pid for rank, pid in running_pids.items() if rank not in outcomes}
         stacks_by_rank = stacks.request(self._join_info.folder, stuck_pids)
         flights = save_flights(self._join_info, self._run / "ranks") if not has_dead else []
@@ -327,6 +333,9 @@ class Gang:
             final_outcomes.append(replace(outcome, stack=stack, output=output))
         self.kill()
         return final_outcomes
+
+    def _name(self, rank: int) -> str:
+        return ranks_text([rank], self.size)
 
     def _exit_text(self, rank: int) -> str:
         """Exit text of the rank; empty while it runs."""

@@ -241,9 +241,9 @@ class TorchrunRank(LauncherPlugin):
         self._member.finish()
         absent_ranks = exchange.missing_ranks(0)
         message = (
-            f"{ranks_text(absent_ranks)} of {world.size} did not join within {timeout_s:g} s "
-            "(gpubench_timeout_s): were benchmarks collected there? All ranks must select "
-            "the same tests"
+            f"{ranks_text(absent_ranks, world.size)} of {world.size} did not join within "
+            f"{timeout_s:g} s (gpubench_timeout_s): were benchmarks collected there? All ranks "
+            "must select the same tests"
         )
         first_present = min(set(range(world.size)).difference(absent_ranks))
         if world.rank == first_present:  # rank zero, which prints errors, may be absent

@@ -72,6 +72,14 @@ def test_an_error_is_one_line_with_its_exit_code(
         (["runs", "sho"], "unknown 'sho' (did you mean 'show'?)"),
         (["runs", "list", "--json"], "usage: gpubench runs list"),
         (["runs", "list", "--json"], "arguments: --json; did you mean --format=json?"),
+        (
+            ["--format=json", "runs", "list"],
+            "--format=json; options go behind the command: gpubench runs list --format=json",
+        ),
+        (
+            ["runs", "--format", "json", "list"],
+            "prune, artifacts; options go behind the command: gpubench runs ACTION --format",
+        ),
         (["compare", "--csv"], "arguments: --csv; did you mean --format=csv?"),
         (["accept", "a", "b", "--raeson=x"], "--reason; did you mean --reason=x?"),
         (["ab", "--precision=amp"], "--precision=amp; pytest's arguments go after --"),

@@ -119,17 +119,25 @@ def test_run_is_followed_until_nobody_writes_it(
     ]
 
 
-def test_killed_run_is_told_from_one_that_ended(
-    running: Journal, during: Callable[..., None], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("event", ["killed", "interrupted"])
+def test_killed_run_is_told_from_one_that_was_interrupted(
+    running: Journal, during: Callable[..., None], capsys: pytest.CaptureFixture[str], event: str
 ) -> None:
-    """The lock of the journal is gone, and it has no end: it says where that was."""
-    during(lambda: (log(running, *TRAIN), running.close()))
+    """The lock of the journal is gone; by its end it was Ctrl-C. It says where that was."""
+
+    def end() -> None:
+        log(running, *TRAIN)
+        if event == "interrupted":
+            running.append({"event": "run_finished", "status": "interrupted"})
+        running.close()
+
+    during(end)
 
     assert main(("watch", run_id(1))) == 0
 
     *_, state, where = capsys.readouterr().out.splitlines()
     assert state == f"{run_id(1)}: interrupted, 1 of 2 benchmarks done (1 measured)"
-    assert where == f"it was killed in {RESNET}, phase train"
+    assert where == f"it was {event} in {RESNET}, phase train"
 
 
 def test_interrupt_ends_it_and_bad_input_is_one_line(

@@ -181,11 +181,11 @@ def test_warning_names_its_ranks_and_its_category(warned: Callable[..., Json]) -
     class Peculiar(UserWarning):
         pass
 
-    old = warning_from_json(json.loads(json.dumps(warned("old", DeprecationWarning))), "rank 1")
-    odd = warning_from_json(warned("odd", Peculiar), "all ranks")
+    old = warning_from_json(json.loads(json.dumps(warned("old", DeprecationWarning))), "")
+    odd = warning_from_json(warned("odd", Peculiar), "[all ranks] ")
 
     assert old["warning_message"].category is DeprecationWarning
-    assert str(old["warning_message"].message) == "[rank 1] old"
+    assert str(old["warning_message"].message) == "old"
     assert old["location"] == ("test_x.py", 4, "f")
     assert odd["warning_message"].category is UserWarning
     assert str(odd["warning_message"].message) == "[all ranks] Peculiar: odd"

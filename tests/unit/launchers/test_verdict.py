@@ -108,6 +108,9 @@ def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., lis
         ),
         ("passed stuck", "hang", "rank 1 did not end within 5 s; rank 0 had passed"),
         ("stuck stuck stuck", "hang", "ranks 0-2 did not end within 5 s"),
+        ("stuck", "hang", "the process did not end within 5 s"),
+        ("died", "crashed", "the process was killed by SIGKILL"),
+        ("absent", "mismatched_ranks", "the process did not collect the test: SyntaxError"),
         (
             "passed skipped passed failed",
             "mismatched_ranks",
@@ -145,5 +148,5 @@ def test_rank_that_asked_to_leave_has_not_passed(came_to_end: EndedMaker) -> Non
 
 def test_ranks_are_named_in_runs() -> None:
     """The ranks of a big gang take a short line."""
-    assert ranks_text([3]) == "rank 3"
-    assert ranks_text([7, 0, 1, 2, 5]) == "ranks 0-2, 5, 7"
+    assert ranks_text([3], 8) == "rank 3"
+    assert ranks_text([7, 0, 1, 2, 5], 8) == "ranks 0-2, 5, 7"

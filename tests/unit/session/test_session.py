@@ -73,11 +73,17 @@ def ended(session: Recording, code: int) -> Any:
 
 
 def test_results_that_cannot_be_written_stop_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever would be measured next would be lost."""
+    """Whatever would be measured next would be lost; the end says so instead of ``recorded in``."""
+    monkeypatch.setattr(Recording, "_display_directory", lambda self: "results/it")
+    monkeypatch.setattr(room.pytest_benchmark, "hide_table", lambda *_: None)
     item: Any = SimpleNamespace(session=SimpleNamespace(shouldfail=""))
-    for files, said in (
-        (Files(), ""),
-        (Files(full=True), "cannot write results: no space left"),
+    for files, said, end in (
+        (Files(), "", "recorded in results/it\n"),
+        (
+            Files(full=True),
+            "cannot write results: no space left",
+            "cannot write results: no space left; what was recorded before is in results/it\n",
+        ),
     ):
         session = started(monkeypatch, files)
         session.keep_verdicts(None)
@@ -86,6 +92,12 @@ def test_results_that_cannot_be_written_stop_the_session(monkeypatch: pytest.Mon
         with pytest.raises(StopIteration):
             protocol.send(True)
         assert item.session.shouldfail == said
+        texts: list[str] = []
+        reporter: Any = SimpleNamespace(
+            section=lambda *_, **__: None, write=lambda text, texts=texts, **_: texts.append(text)
+        )
+        session.pytest_terminal_summary(reporter)
+        assert texts == [end]
 
 
 @pytest.mark.parametrize(
