@@ -118,7 +118,7 @@ class PhaseEvent(_BenchmarkEvent):
     event: Literal["phase"]
     phase: Phase
     steps: int | None = field(
-        default=None, metadata=doc("Of ``train``: steps it takes at most", ge=1)
+        default=None, metadata=doc("Of ``train``: number of the last step it takes at most", ge=1)
     )
 
 

@@ -62,6 +62,8 @@ class LossHistory:
     samples_per_step: int
     """Samples of all ranks."""
     clock: TrainingClock
+    steps_before: int = 0
+    """Optimizer steps taken before, as by the run that is resumed."""
     _pending: list[Tensor] = field(default_factory=list, init=False)
     _losses: list[float] = field(default_factory=list, init=False)
     _read_s: float = field(default=0.0, init=False)
@@ -86,6 +88,11 @@ class LossHistory:
             self._read()
         return self._losses
 
+    @property
+    def _step(self) -> int:
+        """Number of the last step whose loss was read."""
+        return self.steps_before + len(self._losses)
+
     def _read(self) -> None:
         state, steps = dict(self.state()), len(self._pending)
         tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
@@ -93,14 +100,14 @@ class LossHistory:
         self._pending.clear()
         for loss in self.agreement.mean(values[:steps]):
             self._losses.append(loss)
-            require_finite(loss, step=len(self._losses))
+            require_finite(loss, step=self._step)
         for (name, tensor), value in zip(tensors.items(), values[steps:], strict=True):
             state[name] = value if tensor.is_floating_point() else int(value)
         duration_s, self._read_s = self.clock.seconds - self._read_s, self.clock.seconds
         self.log(
             {
                 "event": "training_step",
-                "step": len(self._losses),
+                "step": self._step,
                 "loss": self._losses[-1],
                 **state,
                 "samples_per_s": steps * self.samples_per_step / duration_s,
@@ -127,6 +134,8 @@ class EpochHistory:
     """Samples of all ranks."""
     batches_before: int = 0
     """Batches of the data that were trained on before, as by the run that is resumed."""
+    steps_before: int = 0
+    """Optimizer steps taken before, likewise."""
     _losses: list[Tensor] = field(default_factory=list, init=False)
     _correct: list[Tensor] = field(default_factory=list, init=False)
     _logits: Tensor | None = field(default=None, init=False)
@@ -197,7 +206,7 @@ class EpochHistory:
         assert self.batches_per_epoch is not None  # it has ended
         return {
             "epoch": self.batches_before // self.batches_per_epoch,
-            "step": self._steps,
+            "step": self.steps_before + self._steps,
             "loss": loss,
             **({"accuracy": share} if len(correct) == batches else {}),
             "samples": batches * self.samples_per_batch,

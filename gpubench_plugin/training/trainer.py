@@ -270,7 +270,8 @@ class Trainer:
         """Take the steps of the check; return the duration of the first."""
         batches, loss_of = recorder.batches(batches), recorder.losses(self._loss_of)
         first_step_s = self._first_step(batches, loss_of, recorder)
-        log({"event": "phase", "phase": "train", "steps": self._check_steps})
+        last_step = self.total_steps - 1 + self._check_steps
+        log({"event": "phase", "phase": "train", "steps": last_step})
         self._record_step(history)
         for _ in range(self._check_steps - 1):
             self._recorded_step(batches, loss_of, recorder)
@@ -290,6 +291,7 @@ class Trainer:
                 agreement=self._agreement,
                 samples_per_step=self.samples_per_step * ranks,
                 clock=clock,
+                steps_before=self.total_steps,
             ),
             EpochHistory(
                 log=log,
@@ -299,6 +301,7 @@ class Trainer:
                 batches_per_epoch=self._data.steps_per_epoch if epochs else None,
                 samples_per_batch=self._data.batch_size * ranks // self._ranks_per_batch,
                 batches_before=self._batches,
+                steps_before=self.total_steps,
             ),
         )
         loss_of = self._loss_of

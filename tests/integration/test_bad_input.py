@@ -144,6 +144,16 @@ def test_results_below_a_file_are_refused(small: Project) -> None:
     assert "--results-dir" in message
 
 
+def test_facts_of_a_hook_that_are_no_mapping_are_refused(small: Project) -> None:
+    """The message names the hook, its file, and what it returned."""
+    small.write("conftest.py", "def pytest_gpubench_environment(config): return ['b7']\n")
+
+    message = refused(small)
+
+    assert "pytest_gpubench_environment (" in message
+    assert "conftest.py) returned ['b7']; allowed: a mapping of facts, or None" in message
+
+
 def test_contradiction_to_a_case_is_refused(small: Project) -> None:
     """A case whose parameter sets a key is not measured with another value of it."""
     small.write(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -82,6 +83,11 @@ def test_training_is_checked_kept_and_resumed(project: Project) -> None:
     assert resumed["correctness"]["resumed"]["step"] == 20
     assert resumed["correctness"]["losses"][0] < right["correctness"]["losses"][-1] * 1.05
     assert "reference" not in resumed["correctness"]
+    (journal,) = (second.results / "second").glob("*/metrics.jsonl")
+    lines = map(json.loads, journal.read_text().splitlines())
+    events = [line for line in lines if line.get("benchmark") == resumed["id"]]
+    assert [e["step"] for e in events if e["event"] == "training_step"] == [25, 30, 35, 40]
+    assert [e["steps"] for e in events if e.get("phase") == "train"] == [40]
     # Whatever is measured, not training alone.
     odd = after["test_odd[ws1]"]
     assert odd["outcome"] == "unsupported"
@@ -95,8 +101,6 @@ def test_training_is_checked_kept_and_resumed(project: Project) -> None:
 
 
 def _summary(run: Any, experiment: str) -> dict[str, Any]:
-    import json
-
     (path,) = (run.results / experiment).glob("*/summary.json")
     loaded: dict[str, Any] = json.loads(path.read_text())
     return loaded

@@ -194,9 +194,11 @@ def test_variant_states_preset_and_memory_in_its_mark() -> None:
     [
         ({"preset": "large"}, "preset='large'; allowed: tiny, full"),
         ({"needs_memory_gib": 0}, "needs_memory_gib=0; allowed: GiB above 0"),
+        ({"timeout_s": True}, "timeout_s=True; allowed: seconds above 0"),
+        ({"timeout_s": float("inf")}, "timeout_s=inf; allowed: seconds above 0"),
     ],
 )
-def test_preset_and_memory_of_a_mark_are_checked(arguments: dict[str, Any], said: str) -> None:
+def test_arguments_of_a_mark_are_checked(arguments: dict[str, Any], said: str) -> None:
     """What is not allowed is named with what is."""
 
     class Node:

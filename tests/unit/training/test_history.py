@@ -195,11 +195,12 @@ def test_one_step_may_complete_several_epochs(slope: Any) -> None:
 def test_epochs_are_numbered_on_from_a_checkpoint(slope: Any) -> None:
     """A training resumed within an epoch reports the rest of it, then whole ones."""
     events: list[dict[str, Any]] = []
-    history = epoch_history(events, slope, batches_per_epoch=3, batches_before=4)
+    history = epoch_history(events, slope, batches_per_epoch=3, batches_before=4, steps_before=2)
     losses_of(history, 1.0, 2.0, 3.0, 4.0, 5.0)
     history.end_step()
     history.write()
     assert [(e["epoch"], e["samples"], e["loss"]) for e in events] == [(2, 16, 1.5), (3, 24, 4.0)]
+    assert {e["step"] for e in events} == {3}
 
 
 def test_epochs_are_those_of_all_ranks(slope: Any) -> None:
