@@ -66,13 +66,14 @@ def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
 def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
     from gpubench_plugin.config import to_yaml
 
+    environment = _environment(config, cases)  # first, since a hook may fail
     run_id = new_run_id(settings.tag, datetime.now(UTC))
     directory = RunDirectory.create(settings.results_dir, settings.experiment, run_id)
     try:
         recorder = Recorder.start(
             directory,
             command=_command(config),
-            environment=_environment(config, cases),
+            environment=environment,
             configurations=to_yaml({i: case.configuration for i, case in cases.items()}),
             params={i: case.params for i, case in cases.items()},
             code=code.digests(config.rootpath, cases),
