@@ -77,11 +77,12 @@ def choices(kind: str) -> tuple[str, ...]:
     return tuple(sorted({*_built_in(kind), *_entry_points(kind)}))
 
 
-def load(kind: str, name: str) -> Any:
+def load(kind: str, name: str, *, key: str = "") -> Any:
     """Component called `name`: a subclass of the kind's base, or a :class:`Function`.
 
     Raises:
-        UsageProblem: there is no such component; the message lists the choices.
+        UsageProblem: there is no such component; the message names the `key` of the configuration
+            that asks for it, and lists the choices.
     """
     built_in = _built_in(kind)
     point = _entry_points(kind).get(name)
@@ -89,7 +90,8 @@ def load(kind: str, name: str) -> Any:
         if point is None:
             noun, known = kind.removesuffix("s"), choices(kind)
             hint = nearest(name, known, aliases(kind) if kind in _SEVERAL_PER_MODULE else {})
-            raise UsageProblem(f"unknown {noun} {name!r}{hint}; allowed: {', '.join(known)}")
+            problem = f"unknown {noun} {name!r}{hint}; allowed: {', '.join(known)}"
+            raise UsageProblem(f"{key}: {problem}" if key else problem)
         return _from_entry_point(point, kind)
     if point is not None:
         # Results are compared by name, which must mean the same on every machine.

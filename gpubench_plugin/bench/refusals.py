@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config import fixture_names, overriding_fixture
+from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.config import Case
+    from gpubench_plugin.training import Decode, Prefill
 
 
 def refusal(item: pytest.Item, case: Case) -> str:
@@ -26,8 +28,11 @@ def refusal(item: pytest.Item, case: Case) -> str:
     """
     fixtures = _own_fixtures(item)
     reasons = (reason(case) for needed, reason in _REASONS if needed <= fixtures)
-    if reason := next(filter(None, reasons), ""):
-        return reason
+    try:
+        if reason := next(filter(None, reasons), ""):
+            return reason
+    except UsageProblem as error:
+        return str(error)
     if "trainer" not in fixtures:
         return ""
     from gpubench_plugin.bench.training_checks import checkpoint_refusal
@@ -48,6 +53,15 @@ def _backend(case: Case) -> str:
 
     shares_device = case.shares_device
     return backend_refusal(case.device.type, section.backend, shares_device=shares_device)
+
+
+def _parallelism(case: Case) -> str:
+    name = case.configuration.distributed.parallelism
+    if name == "auto":  # ddp or none, which refuse nothing
+        return ""
+    parallelism = catalog.load("parallelism", name)
+    section, training = case.configuration.distributed, case.configuration.training
+    return str(parallelism.refusal(section, training, ranks=case.world_size))
 
 
 def _workload(case: Case) -> str:
@@ -78,11 +92,16 @@ def _training_data(case: Case) -> str:
 
 
 def _training(case: Case) -> str:
-    from gpubench_plugin.bench.training_checks import check_refusal
+    from gpubench_plugin.bench.training_checks import check_refusal, schedule_refusal
 
     training = case.configuration.training
-    optimizer = catalog.load("optimizers", training.optimizer)
-    return check_refusal(case.configuration) or str(optimizer.refusal(training))
+    optimizer = catalog.load("optimizers", training.optimizer, key="training.optimizer")
+    catalog.load("schedulers", training.scheduler, key="training.scheduler")
+    return (
+        check_refusal(case.configuration)
+        or schedule_refusal(training)
+        or str(optimizer.refusal(training))
+    )
 
 
 def _convergence(case: Case) -> str:
@@ -94,12 +113,34 @@ def _convergence(case: Case) -> str:
     return convergence_refusal(training) or Target.refusal(training, section.name, workload)
 
 
+def _prefill(case: Case) -> str:
+    from gpubench_plugin.training import Prefill
+
+    return _generation(case, Prefill)
+
+
+def _decode(case: Case) -> str:
+    from gpubench_plugin.training import Decode
+
+    return _generation(case, Decode)
+
+
+def _generation(case: Case, kind: type[Prefill] | type[Decode]) -> str:
+    from gpubench_plugin.workloads import CausalLanguageModel
+
+    inference, section = case.configuration.inference, case.configuration.model
+    if not issubclass(_workload_class(case), CausalLanguageModel):  # unsupported
+        return ""
+    prompt_tokens, new_tokens = inference.prompt_tokens, inference.new_tokens
+    return kind.refusal(prompt_tokens, new_tokens, positions=section.sequence_length)
+
+
 def _workload_class(case: Case) -> Any:
     return catalog.load("workloads", case.configuration.model.name)
 
 
 def _source(case: Case) -> Any:
-    return catalog.load("data", case.configuration.data.source)
+    return catalog.load("data", case.configuration.data.source, key="data.source")
 
 
 _REASONS: Final[tuple[tuple[frozenset[str], Callable[[Case], str]], ...]] = (
@@ -111,5 +152,8 @@ _REASONS: Final[tuple[tuple[frozenset[str], Callable[[Case], str]], ...]] = (
     (frozenset({"data", "trainer"}), _training_data),
     (frozenset({"trainer"}), _training),
     (frozenset({"convergence"}), _convergence),
+    (frozenset({"_gpubench_setting"}), _parallelism),
+    (frozenset({"workload", "prefill"}), _prefill),
+    (frozenset({"workload", "decode"}), _decode),
 )
 """By the fixtures that a test must have for it to apply."""

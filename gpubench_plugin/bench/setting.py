@@ -104,7 +104,7 @@ def source_of(setting: Setting) -> DataSource:
 
     configuration, world = setting.configuration, setting.group.world
     sharing = setting.ranks_per_batch
-    source: type[DataSource] = catalog.load("data", configuration.data.source)
+    source: type[DataSource] = catalog.load("data", configuration.data.source, key="data.source")
     return source.from_section(
         configuration.data,
         setting.workload,

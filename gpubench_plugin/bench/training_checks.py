@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -39,24 +40,57 @@ def scheduled(setting: Setting, source: DataSource) -> Setting:
     from gpubench_plugin.training import steps_of_check
 
     training = setting.configuration.training
+    if reason := schedule_refusal(training):
+        raise UsageProblem(reason)
     if training.epochs is None or training.schedule_steps is not None:
         return setting
-    if training.resume is not None and training.scheduler != "constant":
-        raise UsageProblem(
-            f"training.schedule_steps=null beside training.resume: where training.scheduler="
-            f"{training.scheduler} ends depends on the steps before the checkpoint, too; allowed: "
-            "the steps of the whole training"
-        )
     training = training.with_steps_of_epochs(steps_of_check(training, source))
     update = {"training": training}
     return replace(setting, configuration=setting.configuration.model_copy(update=update))
 
 
+def schedule_refusal(training: TrainingSection) -> str:
+    """Reason why the length of the schedule is not known; empty if it is."""
+    is_stated = training.epochs is None or training.schedule_steps is not None
+    if is_stated or training.resume is None or training.scheduler == "constant":
+        return ""
+    return (
+        f"training.schedule_steps=null beside training.resume: where training.scheduler="
+        f"{training.scheduler} ends depends on the steps before the checkpoint, too; allowed: "
+        "the steps of the whole training, or training.scheduler=constant"
+    )
+
+
 def checkpoint_refusal(rootdir: Path, training: TrainingSection) -> str:
     """Reason why there is nothing to resume from; empty if there is, or if nothing is resumed."""
-    if training.resume is None or os.path.lexists(rootdir / training.resume):
+    if training.resume is None:
         return ""
-    return f"training.resume={training.resume}: no such file or folder"
+    from gpubench_plugin.errors import nearest
+    from gpubench_plugin.training import LATEST
+
+    path = rootdir / training.resume
+    if not os.path.lexists(path):
+        problem = f"no such file or folder{nearest(path.name, _names_in(path.parent))}"
+    elif _is_folder(path) and not os.path.lexists(path / LATEST):
+        problem = f"this folder has no {LATEST}"
+    else:
+        return ""
+    return (
+        f"training.resume={training.resume}: {problem}; allowed: a checkpoint of an earlier "
+        f"session, as its manifest or the folder of its {LATEST}"
+    )
+
+
+def _is_folder(path: Path) -> bool:
+    with suppress(OSError):  # told when it is read
+        return path.is_dir()
+    return False
+
+
+def _names_in(folder: Path) -> list[str]:
+    with suppress(OSError):
+        return [path.name for path in folder.iterdir()]
+    return []
 
 
 def check_refusal(configuration: Configuration[Any]) -> str:

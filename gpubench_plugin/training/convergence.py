@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpubench_plugin.environment import synchronize
-from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.model import run_fake_step
 
@@ -130,8 +130,16 @@ class ReproducibleTraining:
 
     @property
     def trainer(self) -> Trainer:
-        """Trainer since the last :meth:`restart`."""
-        assert self._trainer is not None, "not started"
+        """Trainer since the last :meth:`restart`.
+
+        Raises:
+            Misuse: there was none, as the benchmark has no ``setup``.
+        """
+        if self._trainer is None:
+            raise Misuse(
+                "the training was not restarted before it was measured; write "
+                "gpubench(convergence, setup=convergence.restart)"
+            )
         return self._trainer
 
     def restart(self) -> None:

@@ -68,15 +68,10 @@ class Generation:
         compile: Compile | None = None,
     ):
         positions = workload.section.sequence_length
+        if reason := self.refusal(prompt_tokens, new_tokens, positions=positions):
+            raise UsageProblem(reason)
         self.sequences = sequences
-        self.prompt_tokens = prompt_tokens or max(1, positions // 2)
-        self.new_tokens = positions - self.prompt_tokens if new_tokens is None else new_tokens
-        if self.new_tokens < self.min_new_tokens or self._length > positions:
-            raise UsageProblem(
-                f"inference.prompt_tokens={self.prompt_tokens} and "
-                f"inference.new_tokens={max(self.new_tokens, self.min_new_tokens)} together "
-                f"exceed model.sequence_length={positions}"
-            )
+        self.prompt_tokens, self.new_tokens = _lengths(prompt_tokens, new_tokens, positions)
         self._workload = workload
         self._precision = precision
         self._device = device
@@ -90,6 +85,19 @@ class Generation:
         self._greedy_step = greedy_step if compile is None else compile(greedy_step)
         self._logits: Tensor | None = None
         self.calls = 0
+
+    @classmethod
+    def refusal(cls, prompt_tokens: int | None, new_tokens: int | None, *, positions: int) -> str:
+        """Reason why the tokens do not fit into the model's `positions`; empty if they do."""
+        prompt, generated = _lengths(prompt_tokens, new_tokens, positions)
+        generated = max(generated, cls.min_new_tokens)
+        if prompt + generated <= positions:
+            return ""
+        return (
+            f"inference.prompt_tokens={prompt} and inference.new_tokens={generated} together "
+            f"exceed model.sequence_length={positions}; allowed: {positions} together at most, or "
+            f"model.sequence_length of at least {prompt + generated}"
+        )
 
     @property
     def _length(self) -> int:
@@ -252,6 +260,12 @@ class Decode(Generation):
     def work(self) -> Work:
         """One token per row."""
         return Work(tokens=self.sequences)
+
+
+def _lengths(prompt_tokens: int | None, new_tokens: int | None, positions: int) -> tuple[int, int]:
+    """Tokens of prompt and answer; by default half of the `positions`, and the rest."""
+    prompt = prompt_tokens or max(1, positions // 2)
+    return prompt, positions - prompt if new_tokens is None else new_tokens
 
 
 def _greedy(logits_of: Callable[[Tensor], Tensor]) -> Greedy:

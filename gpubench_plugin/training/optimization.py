@@ -47,7 +47,7 @@ class Optimization:
         self._parameters = [p for p in parameters if p.requires_grad]
         own = None if own_optimizer is None else own_optimizer(self._parameters)
         self._optimizer = self._built(training, device) if own is None else own
-        schedule = catalog.load("schedulers", training.scheduler)
+        schedule = catalog.load("schedulers", training.scheduler, key="training.scheduler")
         self._scheduler = schedule.build(self._optimizer, training.schedule_length)
         self._device = device
         self._clipping = training.gradient_clipping
@@ -60,7 +60,7 @@ class Optimization:
 
     def _built(self, training: TrainingSection, device: torch.device) -> Optimizer:
         sharded = any(isinstance(p, DTensor) for p in self._parameters)
-        builder = catalog.load("optimizers", training.optimizer)
+        builder = catalog.load("optimizers", training.optimizer, key="training.optimizer")
         optimizer: Optimizer = builder(training, device, sharded=sharded).build(self._parameters)
         return optimizer
 

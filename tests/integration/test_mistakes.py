@@ -128,6 +128,11 @@ MISTAKES = {
     def test_checkpoint(gpubench, trainer):
         gpubench(trainer)
 """,
+    "own": """
+    @keys("training.scheduler=lineer")
+    def test_own(gpubench):
+        gpubench.train(torch.nn.Linear(4, 1), MATRIX, torch.sum)
+""",
     "unused": """
     def test_unused(gpubench):
         pass
@@ -157,10 +162,12 @@ REASONS = {
     "compiled": "ValueError: 4 is mine",
     "cause": "RuntimeError: caught",
     "checkpoint": "training.resume: ",
+    "own": "training.scheduler: unknown scheduler 'lineer' (did you mean 'linear'?); allowed: ",
     "unused": "the test did not call gpubench",
 }
 KINDS = dict.fromkeys(MISTAKES, "failed") | {
     "checkpoint": "misconfigured",
+    "own": "misconfigured",
     "unused": "not_measured",
 }
 
@@ -301,7 +308,18 @@ _TRAINING = "--deselect='test_it.py::test_training[fp32-ws1]'"
         (["--data.path=no"], "data.path=no: not used by data.source=synthetic"),
         (["--training.epochs=2"], "training.epochs=2: this data source has no epochs; use "),
         (["--training.evaluate=true"], "training.evaluate=true: Synthetic: this data source has"),
-        (["--training.resume=no"], "training.resume=no: no such file or folder"),
+        (
+            ["--training.resume=damage/latest.json"],
+            "training.resume=damage/latest.json: no such file or folder; allowed: a checkpoint of ",
+        ),
+        (
+            ["--training.resume=damage"],
+            "training.resume=damage: no such file or folder (did you mean 'damaged'?); allowed: a ",
+        ),
+        (
+            ["--training.resume=configs"],
+            "training.resume=configs: this folder has no latest.json; allowed: a checkpoint of an ",
+        ),
         (["--model.compile_backend=eager"], "model.compile_backend=eager: compilation is off"),
         (
             ["--model.compile=default", "--model.compile_backend=egar"],
@@ -320,6 +338,58 @@ def test_configuration_of_components_is_refused_before_anything_is_measured(
     assert f"ERROR: test_it.py::test_training[fp32-ws1]: {message}" in run.err
     assert f"to run the others, add {_TRAINING}" in run.err
     assert "Traceback" not in run.out + run.err
+    assert run.directories == []
+
+
+def test_keys_that_contradict_each_other_are_refused_before_anything_is_measured(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Each in one line with its benchmark, the values, and what is allowed."""
+    tests = {
+        "tokens": """
+    @pytest.mark.gpubench(config="small")
+    @keys("model.name=llama", "model.sequence_length=32", "inference.prompt_tokens=40")
+    def test_tokens(gpubench, decode):
+        gpubench(decode)
+""",
+        "schedule": """
+    @mlp
+    @keys("training.resume=damaged", "training.epochs=2", "training.scheduler=cosine")
+    @keys("data.source=digits")
+    def test_schedule(gpubench, trainer):
+        gpubench(trainer)
+""",
+        "pipeline": """
+    @pytest.mark.gpubench(config="small", ranks=2)
+    @keys("distributed.parallelism=pipeline", "distributed.pipeline_microbatches=3")
+    def test_pipeline(gpubench, trainer):
+        gpubench(trainer)
+""",
+        "name": """
+    @mlp
+    @keys("training.optimizer=adam")
+    def test_name(gpubench, trainer):
+        gpubench(trainer)
+""",
+    }
+    reasons = {
+        "tokens[fp32-ws1]": "inference.prompt_tokens=40 and inference.new_tokens=1 together exceed "
+        "model.sequence_length=32; allowed: 32 together at most, or model.sequence_length of at "
+        "least 41",
+        "schedule[fp32-ws1]": "training.schedule_steps=null beside training.resume: where "
+        "training.scheduler=cosine ends depends on the steps before the checkpoint, too; allowed: "
+        "the steps of the whole training, or training.scheduler=constant",
+        "pipeline[fp32-ws2]": "distributed.pipeline_microbatches=3 is not supported by 1F1B with a "
+        "batch of 8 samples on 2 ranks (did you mean 2?); allowed: 2, 4, 8",
+        "name[fp32-ws1]": "training.optimizer: unknown optimizer 'adam' (did you mean 'adamw'?); "
+        "allowed: adamw, sgd",
+    }
+
+    run = project_of(tmp_path_factory, tests).run("--world-size=1,2")
+
+    assert run.code == 4
+    for name, reason in reasons.items():
+        assert f"test_it.py::test_{name}: {reason}\n" in run.err
     assert run.directories == []
 
 

@@ -95,6 +95,11 @@ class Parallelism:
         self.group = group
         self.section = section
 
+    @classmethod
+    def refusal(cls, section: DistributedSection, training: TrainingSection, *, ranks: int) -> str:
+        """Reason why `ranks` cannot share the batch as configured; empty if none is known."""
+        return ""
+
     def unsupported(self, compute_dtype: str) -> str | None:
         """Reason not to support the configuration or `compute_dtype`, or None.
 

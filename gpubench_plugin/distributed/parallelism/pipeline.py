@@ -31,20 +31,31 @@ def microbatches(section: DistributedSection, *, stages: int, ranks: int, sample
     Raises:
         UsageProblem: the configured number does not fit the batch or the schedule.
     """
-    schedule = section.pipeline_schedule
-    allowed = [
-        n for n in range(1, samples + 1) if samples % n == 0 and _is_supported(schedule, n, ranks)
-    ]
-    number = section.pipeline_microbatches
-    if number is None:
-        return next((n for n in allowed if n >= stages), allowed[-1])
-    if number not in allowed:
-        raise UsageProblem(
-            f"distributed.pipeline_microbatches={number} is not supported by {schedule} with "
-            f"a batch of {samples} samples on {ranks} ranks; allowed: "
-            f"{', '.join(map(str, allowed))}"
-        )
-    return number
+    if reason := _refusal(section, ranks=ranks, samples=samples):
+        raise UsageProblem(reason)
+    if section.pipeline_microbatches is not None:
+        return section.pipeline_microbatches
+    allowed = _allowed(section.pipeline_schedule, ranks=ranks, samples=samples)
+    return next((n for n in allowed if n >= stages), allowed[-1])
+
+
+def _refusal(section: DistributedSection, *, ranks: int, samples: int) -> str:
+    schedule, number = section.pipeline_schedule, section.pipeline_microbatches
+    allowed = _allowed(schedule, ranks=ranks, samples=samples)
+    if number is None or number in allowed:
+        return ""
+    nearest = min(allowed, key=lambda n: abs(n - number))
+    return (
+        f"distributed.pipeline_microbatches={number} is not supported by {schedule} with a batch "
+        f"of {samples} samples on {ranks} ranks (did you mean {nearest}?); allowed: "
+        f"{', '.join(map(str, allowed))}"
+    )
+
+
+def _allowed(schedule: str, *, ranks: int, samples: int) -> list[int]:
+    """Numbers of microbatches that divide the batch and that the schedule supports, ascending."""
+    divisors = (n for n in range(1, samples + 1) if samples % n == 0)
+    return [n for n in divisors if _is_supported(schedule, n, ranks)]
 
 
 def _is_supported(schedule: str, number: int, ranks: int) -> bool:
@@ -79,6 +90,13 @@ class PipelineParallel(Parallelism):
     _workload: Workload[Any] | None = None
     _microbatches = 1
     _compile: Compile | None = None
+
+    @classmethod
+    def refusal(cls, section: DistributedSection, training: TrainingSection, *, ranks: int) -> str:
+        """Reason if the batch cannot be cut into ``distributed.pipeline_microbatches``."""
+        if ranks < cls.least_ranks or training.batch_size == "auto":  # unsupported
+            return ""
+        return _refusal(section, ranks=ranks, samples=training.samples * ranks)
 
     @property
     def _stage_count(self) -> int:

@@ -12,7 +12,7 @@ from gpubench_plugin import catalog
 from gpubench_plugin.bench import in_fp32
 from gpubench_plugin.config import DistributedSection, TrainingSection, resolve
 from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.training import (
     Evaluation,
     Evaluator,
@@ -266,6 +266,13 @@ def test_observers_see_the_weights_of_the_evaluation():
 
 
 # What is refused.
+
+
+def test_training_that_was_not_restarted_is_refused():
+    """A benchmark without ``setup`` is told how to write it."""
+    training = Setting("diabetes").course()
+    with pytest.raises(Misuse, match=r"write gpubench\(convergence, setup=convergence\.restart\)"):
+        training.train(1)
 
 
 def test_target_that_is_not_reached_fails_with_the_best():
