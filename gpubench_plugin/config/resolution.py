@@ -314,9 +314,10 @@ def _without_stale_limit(
     if not overridden:
         return configuration
     text = " and ".join(f"{'.'.join(key)} ({merged.source(key)})" for key in overridden)
+    verb = "overrides" if len(overridden) == 1 else "override"
     reason = (
         f"training.loss_drop={tuned.get(_LOSS_DROP)} from {tuned.source(_LOSS_DROP)} is "
-        f"ignored: {text} overrides the schedule it was tuned for"
+        f"ignored: {text} {verb} the schedule it was tuned for"
     )
     training = configuration.training.without_loss_drop(reason)
     return configuration.model_copy(update={"training": training})

@@ -23,7 +23,7 @@ from gpubench_plugin.reports import trend
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpubench_plugin.compare.baselines import BenchmarkHistory, HistorySource
 
@@ -64,7 +64,10 @@ class History(Command):
         paths = Locations.of(options)
         with connect(paths.registry, paths.results_dir) as connection:
             source = HistorySource(paths.results_dir, connection.registry, connection.note)
-            histories = [*_histories(source, options)]
+            branch = _branch(source, options)
+            histories = [*_histories(source, options, branch)]
+            if options.metric is None:
+                source.notes += _median_notes(source, histories, branch, options.last)
         if any(segment.changes is None for history in histories for segment in history.segments):
             source.notes.append(_EXTRA_MISSING)
         warn(source.notes)
@@ -87,7 +90,23 @@ def _branch(source: HistorySource, options: argparse.Namespace) -> str | None:
     return None
 
 
-def _histories(source: HistorySource, options: argparse.Namespace) -> Iterator[BenchmarkHistory]:
+def _median_notes(
+    source: HistorySource, histories: Sequence[BenchmarkHistory], branch: str | None, last: int
+) -> Iterator[str]:
+    """Notes on new levels that only the median has, which is judged beside the minimum."""
+    from gpubench_plugin.compare.baselines import levels_of_median
+
+    for shown in histories:
+        if new := levels_of_median(source, shown, branch=branch, limit=last):
+            yield (
+                f"{shown.benchmark}: the median has a new level starting with {', '.join(new)}, "
+                f"{shown.metric} has none there; see --metric=step_time_s"
+            )
+
+
+def _histories(
+    source: HistorySource, options: argparse.Namespace, branch: str | None
+) -> Iterator[BenchmarkHistory]:
     """The histories of the benchmarks that are named.
 
     Raises:
@@ -95,8 +114,6 @@ def _histories(source: HistorySource, options: argparse.Namespace) -> Iterator[B
             has the metric.
     """
     from gpubench_plugin.compare.baselines import benchmark_history
-
-    branch = _branch(source, options)
 
     def load(benchmark: str) -> BenchmarkHistory | None:
         return benchmark_history(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         TrendSegment,
         benchmark_history,
         change_points,
+        levels_of_median,
         trend_segments,
     )
 

@@ -64,6 +64,12 @@ def test_override_of_the_course_ends_the_limit(tmp_path: Path, override: str) ->
     )
 
 
+def test_overrides_of_the_course_are_named_together(tmp_path: Path) -> None:
+    """The reason has both keys in one sentence."""
+    training = resolved(tmp_path, "training.epochs=5", "training.learning_rate=2e-3").training
+    assert "(--training.learning_rate=2e-3) override the" in str(training.loss_drop_ignored)
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
