@@ -94,14 +94,14 @@ def _training_data(case: Case) -> str:
 def _training(case: Case) -> str:
     from gpubench_plugin.bench.training_checks import check_refusal, schedule_refusal
 
+    return check_refusal(case.configuration) or schedule_refusal(case.configuration.training)
+
+
+def _optimization(case: Case) -> str:
     training = case.configuration.training
     optimizer = catalog.load("optimizers", training.optimizer, key="training.optimizer")
     catalog.load("schedulers", training.scheduler, key="training.scheduler")
-    return (
-        check_refusal(case.configuration)
-        or schedule_refusal(training)
-        or str(optimizer.refusal(training))
-    )
+    return str(optimizer.refusal(training))
 
 
 def _convergence(case: Case) -> str:
@@ -135,6 +135,13 @@ def _generation(case: Case, kind: type[Prefill] | type[Decode]) -> str:
     return kind.refusal(prompt_tokens, new_tokens, positions=section.sequence_length)
 
 
+def _convergence_data(case: Case) -> str:
+    from gpubench_plugin.training.data import NOTHING_HELD_OUT
+
+    source = case.configuration.data.source
+    return f"data.source={source}: {NOTHING_HELD_OUT}" if _source(case).is_endless else ""
+
+
 def _workload_class(case: Case) -> Any:
     return catalog.load("workloads", case.configuration.model.name)
 
@@ -151,7 +158,10 @@ _REASONS: Final[tuple[tuple[frozenset[str], Callable[[Case], str]], ...]] = (
     (frozenset({"data", "inference", "trainer"}), _batches),
     (frozenset({"data", "trainer"}), _training_data),
     (frozenset({"trainer"}), _training),
+    (frozenset({"trainer"}), _optimization),
+    (frozenset({"convergence"}), _optimization),
     (frozenset({"convergence"}), _convergence),
+    (frozenset({"data", "convergence"}), _convergence_data),
     (frozenset({"_gpubench_setting"}), _parallelism),
     (frozenset({"workload", "prefill"}), _prefill),
     (frozenset({"workload", "decode"}), _decode),

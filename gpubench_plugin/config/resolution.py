@@ -73,7 +73,8 @@ def apply_scaling(
     stated_kind, stated_size = merged.get(_SCALING), merged.get(_PART)
     if stated_kind not in (None, kind):
         message = f"{schema_errors.as_yaml(stated_kind)} contradicts {schema_errors.as_yaml(kind)}"
-        message += ", which data.global_batch_size implies"
+        message += ", which data.global_batch_size implies; allowed: "
+        message += f"{kind}, or data.global_batch_size={'N' if kind == 'weak' else 'null'}"
         raise schema_errors.key_error(merged, _SCALING, message)
     if global_batch is None:
         return configuration

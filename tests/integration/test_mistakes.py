@@ -320,6 +320,7 @@ _TRAINING = "--deselect='test_it.py::test_training[fp32-ws1]'"
             ["--training.resume=configs"],
             "training.resume=configs: this folder has no latest.json; allowed: a checkpoint of an ",
         ),
+        (["--training.optimizer=adam"], "training.optimizer: unknown optimizer 'adam' (did you "),
         (["--model.compile_backend=eager"], "model.compile_backend=eager: compilation is off"),
         (
             ["--model.compile=default", "--model.compile_backend=egar"],
@@ -365,11 +366,11 @@ def test_keys_that_contradict_each_other_are_refused_before_anything_is_measured
     def test_pipeline(gpubench, trainer):
         gpubench(trainer)
 """,
-        "name": """
+        "synthetic": """
     @mlp
-    @keys("training.optimizer=adam")
-    def test_name(gpubench, trainer):
-        gpubench(trainer)
+    @keys("training.target_loss=0.5")
+    def test_synthetic(gpubench, convergence):
+        gpubench(convergence, setup=convergence.restart)
 """,
     }
     reasons = {
@@ -381,8 +382,8 @@ def test_keys_that_contradict_each_other_are_refused_before_anything_is_measured
         "the steps of the whole training, or training.scheduler=constant",
         "pipeline[fp32-ws2]": "distributed.pipeline_microbatches=3 is not supported by 1F1B with a "
         "batch of 8 samples on 2 ranks (did you mean 2?); allowed: 2, 4, 8",
-        "name[fp32-ws1]": "training.optimizer: unknown optimizer 'adam' (did you mean 'adamw'?); "
-        "allowed: adamw, sgd",
+        "synthetic[fp32-ws1]": "data.source=synthetic: this data source has no held-out samples "
+        "for evaluation; allowed: data.source=digits, diabetes, text, or images with a test part",
     }
 
     run = project_of(tmp_path_factory, tests).run("--world-size=1,2")

@@ -87,5 +87,5 @@ def test_a_kind_that_it_is_not_is_refused() -> None:
         resolved("distributed.scaling=strong")
     assert str(caught.value) == (
         '--distributed.scaling=strong: "strong" contradicts "weak", '
-        "which data.global_batch_size implies"
+        "which data.global_batch_size implies; allowed: weak, or data.global_batch_size=N"
     )
