@@ -10,7 +10,7 @@ import torch
 
 from gpubench_plugin import catalog
 from gpubench_plugin.environment import byte_size, timed_s
-from gpubench_plugin.errors import CorrectnessError, Unsupported, UsageProblem
+from gpubench_plugin.errors import CorrectnessError, Misuse, Unsupported, invalid_choice
 from gpubench_plugin.records import Check, Work
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ def parse(text: str) -> int:
     """Parse a message size.
 
     Raises:
-        UsageProblem: it is no positive integer of B, KiB, MiB or GiB.
+        Misuse: it is no positive integer of B, KiB, MiB or GiB.
     """
     match = _SIZE.fullmatch(text)
     if match is None:
         allowed = f"an integer with {', '.join(_UNITS)}, such as 64KiB"
-        raise UsageProblem(f"message size {text!r}; allowed: {allowed}")
+        raise Misuse(f"message size {text!r}; allowed: {allowed}")
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -193,8 +193,10 @@ def exchange(
     Raises:
         Unsupported: on all ranks, for a single rank, messages larger than `largest_bytes` or too
             small to be divided, sums that are not exact, or too little memory on any rank.
-        UsageProblem: an unknown collective, or an invalid `size`.
+        Misuse: an unknown collective, or an invalid `size`.
     """
+    if name not in (names := catalog.choices("collectives")):
+        raise Misuse(str(invalid_choice("collective", name, names)))
     kind: type[Collective] = catalog.load("collectives", name)
     size_bytes, world = parse(size), group.world
     if world.size == 1:

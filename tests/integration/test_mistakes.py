@@ -133,6 +133,15 @@ MISTAKES = {
     def test_own(gpubench):
         gpubench.train(torch.nn.Linear(4, 1), MATRIX, torch.sum)
 """,
+    "part": """
+    @mlp
+    def test_part(gpubench, moe_layer):
+        gpubench(moe_layer("fwd"))
+""",
+    "size": """
+    def test_size(gpubench, collective):
+        gpubench(collective("all-reduce", "64 kilo"))
+""",
     "unused": """
     def test_unused(gpubench):
         pass
@@ -162,6 +171,8 @@ REASONS = {
     "compiled": "ValueError: 4 is mine",
     "cause": "RuntimeError: caught",
     "checkpoint": "training.resume: ",
+    "part": "part of a MoE layer: unknown 'fwd' (did you mean 'forward'?); allowed: forward, ",
+    "size": "message size '64 kilo'; allowed: an integer with B, KiB, MiB, GiB, such as 64KiB",
     "own": "training.scheduler: unknown scheduler 'lineer' (did you mean 'linear'?); allowed: ",
     "unused": "the test did not call gpubench",
 }

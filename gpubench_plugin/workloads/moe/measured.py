@@ -13,7 +13,7 @@ from torch import distributed as dist
 from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin.environment import timed_s
-from gpubench_plugin.errors import CorrectnessError, Unsupported, invalid_choice
+from gpubench_plugin.errors import CorrectnessError, Misuse, Unsupported, invalid_choice
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.workloads.moe.comparison import compare
 from gpubench_plugin.workloads.moe.construction import Construction
@@ -110,12 +110,12 @@ class MoESubject:
 
     Raises:
         Unsupported: the part is a no-op here, or needs gradients of cached experts.
-        UsageProblem: there is no such part.
+        Misuse: there is no such part.
     """
 
     def __init__(self, part: str, construction: Construction):
         if part not in PARTS:
-            raise invalid_choice("part of a MoE layer", part, PARTS)
+            raise Misuse(str(invalid_choice("part of a MoE layer", part, PARTS)))
         section = construction.section
         if section.pinned_cache and part == FORWARD_BACKWARD:
             raise Unsupported(

@@ -10,7 +10,7 @@ import torch
 
 from gpubench_plugin.distributed import RankAgreement, TimedCollective, World, exchange
 from gpubench_plugin.distributed.collectives.all_reduce import AllReduce
-from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.errors import Misuse, Unsupported
 
 CPU = torch.device("cpu")
 
@@ -62,9 +62,9 @@ def test_one_rank_alone() -> None:
 
 def test_unknown_names_and_sizes() -> None:
     """Both are refused with what there is."""
-    with pytest.raises(UsageProblem, match="did you mean 'all-reduce'"):
+    with pytest.raises(Misuse, match="did you mean 'all-reduce'"):
         ask("allreduce", "1KiB", Told())
-    with pytest.raises(UsageProblem, match="message size '1kb'; allowed: an integer with B, KiB"):
+    with pytest.raises(Misuse, match="message size '1kb'; allowed: an integer with B, KiB"):
         ask("all-reduce", "1kb", Told())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpubench_plugin.distributed import parse
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import Misuse
 
 
 def test_sizes_are_binary() -> None:
@@ -21,5 +21,5 @@ def test_sizes_are_binary() -> None:
 @pytest.mark.parametrize("text", ["1KB", "1.5MiB", "0B", "KiB", "-1B", "1 KiB", ""])
 def test_anything_else_is_refused(text: str) -> None:
     """The message shows what was given."""
-    with pytest.raises(UsageProblem, match=f"message size {text!r}"):
+    with pytest.raises(Misuse, match=f"message size {text!r}"):
         parse(text)
