@@ -213,3 +213,33 @@ def test_tutorial_can_be_followed(
     project = InlineProject(tmp_path)
     monkeypatch.chdir(project.path)
     assert Shell(project, capsys).follow(ROOT / "docs" / "guide" / "tutorial.md") > 10
+
+
+def anchors(document: Path) -> set[str]:
+    """Anchors of the headings of `document`, as GitHub makes them, but for repeated ones."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ +(.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in headings}
+
+
+def test_links_between_documents_lead_to_a_file_and_a_heading() -> None:
+    """Every page of the documentation can be reached from its index, too."""
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    broken, linked = [], set()
+    for document in documents:
+        text = re.sub(
+            r"^```.*?^```|`[^`\n]*`", "", document.read_text(), flags=re.DOTALL | re.MULTILINE
+        )
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            if re.match(r"[a-z]+:", link):
+                continue
+            path, _, anchor = link.partition("#")
+            file = (document.parent / path).resolve() if path else document
+            if document == ROOT / "docs" / "index.md":
+                linked.add(file)
+            is_page = file.suffix == ".md" and file.is_file()
+            if not file.exists() or (anchor and is_page and anchor not in anchors(file)):
+                broken.append(f"{document.relative_to(ROOT)}: {link}")
+    assert broken == []
+    pages = {file for file in documents if file.is_relative_to(ROOT / "docs")}
+    assert pages - linked == {ROOT / "docs" / "index.md"}
