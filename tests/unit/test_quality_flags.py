@@ -34,11 +34,15 @@ def test_no_flag_is_both() -> None:
 
 
 def test_docs_list_every_flag_in_its_table() -> None:
-    """The reference has one row for each flag, doubts and notes in tables of their own."""
+    """The reference has one row for each flag, doubts and notes in tables of their own.
+
+    And a sentence on the mark of the scaling table, which looks like one.
+    """
     doubts_text, _, notes_text = _DOCS.read_text("utf-8").partition("## Notes")
     row = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
     assert sorted(row.findall(doubts_text)) == sorted(DOUBTFUL_FLAGS)
     assert sorted(row.findall(notes_text)) == sorted(NOTES)
+    assert "`superlinear` is not a flag" in notes_text
 
 
 def test_every_flag_says_in_a_line_what_it_means() -> None:
