@@ -72,7 +72,10 @@ def checkpoint_refusal(rootdir: Path, training: TrainingSection) -> str:
     if not os.path.lexists(path):
         problem = f"no such file or folder{nearest(path.name, _names_in(path.parent))}"
     elif _is_folder(path) and not os.path.lexists(path / LATEST):
+        subfolders = (n for n in _names_in(path) if os.path.lexists(path / n / LATEST))
         problem = f"this folder has no {LATEST}"
+        if name := min(subfolders, default=""):
+            problem += f" (did you mean its folder {name!r}?)"
     else:
         return ""
     return (

@@ -331,6 +331,10 @@ _TRAINING = "--deselect='test_it.py::test_training[fp32-ws1]'"
             ["--training.resume=configs"],
             "training.resume=configs: this folder has no latest.json; allowed: a checkpoint of an ",
         ),
+        (
+            ["--training.resume=."],
+            "training.resume=.: this folder has no latest.json (did you mean its folder 'damaged'",
+        ),
         (["--training.optimizer=adam"], "training.optimizer: unknown optimizer 'adam' (did you "),
         (["--model.compile_backend=eager"], "model.compile_backend=eager: compilation is off"),
         (
