@@ -25,8 +25,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 
 class GpubenchError(Exception):
@@ -125,6 +128,17 @@ class MissingPackage(Unsupported):
         self.problem = problem
         self.package = package
         self.install = install
+
+
+def require_returned(value: T, kind: type[object], function: str) -> T:
+    """The `value` that a user's `function` returned, which must be of a `kind`.
+
+    Raises:
+        Misuse: it is not, as without a ``return``.
+    """
+    if not isinstance(value, kind):
+        raise Misuse(f"{function} returned {value!r:.60}; allowed: {kind.__name__}")
+    return value
 
 
 def error_text(error: BaseException) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pytest
+    import torch
 
     from gpubench_plugin.bench.setting import Setting
     from gpubench_plugin.config import Configuration
@@ -39,28 +40,44 @@ other processes grow meanwhile. Not measured."""
 def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
     """The benchmark's configuration with the largest batch that its training fits into memory with.
 
+    Raises:
+        Unsupported: the benchmark has several ranks, or a fixture that the trials do not build.
+        DoesNotFit: not even the smallest batch fits.
+    """
+    _refuse_several_ranks(request)
+    _refuse_own_fixtures(request)
+    samples = fitted_samples(request, partial(_setting, request))
+    return _with_samples(case_of(request).configuration, samples)
+
+
+def fitted_samples(request: pytest.FixtureRequest, setting_with: SettingOf) -> int:
+    """The largest batch of which the training that `setting_with` describes fits into memory.
+
     The fit goes on record. The trials may have compiled, so that no later call is a first one.
 
     Raises:
-        Unsupported: the benchmark has several ranks, or a fixture that the trials do not build.
+        Unsupported: the benchmark has several ranks.
         DoesNotFit: not even the smallest batch fits.
     """
     from gpubench_plugin.measure import state_restored
     from gpubench_plugin.training import fit_batch
 
-    case = case_of(request)
-    if case.world_size > 1:
+    _refuse_several_ranks(request)
+    device = request.getfixturevalue("torch_device")
+    with state_restored(device):
+        smallest, epoch = _smallest(setting_with(1)), _samples_per_epoch(setting_with(1))
+    attempt = partial(_attempt, setting_with, device)
+    fit = fit_batch(attempt, smallest=smallest, epoch=epoch)
+    parts_of(request).add_fit(fit)
+    return fit.samples
+
+
+def _refuse_several_ranks(request: pytest.FixtureRequest) -> None:
+    if (ranks := case_of(request).world_size) > 1:
         raise Unsupported(
             "training.batch_size=auto: a rank out of memory would leave the others waiting; "
-            f"allowed on {case.world_size} ranks: a number, or data.global_batch_size"
+            f"allowed on {ranks} ranks: a number, or data.global_batch_size"
         )
-    _refuse_own_fixtures(request)
-    setting_with = partial(_setting, request)
-    with state_restored(request.getfixturevalue("torch_device")):
-        smallest, epoch = _smallest(setting_with(1)), _samples_per_epoch(setting_with(1))
-    fit = fit_batch(partial(_attempt, setting_with), smallest=smallest, epoch=epoch)
-    parts_of(request).add_fit(fit)
-    return _with_samples(case.configuration, fit.samples)
 
 
 def _refuse_own_fixtures(request: pytest.FixtureRequest) -> None:
@@ -74,19 +91,21 @@ def _refuse_own_fixtures(request: pytest.FixtureRequest) -> None:
 
 
 def _setting(request: pytest.FixtureRequest, samples: int) -> Setting:
-    """Setting of a benchmark with `samples` per batch.
-
-    A loss scale of one: a first step that the scaler skips would make no optimizer states.
-    """
+    """Setting of a benchmark with `samples` per batch."""
     configuration = _with_samples(case_of(request).configuration, samples)
-    section = configuration.precision.model_copy(update={"init_scale": 1.0})
     return setting_of(
-        configuration.model_copy(update={"precision": section}),
+        with_unit_scale(configuration),
         workload=request.getfixturevalue("workload"),
         device=request.getfixturevalue("torch_device"),
         precision=request.getfixturevalue("precision"),
         group=request.getfixturevalue("process_group"),
     )
+
+
+def with_unit_scale(configuration: Configuration[Any]) -> Configuration[Any]:
+    """A copy with a loss scale of one: a first step that is skipped makes no optimizer states."""
+    section = configuration.precision.model_copy(update={"init_scale": 1.0})
+    return configuration.model_copy(update={"precision": section})
 
 
 def _with_samples(configuration: Configuration[Any], samples: int) -> Configuration[Any]:
@@ -110,7 +129,7 @@ def _samples_per_epoch(setting: Setting) -> int | None:
         return source.steps_per_epoch
 
 
-def _attempt(setting_with: SettingOf, samples: int) -> str | None:
+def _attempt(setting_with: SettingOf, device: torch.device, samples: int) -> str | None:
     """Train with `samples` per batch and drop everything: why they do not fit, None if they do.
 
     Raises:
@@ -119,21 +138,19 @@ def _attempt(setting_with: SettingOf, samples: int) -> str | None:
     from gpubench_plugin.distributed import free_bytes
     from gpubench_plugin.measure import release_memory, state_restored
 
-    setting = setting_with(samples)
-    device = setting.device
     with state_restored(device):
         release_memory(device)
         free = free_bytes(device, local_ranks=1) if device.type == "cpu" else None
         with host_memory_limited(free):
-            reason = _failure(setting)
+            reason = _failure(setting_with, samples)
     release_memory(device)
     return reason
 
 
-def _failure(setting: Setting) -> str | None:
+def _failure(setting_with: SettingOf, samples: int) -> str | None:
     """What does not fit into memory; None if everything does."""
     try:
-        return None if _fits_with_reference(setting) else _NO_REFERENCE
+        return None if _fits_with_reference(setting_with(samples)) else _NO_REFERENCE
     except Exception as error:
         allocation = failed_allocation(error)
         if allocation is None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from gpubench_plugin.bench.extra_calls import inspect_call
 from gpubench_plugin.bench.stages import Stages
 from gpubench_plugin.bench.step import TimedStep, refuse_unfinished
 from gpubench_plugin.bench.variants import Variants, turns_event
+from gpubench_plugin.errors import Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +72,7 @@ class Comparison(Stages):
         self, variants: Variants, run: Callable[[str, TimedStep], object], check: ResultCheck
     ) -> tuple[object, Agreement]:
         """Run each variant once by `run`, before anything is timed."""
+        self._passed_by_all(partial(self._require_equal_names, variants))
         compare = partial(
             variants.compare_results,
             run,
@@ -78,6 +81,19 @@ class Comparison(Stages):
             check=check,
         )
         return self._passed_by_all(compare)
+
+    def _require_equal_names(self, variants: Variants) -> None:
+        """Refuse ranks with other variants, or another order: the n-th of all is measured as one.
+
+        Every rank must call it.
+        """
+        names = ", ".join(variants.names)
+        code = float(crc32(names.encode()))
+        if self._group.agreement.mean([code]) != [code]:
+            raise Misuse(
+                f"gpubench.compare: this rank has the variants {names}, another rank others; "
+                "allowed: the same on all ranks, in the same order"
+            )
 
     def _measure_in_turns(
         self, variants: Variants, stated: Work, check: ResultCheck

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.bench.batch_fitting import fitted_samples, with_unit_scale
 from gpubench_plugin.bench.running_benchmark import case_of, parts_of, reconfigured
 from gpubench_plugin.bench.setting import drawn_section, module_of, setting_of, source_of
 from gpubench_plugin.bench.shadowed_fixtures import require_kinds
@@ -69,14 +70,32 @@ class OwnModels:
         training = _with_optimizer(self._configuration.training, optimizer)
         _refuse_data_keys(training)
         stated_loss = StatedLoss(loss, device=self.device, weights=_weights_dtype(self.precision))
-        stated_batch = StatedBatch.of(
-            self._drawn(batch, training), samples=samples, has_targets=stated_loss.has_targets
-        )
+        own_optimizer = optimizer if callable(optimizer) else None
+
+        def batch_of(training: TrainingSection) -> StatedBatch:
+            drawn = self._drawn(batch, training)
+            return StatedBatch.of(drawn, samples=samples, has_targets=stated_loss.has_targets)
+
+        def trial(size: int) -> Setting:
+            configuration = self._configuration.model_copy(
+                update={"training": training.with_samples(size)}
+            )
+            return self._setting_of(
+                with_unit_scale(configuration),
+                model,
+                batch_of(configuration.training),
+                stated_loss,
+                own_optimizer,
+            )
+
+        if training.batch_size == "auto":
+            _require_function_of_size(batch)
+            training = training.with_samples(fitted_samples(self.request, trial))
+        stated_batch = batch_of(training)
         self._require_equal_batches(stated_batch.samples)
         training = _with_samples(training, stated_batch.samples)
         if "loss_drop" not in training.model_fields_set:
             training = training.model_copy(update={"loss_drop": _LOSS_DROP})
-        own_optimizer = optimizer if callable(optimizer) else None
         setting = self._setting(training, model, stated_batch, stated_loss, own_optimizer)
         module = self._built(setting, training)
         trainer = checked_trainer(self.request, setting, module, source_of(setting))
@@ -158,30 +177,42 @@ class OwnModels:
     ) -> Setting:
         """Setting of the parts, with which the benchmark is recorded from now on."""
         from gpubench_plugin.training import RecordFacts
+
+        configuration = self._reconfigure(training)
+        setting = self._setting_of(configuration, model, batch, loss, own_optimizer)
+        parts_of(self.request).add_check(
+            RecordFacts(own_model={"model": setting.workload.section.name, "loss": loss.name})
+        )
+        return setting
+
+    def _setting_of(
+        self,
+        configuration: Configuration[Any],
+        model: nn.Module | Callable[[], nn.Module],
+        batch: StatedBatch,
+        loss: StatedLoss,
+        own_optimizer: Callable[..., Any] | None,
+    ) -> Setting:
+        """Setting of the parts in a `configuration`."""
         from gpubench_plugin.workloads import OwnWorkload, StatedModel
 
-        precision, configuration = self.precision, self._reconfigure(training)
         if configuration.data.source != "synthetic":
             raise UsageProblem(
                 f"data.source={configuration.data.source}: gpubench.train and gpubench.infer take "
                 "the batch that they are given; leave the key out"
             )
-        stated_model = StatedModel(model, weights=_weights_dtype(precision))
         workload = OwnWorkload(
             drawn_section(configuration),
-            model=stated_model,
+            model=StatedModel(model, weights=_weights_dtype(self.precision)),
             batch=batch,
             loss=loss,
             own_optimizer=own_optimizer,
-        )
-        parts_of(self.request).add_check(
-            RecordFacts(own_model={"model": stated_model.name, "loss": loss.name})
         )
         return setting_of(
             configuration,
             workload=workload,
             device=self.device,
-            precision=precision,
+            precision=self.precision,
             group=self.group,
         )
 
@@ -277,6 +308,14 @@ def _size_contradiction(key: str, stated: object, samples: int) -> UsageProblem:
         f"{key}={stated}, but the batch has {samples} samples; leave the key out, or pass as batch "
         "a function of the number of samples"
     )
+
+
+def _require_function_of_size(batch: object) -> None:
+    if not (callable(batch) and _takes_size(batch)):
+        raise UsageProblem(
+            "training.batch_size=auto: the batch has a fixed size; leave the key out, or pass as "
+            "batch a function of the number of samples"
+        )
 
 
 def _takes_size(function: Callable[..., object]) -> bool:

@@ -406,8 +406,8 @@ class TrainingSection(Section):
         """
         if self.batch_size == "auto":
             raise Unsupported(
-                "training.batch_size=auto: fitted only for benchmarks with the fixture trainer; "
-                "state a number, training.batch_size=N"
+                "training.batch_size=auto: fitted only for benchmarks with the fixture trainer or "
+                "gpubench.train; state a number, training.batch_size=N"
             )
         return self.batch_size
 

@@ -11,6 +11,7 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
+from gpubench_plugin.errors import require_returned
 from gpubench_plugin.training.compile_scope import model_compiler
 from gpubench_plugin.training.seeding import seeded
 
@@ -57,6 +58,7 @@ def build_model(
     with seeded(seed, init_device):
         module = build_on(init_device, workload)
     module = precision.convert_module(module)
+    require_returned(module, nn.Module, f"{type(precision).__name__}.convert_module")
     module = module.to(device=device, memory_format=workload.memory_format)  # type: ignore[call-overload] # a gap in its stub
     if section.compile != "none":
         module = compile_model(module) if compiled is None else compiled(module, compile_model)
@@ -69,7 +71,7 @@ def build_on(device: torch.device, workload: Workload[Any]) -> nn.Module:
     What a library creates on the CPU all the same stays there.
     """
     with nullcontext() if device.type == "cpu" else device:
-        return workload.build()
+        return require_returned(workload.build(), nn.Module, f"{type(workload).__name__}.build")
 
 
 def run_fake_step(workload: Workload[Any], *, samples: int, backward: bool) -> None:

@@ -12,6 +12,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from gpubench_plugin import catalog
 from gpubench_plugin.distributed.parallelism import gradient_norm
+from gpubench_plugin.errors import require_returned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +47,8 @@ class Optimization:
     ):
         self._parameters = [p for p in parameters if p.requires_grad]
         own = None if own_optimizer is None else own_optimizer(self._parameters)
+        if own is not None:
+            require_returned(own, torch.optim.Optimizer, "the workload's optimizer")
         self._optimizer = self._built(training, device) if own is None else own
         schedule = catalog.load("schedulers", training.scheduler, key="training.scheduler")
         self._scheduler = schedule.build(self._optimizer, training.schedule_length)

@@ -269,7 +269,7 @@ class Trainer:
     ) -> float:
         """Take the steps of the check; return the duration of the first."""
         batches, loss_of = recorder.batches(batches), recorder.losses(self._loss_of)
-        first_step_s = self._first_step(batches, loss_of, recorder)
+        first_step_s = self._first_step(batches, recorder)
         last_step = self.total_steps - 1 + self._check_steps
         log({"event": "phase", "phase": "train", "steps": last_step})
         self._record_step(history)
@@ -381,16 +381,11 @@ class Trainer:
             loss = loss / self._accumulation_steps
         self._optimization.backward(loss)
 
-    def _first_step(
-        self, batches: Iterator[Batch], loss_of: LossFunction, recorder: StepRecorder
-    ) -> float:
+    def _first_step(self, batches: Iterator[Batch], recorder: StepRecorder) -> float:
         """Run one step with all checks; return its duration without the gradient checks."""
         losses: list[Tensor] = []
-        gradients = partial(
-            self._gradients,
-            batches,
-            require_scalar_loss(loss_of, losses, has_graph=self._passes is None),
-        )
+        loss_of = require_scalar_loss(self._loss_of, losses, has_graph=self._passes is None)
+        gradients = partial(self._gradients, batches, recorder.losses(loss_of))
         duration_s = timed_s(gradients, self._device)
         # After the backward pass, in which other ranks would wait for one that failed.
         require_finite(self._mean(losses), step=1)

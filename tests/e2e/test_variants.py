@@ -33,6 +33,10 @@ def test_one_rank_disagrees(gpubench, process_group):
     rank = process_group.world.rank
     gpubench.compare({"one": lambda: 1, "rank": lambda: 1 + rank})
 
+def test_other_order(gpubench, process_group):
+    steps = [("one", lambda: 1), ("other", lambda: 1)]
+    gpubench.compare(dict(steps if process_group.world.rank else reversed(steps)))
+
 def test_healthy(gpubench, process_group):
     gpubench.compare({"one": lambda: sum(range(1000)), "same": lambda: sum(range(1000))})
 """
@@ -50,6 +54,7 @@ def test_ranks_take_the_same_turns(project: Project) -> None:
     reason = records["test_one_rank_disagrees"]["reason"]
     assert "rank 1" in reason
     assert "variant 'rank' disagrees with 'one'" in reason
+    assert "has the variants other, one, another rank" in records["test_other_order"]["reason"]
     reduced = records["test_reduce"]
     assert (reduced["work"]["samples"], len(reduced["ranks"])) == (20, 2)
     assert reduced["metrics"]["speed_up"]["value"] > 0

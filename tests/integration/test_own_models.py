@@ -104,6 +104,13 @@ def test_form(gpubench, form):
 
 def test_fp32_only(gpubench):
     gpubench.train(net(), (X, Y), cross_entropy)
+
+def test_sized(gpubench):
+    def batch(size):
+        if size > 5:
+            raise MemoryError("no more than five")
+        return torch.randn(size, 8), torch.randint(4, (size,))
+    gpubench.train(net, batch, cross_entropy)
 """
 
 FAULTS = {
@@ -214,7 +221,7 @@ def test_a_model_of_ones_own_trains_in_every_precision(own_project: InlineProjec
 
 def test_every_form_of_model_batch_and_loss_is_measured(own_project: InlineProject) -> None:
     """And is recorded with what the test states; without the fixture in fp32 alone."""
-    run = own_project.run("test_forms.py", "--tag=b")
+    run = own_project.run("test_forms.py", "-k", "not sized", "--tag=b")
     found = {name.partition("[")[2].removesuffix("-ws1]"): b for name, b in benchmarks(run).items()}
     assert {b["outcome"] for b in found.values()} == {"measured"}, run.out
     assert found["tuple_"]["settings"]["training.optimizer"] == "adamw"
@@ -242,6 +249,15 @@ def test_every_form_of_model_batch_and_loss_is_measured(own_project: InlineProje
     assert "training.learning_rate=0.1: not read" in by_name["test_form[own_loss-ws1]"]["reason"]
     assert "but the batch has 6 samples" in by_name["test_fp32_only[ws1]"]["reason"]
     _forget(stated)
+
+    fitted = own_project.run(
+        "test_forms.py", "-k", "fp32_only or sized", "--training.batch_size=auto"
+    )
+    by_name = benchmarks(fitted)
+    assert "batch_size=auto: the batch has a fixed size" in by_name["test_fp32_only[ws1]"]["reason"]
+    assert by_name["test_sized[ws1]"]["settings"]["training.batch_size"] == 5
+    assert by_name["test_sized[ws1]"]["correctness"]["batch_fit"]["bound_by"] == "memory"
+    _forget(fitted)
 
     endless = own_project.run("test_forms.py", "-k", "fp32_only", "--training.epochs=2")
     (benchmark,) = benchmarks(endless).values()

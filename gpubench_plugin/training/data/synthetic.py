@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
+from gpubench_plugin.errors import require_returned
 from gpubench_plugin.training.data.base import DataSource
 from gpubench_plugin.training.seeding import synthetic_seed
-
-if TYPE_CHECKING:
-    from gpubench_plugin.workloads import Batch
+from gpubench_plugin.workloads import Batch
 
 
 class Synthetic(DataSource):
@@ -24,6 +21,7 @@ class Synthetic(DataSource):
         batch = self._workload.synthetic_batch(
             self.batch_size, device=self._device, generator=generator
         )
+        require_returned(batch, Batch, f"{type(self._workload).__name__}.synthetic_batch")
         self._batch = self._convert(batch)
 
     def __next__(self) -> Batch:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.records import Work
 from gpubench_plugin.training import trainer as trainer_module
 from gpubench_plugin.training.data.digits import Digits
@@ -65,6 +65,24 @@ def test_tiny_presets_halve_the_loss_in_20_steps(name, precision, shipped):
     losses = check.correctness["losses"]
     assert (len(losses), check.correctness["skipped_steps"]) == (20, 0)
     assert sum(losses[-3:]) < sum(losses[:3]) / 2
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("build", r"^Slope\.build returned 5; allowed: Module$"),
+        ("synthetic_batch", r"^Slope\.synthetic_batch returned 5; allowed: Batch$"),
+        ("optimizer", r"^the workload's optimizer returned 5; allowed: Optimizer$"),
+        ("loss", "^the loss must be a scalar tensor, not int$"),
+    ],
+)
+def test_workload_that_returns_something_else_is_told_so(
+    make_trainer, slope, monkeypatch, method, message
+):
+    """The message names the method, what it returned, and what it may."""
+    monkeypatch.setattr(slope, method, lambda *_, **__: 5)
+    with pytest.raises((Misuse, CorrectnessError), match=message):
+        make_trainer().prepare(silent)
 
 
 # The step.
