@@ -30,10 +30,10 @@ _LONG_PHASES: Final = frozenset({"compile", "train"})
 class LiveStatus:
     """Shows how far the session is, from the events of its benchmarks.
 
-    On a terminal that is the row below pytest's line. Where tests may write there as well (``-s``,
-    live logs), and where the terminal cannot do it, nothing is shown. In a CI job (``CI`` is set),
-    whose log does not move a cursor even where stdout is a terminal, there are plain lines: when
-    the phase changes, but not more than one in 10 s, and every 30 s within a phase.
+    On a terminal that is the row below pytest's line; nothing where the terminal cannot do it.
+    Where tests may write there as well (``-s``, live logs), and in a CI job (``CI`` is set), whose
+    log does not move a cursor even where stdout is a terminal, there are plain lines: when the
+    phase changes, but not more than one in 10 s, and every 30 s within a phase.
     """
 
     def __init__(
@@ -47,8 +47,9 @@ class LiveStatus:
         self._run = LiveRun(run_id="", ids=tuple(names))
         self._clock = clock
         self._glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
-        self._writes_lines = bool(os.environ.get("CI"))
-        self._line = status_line(enabled=not self._writes_lines and not _shares_terminal(config))
+        is_shared = _shares_terminal(config)
+        self._writes_lines = bool(os.environ.get("CI")) or (is_shared and sys.stdout.isatty())
+        self._line = status_line(enabled=not self._writes_lines and not is_shared)
         self._written_at = -math.inf
         self._written_phase = ("", "")
         self._text = ""

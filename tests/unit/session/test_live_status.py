@@ -87,14 +87,18 @@ def test_status_line_leaves_the_terminal_to_the_tests(
 ) -> None:
     """With ``-s`` and live logs, what tests write appears where the status line would be.
 
-    In a CI job there are lines in its place, also where stdout is a terminal.
+    There are lines in its place, as in a CI job also where stdout is a terminal.
     """
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(encoding="utf-8", isatty=lambda: True))
     asked: list[bool] = []
     target = "gpubench_plugin.session.live_status.status_line"
-    monkeypatch.setattr(target, lambda *, enabled: asked.append(enabled))
+    line = SimpleNamespace(show=lambda text, *, at_once: None)
+    monkeypatch.setattr(target, lambda *, enabled: asked.append(enabled) or line)
     status(reporter, [])
     monkeypatch.delenv("CI")
-    status(reporter, [], options=options)
+    shared = status(reporter, [0, 0], options=options)
+    shared.add("b", {"event": "phase", "phase": "build"})
+    assert "gpubench: [1/2] test_b: build\n" in reporter.text
     status(reporter, [])
     assert asked == [False, False, True]
 
