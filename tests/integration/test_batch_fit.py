@@ -290,7 +290,8 @@ def test_stated_inference(gpubench, inference):
 
 
 @config
-@pytest.mark.gpubench_set("training.batch_size=auto", "training.target_loss=0.1")
+@auto
+@pytest.mark.gpubench_set("training.target_loss=0.1", "data.source=digits")
 def test_convergence(gpubench, convergence):
     gpubench(convergence, setup=convergence.restart)
 
