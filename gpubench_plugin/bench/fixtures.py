@@ -67,27 +67,16 @@ def _gpubench_carrier(
     request: pytest.FixtureRequest, benchmark: BenchmarkFixture
 ) -> BenchmarkFixture:
     """pytest-benchmark's fixture, created early so that it exists if a later fixture skips."""
+    from gpubench_plugin.bench.refusals import measurement_refusal
     from gpubench_plugin.errors import Misuse
     from gpubench_plugin.results import pytest_benchmark
 
-    if requester := _benchmark_requester(request):
+    if reason := measurement_refusal(request.node):  # of a test that asks for gpubench by name only
         pytest_benchmark.claim_unused(benchmark)
-        raise Misuse(f"{requester} {pytest_benchmark.TWO_MEASUREMENTS}")
+        raise Misuse(reason)
     pytest_benchmark.reserve(benchmark)  # which the test may get by request.getfixturevalue
     running_state(request).carrier = benchmark
     return benchmark
-
-
-def _benchmark_requester(request: pytest.FixtureRequest) -> str:
-    """Who requests ``benchmark`` beside ``gpubench``: the test, or a fixture of the project."""
-    information = request.node._fixtureinfo
-    if "benchmark" in information.initialnames:
-        return "the test"
-    for name, definitions in information.name2fixturedefs.items():
-        is_own = definitions[-1].func.__module__.startswith("gpubench_plugin.")
-        if not is_own and "benchmark" in definitions[-1].argnames:
-            return f"with the fixture {name!r} the test"
-    return ""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a benchmark's configuration alone tells to be impossible, before anything is set up.
+"""What a benchmark's fixtures and configuration tell to be impossible, before any set-up.
 
 Each component knows what it refuses: a data source, a workload, an optimizer, a parallelism's
 backend, the compiler. Here stands only which fixtures ask for which of them.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config import fixture_names, overriding_fixture
+from gpubench_plugin.config import FIXTURE, FOREIGN_FIXTURE, fixture_names, overriding_fixture
 from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def refusal(item: pytest.Item, case: Case) -> str:
     A fixture that the project overrides is not asked: it need not read the configuration.
     """
     fixtures = _own_fixtures(item)
+    if FIXTURE in fixtures and (reason := measurement_refusal(item)):
+        return reason
     reasons = (reason(case) for needed, reason in _REASONS if needed <= fixtures)
     try:
         if reason := next(filter(None, reasons), ""):
@@ -38,6 +40,25 @@ def refusal(item: pytest.Item, case: Case) -> str:
     from gpubench_plugin.bench.training_checks import checkpoint_refusal
 
     return checkpoint_refusal(item.config.rootpath, case.configuration.training)
+
+
+def measurement_refusal(item: pytest.Item) -> str:
+    """Reason why `item`, a test with ``gpubench``, cannot have its measurement; empty if it can.
+
+    The test, or a fixture of the project, requests pytest-benchmark's ``benchmark`` as well.
+    """
+    from gpubench_plugin.results import pytest_benchmark
+
+    information = getattr(item, "_fixtureinfo", None)  # of functions
+    if information is None:
+        return ""
+    if FOREIGN_FIXTURE in information.initialnames:
+        return f"the test {pytest_benchmark.TWO_MEASUREMENTS}"
+    for name, definitions in information.name2fixturedefs.items():
+        is_own = definitions[-1].func.__module__.startswith("gpubench_plugin.")
+        if not is_own and FOREIGN_FIXTURE in definitions[-1].argnames:
+            return f"with the fixture {name!r} the test {pytest_benchmark.TWO_MEASUREMENTS}"
+    return ""
 
 
 def _own_fixtures(item: pytest.Item) -> frozenset[str]:

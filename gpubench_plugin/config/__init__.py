@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         option_dest,
     )
     from gpubench_plugin.config.parametrization import (
+        FIXTURE,
         FOREIGN_FIXTURE,
         PRECISION,
         PRECISION_LEFT,

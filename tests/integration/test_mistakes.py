@@ -74,14 +74,6 @@ MISTAKES = {
         gpubench.record("speed", 3.0, unit="furlongs")
         gpubench(work)
 """,
-    "both": """
-    def test_both(gpubench, benchmark):
-        gpubench(work)
-""",
-    "indirect": """
-    def test_indirect(timer, gpubench):
-        gpubench(work)
-""",
     "later": """
     def test_later(gpubench, request):
         gpubench(work)
@@ -160,8 +152,6 @@ REASONS = {
     "twice": "gpubench was called twice; one step per test",
     "amount": "samples=-1; allowed: a number above 0",
     "unit": "gpubench.record('speed'): unit: unknown 'furlongs'",
-    "both": "the test requests both gpubench and pytest-benchmark's benchmark",
-    "indirect": "with the fixture 'timer' the test requests both gpubench and",
     "later": "the test requests both gpubench and pytest-benchmark's benchmark",
     "instead": "the test requests both gpubench and pytest-benchmark's benchmark",
     "infinite": "gpubench.record('x'): value=inf; allowed: a finite number",
@@ -355,6 +345,34 @@ def test_configuration_of_components_is_refused_before_anything_is_measured(
     assert f"to run the others, add {_TRAINING}" in run.err
     assert "Traceback" not in run.out + run.err
     assert run.directories == []
+
+
+def test_a_second_measurement_is_refused_before_anything_is_measured(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Of a test that requests pytest-benchmark's fixture as well, itself or through another."""
+    tests = {
+        "both": """
+    def test_both(gpubench, benchmark):
+        gpubench(work)
+""",
+        "indirect": """
+    def test_indirect(timer, gpubench):
+        gpubench(work)
+""",
+    }
+
+    project = project_of(tmp_path_factory, tests)
+    run = project.run()
+
+    assert (run.code, run.directories) == (4, [])
+    both = "requests both gpubench and pytest-benchmark's benchmark, but a test has one measurement"
+    assert f"ERROR: test_it.py::test_both[ws1]: the test {both}" in run.err
+    assert f"test_it.py::test_indirect[ws1]: with the fixture 'timer' the test {both}" in run.err
+    ways_out = [f"--deselect=test_it.py::test_{name}[ws1]" for name in tests]
+    assert [way_out for way_out in ways_out if way_out not in run.err.replace("'", "")] == []
+    others = project.run(*ways_out)
+    assert (others.code, set(others.outcomes.values())) == (0, {"measured"})
 
 
 def test_keys_that_contradict_each_other_are_refused_before_anything_is_measured(
