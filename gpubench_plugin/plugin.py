@@ -150,9 +150,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if benchmarks or _PROBLEM in config.stash or _is_gang_rank(config):
         try:
             _with_usage_errors(_start, session, benchmarks, after_s=_usage_error_delay_s(config))
-        except pytest.UsageError:
+        except pytest.UsageError as error:
             _silence_save_warning(config)
-            raise
+            if not xdist.is_worker(config):
+                raise
+            xdist.end_session(session, str(error))  # raised, it would be an error within xdist
     else:
         if not (xdist.is_worker(config) or _defers_output(config)):
             _report_unjudged_gate(config, "nothing was measured: no benchmark was selected")

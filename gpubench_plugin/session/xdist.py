@@ -1,7 +1,7 @@
 """pytest-xdist guard: concurrent benchmarks disturb each other and are refused.
 
-A worker that has collected benchmarks tells the controller and offers no test at all; the
-controller, which collects nothing itself, then ends the session as a usage error.
+A worker that has collected benchmarks, or refuses one of them, tells the controller and offers no
+test at all; the controller, which collects nothing itself, then ends the session as a usage error.
 """
 
 from __future__ import annotations
@@ -37,13 +37,18 @@ def refuse(session: pytest.Session) -> bool:
     )
     if is_disabled or not is_worker(config):
         return False
-    config.workeroutput[_KEY] = MESSAGE  # type: ignore[attr-defined] # pytest-xdist's
-    session.items.clear()
+    end_session(session, MESSAGE)
     return True
 
 
+def end_session(session: pytest.Session, message: str) -> None:
+    """Collect nothing in this worker, and have the controller end the session with `message`."""
+    session.config.workeroutput[_KEY] = message  # type: ignore[attr-defined] # pytest-xdist's
+    session.items.clear()
+
+
 class XdistGuard:
-    """Ends the session with a usage error if a worker refused to measure."""
+    """Ends the session with a usage error if a worker refused a benchmark."""
 
     def __init__(self) -> None:
         self._error: str | None = None

@@ -184,6 +184,16 @@ def test_measuring_beside_neighbours_is_refused(small: Project) -> None:
     assert run.directories == []
 
 
+@pytest.mark.exhaustive
+def test_refusals_of_workers_are_printed_by_the_controller(small: Project) -> None:
+    """Not as an error within pytest-xdist."""
+    small.write("test_bad.py", "def test_bad(gpubench, benchmark): pass")
+    run = small.run("-n", "2", "--benchmark-disable", quick=False)
+
+    assert (run.code, run.out.count("ERROR: test_bad.py::test_bad")) == (4, 1), run.out + run.err
+    assert "INTERNALERROR" not in run.out
+
+
 @pytest.mark.parametrize("off", shown("--benchmark-disable", exhaustively=("--benchmark-skip",)))
 @pytest.mark.own_process
 def test_neighbours_are_welcome_where_nothing_is_measured(small: Project, off: str) -> None:
