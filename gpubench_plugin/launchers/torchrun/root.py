@@ -16,7 +16,7 @@ import pytest
 from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers import signals
 from gpubench_plugin.launchers.forced_exit import force_exit
-from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge
+from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge, ranks_text
 from gpubench_plugin.launchers.report_transport import decode
 from gpubench_plugin.launchers.signals import EXIT_GRACE_S, ORPHAN_GRACE_S, ExitRequest, ExitWatcher
 from gpubench_plugin.launchers.torchrun.peers import Peers, exit_text, offer_stacks
@@ -62,7 +62,8 @@ class RootRank(RankRole):
             RankOutcome(rank=r, state="stuck", details=cause, stack=stacks.get(r, ""))
             for r in absent_ranks
         ]
-        verdict = judge(outcomes)
+        reason = f"{ranks_text(absent_ranks, self.exchange.size)} {cause}"
+        verdict = JointVerdict(outcome="hang", reason=reason)
         self.end_session(item, verdict.reason)
         self.announce_departure(f"{item.name}: {verdict.reason}")
         return merging.merge_reports(item, outcomes, verdict)
