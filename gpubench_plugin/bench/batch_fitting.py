@@ -44,7 +44,6 @@ def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
         Unsupported: the benchmark has several ranks, or a fixture that the trials do not build.
         DoesNotFit: not even the smallest batch fits.
     """
-    _refuse_several_ranks(request)
     _refuse_own_fixtures(request)
     samples = fitted_samples(request, partial(_setting, request))
     return _with_samples(case_of(request).configuration, samples)

@@ -159,25 +159,17 @@ def test_the_own_failure_is_raised_though_nobody_can_be_told() -> None:
     assert isinstance(root, MemoryError)
 
 
-def test_a_rank_that_lost_a_message_asks_nobody() -> None:
-    """The others may never answer, even with plenty of time."""
-    ended = Event()
-
-    def part(reduction: Reduction, rank: int) -> bool:
-        if rank == 0:
-            return ended.wait(20)
-        try:
-            reduction.raise_check_failures(LostMessage("of rank 0"))
-        finally:
-            ended.set()
-        return False
-
-    found = on_ranks(2, part, grace_s=60.0)
-    assert (found[0], str(found[1])) == (True, "of rank 0")
-
-
-@pytest.mark.parametrize("failed", [0, 1])
-def test_a_rank_that_failed_does_not_wait_for_one_that_waits_for_it(failed: int) -> None:
+@pytest.mark.parametrize(
+    ("failed", "error", "grace_s"),
+    [
+        (0, MemoryError("of 4 GiB"), 0.05),
+        (1, MemoryError("of 4 GiB"), 0.05),
+        (1, LostMessage("of rank 0"), 60.0),  # the other may never answer
+    ],
+)
+def test_a_rank_that_failed_does_not_wait_for_one_that_waits_for_it(
+    failed: int, error: Exception, grace_s: float
+) -> None:
     """The other is in a collective of its check: the failure is raised, not awaited with it."""
     ended = Event()
 
@@ -185,13 +177,13 @@ def test_a_rank_that_failed_does_not_wait_for_one_that_waits_for_it(failed: int)
         if rank != failed:
             return ended.wait(20)
         try:
-            reduction.raise_check_failures(MemoryError("of 4 GiB"))
+            reduction.raise_check_failures(error)
         finally:
             ended.set()
         return False
 
-    found = on_ranks(2, part, grace_s=0.05)
-    assert isinstance(found[failed], MemoryError)
+    found = on_ranks(2, part, grace_s=grace_s)
+    assert found[failed] is error
     assert found[1 - failed] is True
 
 
