@@ -15,7 +15,7 @@ import pytest
 
 # By module: lazy names of packages took 2 ms in every session. So would `from package import
 # module`, which asks the package for that name first.
-import gpubench_plugin.hookspecs as hookspecs  # noqa: PLR0402
+import gpubench_plugin.core.hookspecs as hookspecs  # noqa: PLR0402
 import gpubench_plugin.session.xdist as xdist  # noqa: PLR0402
 from gpubench_plugin.bench.device import (  # noqa: F401 # fixtures, as all of this room
     gpubench_config,
@@ -57,12 +57,13 @@ from gpubench_plugin.config.parametrization import (
     is_benchmark,
     parametrize,
 )
-from gpubench_plugin.errors import Misuse, UsageProblem
+from gpubench_plugin.core.errors import Misuse, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from gpubench_plugin.launchers import DeferredStream, RunContext
+    from gpubench_plugin.launchers.context import RunContext
+    from gpubench_plugin.launchers.output import DeferredStream
 
 _PROBLEM = pytest.StashKey[UsageProblem]()
 _ROOT_DELAY_S: Final = 30
@@ -94,7 +95,7 @@ def pytest_load_initial_conftests(
     expand_short_names(args, parser)
     suggest_options(args, parser)
     if "RANK" in os.environ:
-        from gpubench_plugin.launchers.torchrun import benchmark_paths
+        from gpubench_plugin.launchers.torchrun.paths import benchmark_paths
 
         early_config.stash[_PATHS] = paths = benchmark_paths(early_config)
         args += paths
@@ -114,7 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if "RANK" in os.environ:  # saves other processes the 0.4 ms of importing launchers
         _become_rank(config)
     if is_requested(config) and not _defers_output(config):
-        from gpubench_plugin.config import Settings
+        from gpubench_plugin.config.settings import Settings
 
         _with_usage_errors(Settings.from_config, config)
     if xdist.has_workers(config):
@@ -172,7 +173,7 @@ def pytest_runtest_makereport(
     if error is None or not error.errisinstance(Misuse):
         return report
     if not item.config.getoption("fulltrace", False):
-        from gpubench_plugin.launchers import message_with_line
+        from gpubench_plugin.launchers.user_frames import message_with_line
 
         report.longrepr = message_with_line(error, str(error.value))
     return report
@@ -193,10 +194,11 @@ def pytest_report_to_serializable() -> Generator[
 
 def _become_rank(config: pytest.Config) -> None:
     """Become the rank named by the environment, if any, and defer its output."""
-    from gpubench_plugin.launchers import GANG, DeferredStream, is_secondary
+    from gpubench_plugin.launchers.output import GANG, DeferredStream, is_secondary
 
     if GANG in os.environ:
-        from gpubench_plugin.launchers.gang import GangRank, JoinInfo
+        from gpubench_plugin.launchers.gang.protocol import JoinInfo
+        from gpubench_plugin.launchers.gang.worker import GangRank
 
         rank = GangRank(config, JoinInfo.from_environment(os.environ))
         config.pluginmanager.register(rank, hookspecs.LAUNCHER)
@@ -220,7 +222,7 @@ def _is_gang_rank(config: pytest.Config) -> bool:
 
 def _start(session: pytest.Session, benchmarks: list[pytest.Item]) -> None:
     from gpubench_plugin.config import resolve_case
-    from gpubench_plugin.session import start_session
+    from gpubench_plugin.session.start import start_session
 
     config = session.config
     if _PROBLEM in config.stash:
@@ -236,7 +238,7 @@ def _report_unjudged_gate(config: pytest.Config, cause: str) -> None:
     """Report that a gate without measurements has not passed."""
     if config.getoption("gpubench_gate") is None or _collects_only(config):
         return
-    from gpubench_plugin.session.gate import UnjudgedGate
+    from gpubench_plugin.session.gate.plugin import UnjudgedGate
 
     config.pluginmanager.register(UnjudgedGate(cause), "gpubench-gate")
 
@@ -253,9 +255,9 @@ def _context(config: pytest.Config) -> RunContext:
     Raises:
         UsageProblem: a flag, an ini key or the environment of a rank is invalid.
     """
-    from gpubench_plugin.config import Settings
-    from gpubench_plugin.distributed import RankSession
-    from gpubench_plugin.launchers import CONTEXT, RunContext
+    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.launchers.context import CONTEXT, RunContext
+    from gpubench_plugin.ranks.ranks import RankSession
 
     if CONTEXT not in config.stash:
         settings = Settings.from_config(config)

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.core.errors import Unsupported
 from tests.support.projects import InlineProject, Project
 
 # What this session was told by its own pytest-xdist, and by tox, which moves pytest's cache.

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpubench_plugin.cli import main as cli
-from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.core.errors import GpubenchError
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 from tests.support.sessions import ringing
 
@@ -194,7 +194,7 @@ def entry(read: Callable[[Scene], None]) -> Reader:
 @entry
 def load_run(scene: Scene) -> None:
     """The run that was killed, by the API."""
-    from gpubench_plugin import api
+    from gpubench_plugin.session import api
 
     api.load_run(scene.killed)
 
@@ -202,7 +202,8 @@ def load_run(scene: Scene) -> None:
 @entry
 def resume(scene: Scene) -> None:
     """What ``pytest --resume`` reads of a run before anything is measured."""
-    from gpubench_plugin.results import RunDirectory, open_to_resume
+    from gpubench_plugin.results.resume_checks import open_to_resume
+    from gpubench_plugin.results.run_directory import RunDirectory
     from tests.support.runs_builder import environment
 
     run = open_to_resume(
@@ -218,7 +219,8 @@ def resume(scene: Scene) -> None:
 @entry
 def configure(scene: Scene) -> None:
     """What ``pytest --config=FILE`` reads."""
-    from gpubench_plugin.config import ModelSection, resolve
+    from gpubench_plugin.config.resolution import resolve
+    from gpubench_plugin.config.sections import ModelSection
 
     resolve(
         name=None,
@@ -242,7 +244,7 @@ def fix_rounds(scene: Scene) -> None:
 @entry
 def resume_ab(scene: Scene) -> None:
     """What ``gpubench ab --resume`` reads before it measures."""
-    from gpubench_plugin.cli.ab import load_state
+    from gpubench_plugin.cli.ab.comparison import load_state
 
     load_state(scene.root / "ab")
 
@@ -250,7 +252,7 @@ def resume_ab(scene: Scene) -> None:
 @entry
 def read_manifest(scene: Scene) -> None:
     """What a training reads of a checkpoint first."""
-    from gpubench_plugin.training import Manifest
+    from gpubench_plugin.training.manifest import Manifest
 
     Manifest.read(scene.root / "latest.json")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from gpubench_plugin.bench import Bench
+    from gpubench_plugin.bench.bench import Bench
 
 SLEEP_S = 1e-3
 SPIN_S = 1e-4

@@ -6,7 +6,7 @@ the other: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 
 import pytest
 
-from gpubench_plugin import catalog
+from gpubench_plugin.core import catalog
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.config import batch_sizes
+from gpubench_plugin.config.marks import batch_sizes
 
 
 @batch_sizes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.config import MOST_SAMPLES, ONE_SAMPLE, executions, param_variants
+from gpubench_plugin.config.marks import MOST_SAMPLES, ONE_SAMPLE, executions, param_variants
 
 
 @executions

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.config import COMPILED, PLAIN, param_variants
+from gpubench_plugin.config.marks import COMPILED, PLAIN, param_variants
 
 
 @param_variants(PLAIN, COMPILED)

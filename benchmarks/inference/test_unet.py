@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.config import CHANNELS_LAST, FULL, PLAIN, param_variants
+from gpubench_plugin.config.marks import CHANNELS_LAST, FULL, PLAIN, param_variants
 
 
 @param_variants(PLAIN, CHANNELS_LAST & FULL)

@@ -14,7 +14,7 @@ def sizes(gpubench_config):
 @pytest.fixture
 def dtype(precision):
     """Storage dtype of tensors, by the precision's compute dtype."""
-    from gpubench_plugin.workloads._micro import DTYPES
+    from gpubench_plugin.workloads._micro.checks import DTYPES
 
     if precision.compute_dtype not in DTYPES:
         raise Unsupported(f"micro benchmarks do not support {precision.compute_dtype}")
@@ -24,6 +24,6 @@ def dtype(precision):
 @pytest.fixture
 def tolerance(precision, dtype):
     """Largest relative error of a result."""
-    from gpubench_plugin.workloads._micro import TOLERANCES
+    from gpubench_plugin.workloads._micro.checks import TOLERANCES
 
     return TOLERANCES[precision.compute_dtype]

@@ -13,7 +13,8 @@ def test_attention(gpubench, torch_device, sizes, dtype, tolerance, implementati
     from torch.nn.attention import sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
-    from gpubench_plugin.workloads._micro import BACKENDS, flops, require_close, run_attention
+    from gpubench_plugin.workloads._micro.attention import BACKENDS, flops, run_attention
+    from gpubench_plugin.workloads._micro.checks import require_close
 
     backward = direction == "forward_backward"
     shape = (sizes.batch, sizes.heads, sizes.tokens, sizes.head_size)

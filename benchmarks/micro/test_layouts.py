@@ -13,7 +13,8 @@ def test_layout_elementwise(gpubench, torch_device, sizes, layout, cache):
     """A sum with a contiguous matrix: two matrices are read, one is written."""
     import torch
 
-    from gpubench_plugin.workloads._micro import require_equal, with_layout
+    from gpubench_plugin.workloads._micro.checks import require_equal
+    from gpubench_plugin.workloads._micro.layouts import with_layout
 
     plain, other = torch.randn(2, sizes.rows, sizes.columns, device=torch_device)
     matrix, total = with_layout(plain, layout), torch.empty_like(plain)
@@ -33,7 +34,8 @@ def test_layout_matmul(gpubench, torch_device, sizes, tolerance, layout):
     """A product with a contiguous matrix."""
     import torch
 
-    from gpubench_plugin.workloads._micro import require_close, with_layout
+    from gpubench_plugin.workloads._micro.checks import require_close
+    from gpubench_plugin.workloads._micro.layouts import with_layout
 
     size = sizes.matrix_size
     plain, other = torch.randn(2, size, size, device=torch_device)
@@ -57,7 +59,7 @@ def test_validation(gpubench, torch_device, sizes, validation):
     """
     import torch
 
-    from gpubench_plugin.workloads._micro import with_layout
+    from gpubench_plugin.workloads._micro.layouts import with_layout
 
     matrix = torch.randn(sizes.rows, sizes.columns, device=torch_device)
     result = torch.empty_like(matrix)

@@ -31,8 +31,8 @@ class Stages:
 
 def build(workload, **options):
     """Build the model, or report the package that it lacks and exit."""
-    from gpubench_plugin.errors import MissingPackage
-    from gpubench_plugin.training import build_model
+    from gpubench_plugin.core.errors import MissingPackage
+    from gpubench_plugin.training.model import build_model
 
     try:
         return build_model(workload, **options)
@@ -49,10 +49,11 @@ def main(started_ns, device_name):
     import torch
 
     stages.end("import_torch")
-    from gpubench_plugin import catalog
-    from gpubench_plugin.config import Configuration
-    from gpubench_plugin.environment import synchronize
-    from gpubench_plugin.training import Optimization, loss_function
+    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.core import catalog
+    from gpubench_plugin.environment.devices import synchronize
+    from gpubench_plugin.training.compile_scope import loss_function
+    from gpubench_plugin.training.optimization import Optimization
 
     data = json.load(sys.stdin)
     kind = catalog.load("workloads", data["model"]["name"])

@@ -12,7 +12,7 @@ from statistics import median
 import pytest
 
 from gpubench_plugin import CorrectnessError
-from gpubench_plugin.errors import MissingPackage
+from gpubench_plugin.core.errors import MissingPackage
 
 _SCRIPT = Path(__file__).with_name("cold_start.py")
 _STEADY_STEPS = 5
@@ -103,7 +103,7 @@ class Process:
 
     def prepare(self, log):
         """Every call is checked."""
-        from gpubench_plugin.records import Check
+        from gpubench_plugin.core.records import Check
 
         return Check()
 
@@ -117,7 +117,7 @@ class Process:
 
     def work(self):
         """No work."""
-        from gpubench_plugin.records import Work
+        from gpubench_plugin.core.records import Work
 
         return Work()
 

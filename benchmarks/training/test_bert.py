@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.config import training_variants
+from gpubench_plugin.config.marks import training_variants
 
 
 @training_variants

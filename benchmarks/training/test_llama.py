@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.config import COMPILED_BLOCKS, COMPILED_STEP, TRAINING, param_variants
+from gpubench_plugin.config.marks import COMPILED_BLOCKS, COMPILED_STEP, TRAINING, param_variants
 
 
 @param_variants(*TRAINING, COMPILED_BLOCKS, COMPILED_STEP)

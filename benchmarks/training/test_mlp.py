@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.config import ACCUMULATED, FSDP2, PLAIN, Variant, param_variants
+from gpubench_plugin.config.marks import ACCUMULATED, FSDP2, PLAIN, Variant, param_variants
 
 # The one model that is compiled on a CPU, too: others take too long there.
 COMPILED = Variant(name="compiled", assignments=("model.compile=default",), ranks=1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.config import (
+from gpubench_plugin.config.marks import (
     CHANNELS_LAST,
     COMPILED,
     CONVOLUTIONAL_TRAINING,

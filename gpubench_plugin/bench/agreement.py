@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from gpubench_plugin.bench.misuse import short_repr
-from gpubench_plugin.errors import CorrectnessError, Misuse, error_text
-from gpubench_plugin.quality_flags import UNCHECKED
+from gpubench_plugin.core.errors import CorrectnessError, Misuse, error_text
+from gpubench_plugin.core.quality_flags import UNCHECKED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

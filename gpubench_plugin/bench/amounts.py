@@ -6,13 +6,13 @@ import math
 from numbers import Real
 from typing import TYPE_CHECKING, cast
 
-from gpubench_plugin.errors import Misuse
-from gpubench_plugin.records import Work, is_same_amount
+from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.core.records import Work, is_same_amount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpubench_plugin.measure import Subject
+    from gpubench_plugin.measure.protocols import Subject
 
 
 def stated_work(amounts: Mapping[str, object]) -> Work:

@@ -13,8 +13,8 @@ from gpubench_plugin.bench.running_benchmark import case_of, parts_of
 from gpubench_plugin.bench.setting import module_of, setting_of, source_of, trainer_of
 from gpubench_plugin.bench.shadowed_fixtures import is_shadowed
 from gpubench_plugin.bench.training_checks import reference_of
-from gpubench_plugin.environment import failed_allocation, is_out_of_memory
-from gpubench_plugin.errors import Unsupported, error_text
+from gpubench_plugin.core.errors import Unsupported, error_text
+from gpubench_plugin.environment.device_errors import failed_allocation, is_out_of_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.setting import Setting
-    from gpubench_plugin.config import Configuration
+    from gpubench_plugin.config.sections import Configuration
 
     SettingOf = Callable[[int], Setting]
 
@@ -58,8 +58,8 @@ def fitted_samples(request: pytest.FixtureRequest, setting_with: SettingOf) -> i
         Unsupported: the benchmark has several ranks.
         DoesNotFit: not even the smallest batch fits.
     """
-    from gpubench_plugin.measure import state_restored
-    from gpubench_plugin.training import fit_batch
+    from gpubench_plugin.measure.state import state_restored
+    from gpubench_plugin.training.batch_fit import fit_batch
 
     _refuse_several_ranks(request)
     device = request.getfixturevalue("torch_device")
@@ -116,7 +116,7 @@ def _smallest(setting: Setting) -> int:
     """The smallest batch worth trying: batch normalization may have nothing to normalize in one."""
     from torch._subclasses import FakeTensorMode
 
-    from gpubench_plugin.training import has_batch_norm
+    from gpubench_plugin.training.bands import has_batch_norm
 
     with FakeTensorMode():
         return 2 if has_batch_norm(setting.workload.for_fake_tensors().build()) else 1
@@ -134,8 +134,8 @@ def _attempt(setting_with: SettingOf, device: torch.device, samples: int) -> str
     Raises:
         Exception: any error of the training but one of a failed allocation.
     """
-    from gpubench_plugin.distributed import free_bytes
-    from gpubench_plugin.measure import release_memory, state_restored
+    from gpubench_plugin.measure.state import release_memory, state_restored
+    from gpubench_plugin.training.timed_collective import free_bytes
 
     with state_restored(device):
         release_memory(device)
@@ -165,7 +165,8 @@ def _fits_with_reference(setting: Setting) -> bool:
     """
     import torch
 
-    from gpubench_plugin.training import RESERVE_BYTES, nondeterminism_errors
+    from gpubench_plugin.training.batch_fit import RESERVE_BYTES
+    from gpubench_plugin.training.seeding import nondeterminism_errors
 
     _reserve = torch.empty(RESERVE_BYTES, dtype=torch.uint8, device=setting.device)
     module = module_of(setting)
@@ -184,7 +185,7 @@ def _inspect(step: Callable[[], None]) -> None:
     Raises:
         Exception: an allocation failed; another error would leave the census out, as of the bench.
     """
-    from gpubench_plugin.measure.probes import census_of
+    from gpubench_plugin.measure.probes.products import census_of
 
     try:
         census_of(step)

@@ -17,9 +17,9 @@ from gpubench_plugin.bench.step import (
     refuse_unfinished,
 )
 from gpubench_plugin.bench.variants import Variants
-from gpubench_plugin.errors import Misuse, error_text
-from gpubench_plugin.measure import CustomMetric
-from gpubench_plugin.records import Better, Measurement, Samples, Work
+from gpubench_plugin.core.errors import Misuse, error_text
+from gpubench_plugin.core.records import Better, Measurement, Samples, Work
+from gpubench_plugin.measure.record_builder import CustomMetric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.bench.agreement import ResultCheck
     from gpubench_plugin.bench.own_models import OwnModels
-    from gpubench_plugin.measure import Progress, Subject
-    from gpubench_plugin.measure.clocks import Step
+    from gpubench_plugin.measure.clocks.base import Step
+    from gpubench_plugin.measure.progress import Progress
+    from gpubench_plugin.measure.protocols import Subject
 
     OptimizerOf = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -221,7 +222,7 @@ class Bench(Comparison):
 
     def _run_measurement(self, timed: TimedStep, stated: Work) -> Measurement:
         from gpubench_plugin.results import pytest_benchmark
-        from gpubench_plugin.training import nondeterminism_errors
+        from gpubench_plugin.training.seeding import nondeterminism_errors
 
         subject = timed.subject
         if subject is not None:
@@ -267,8 +268,9 @@ class Bench(Comparison):
     def _measure(
         self, timed: TimedStep, stated: Work, own_work: Work
     ) -> tuple[Samples, dict[str, float]]:
-        from gpubench_plugin.measure import Tracers, measure
-        from gpubench_plugin.measure.probes import Contention
+        from gpubench_plugin.measure.loop import measure
+        from gpubench_plugin.measure.probes.contention import Contention
+        from gpubench_plugin.measure.tracers import Tracers
 
         clock = self._clock()
         first_call = FirstCallValidator(timed, self._parts.subjects, stated=stated)
@@ -353,7 +355,7 @@ class Bench(Comparison):
 
         So is the reason where they cannot be counted, None.
         """
-        from gpubench_plugin.measure.probes import count_flops
+        from gpubench_plugin.measure.probes.flops import count_flops
 
         try:
             flops = count_flops(subject.flops_step)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.records import Check
+from gpubench_plugin.core.records import Check
 
 if TYPE_CHECKING:
     import torch
 
-    from gpubench_plugin.measure import Checkable, Log, Subject
-    from gpubench_plugin.measure.probes import TensorMemory
+    from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
+    from gpubench_plugin.measure.protocols import Checkable, Log, Subject
 
     Facts = Callable[[], Mapping[str, float]]
 

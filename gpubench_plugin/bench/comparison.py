@@ -11,14 +11,16 @@ from gpubench_plugin.bench.extra_calls import inspect_call
 from gpubench_plugin.bench.stages import Stages
 from gpubench_plugin.bench.step import TimedStep, refuse_unfinished
 from gpubench_plugin.bench.variants import Variants, turns_event
-from gpubench_plugin.errors import Misuse
+from gpubench_plugin.core.errors import Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpubench_plugin.bench.agreement import Agreement, ResultCheck
-    from gpubench_plugin.measure import Progress, Tracers, Variant
-    from gpubench_plugin.records import Measurement, Samples, Work
+    from gpubench_plugin.core.records import Measurement, Samples, Work
+    from gpubench_plugin.measure.progress import Progress
+    from gpubench_plugin.measure.tracers import Tracers
+    from gpubench_plugin.measure.turns import Variant
 
 
 class Comparison(Stages):
@@ -28,7 +30,7 @@ class Comparison(Stages):
         self, variants: Variants, stated: Work, result_check: ResultCheck
     ) -> Measurement:
         from gpubench_plugin.results import pytest_benchmark
-        from gpubench_plugin.training import nondeterminism_errors
+        from gpubench_plugin.training.seeding import nondeterminism_errors
 
         if pytest_benchmark.measuring_disabled(self._carrier):
             return self._run_each_once(variants, result_check)
@@ -99,8 +101,9 @@ class Comparison(Stages):
         self, variants: Variants, stated: Work, check: ResultCheck
     ) -> tuple[list[Samples], dict[str, float], Agreement]:
         """Samples of each variant, facts, and how their results were compared."""
-        from gpubench_plugin.measure import Tracers, measure_in_turns
-        from gpubench_plugin.measure.probes import Contention
+        from gpubench_plugin.measure.probes.contention import Contention
+        from gpubench_plugin.measure.tracers import Tracers
+        from gpubench_plugin.measure.turns import measure_in_turns
 
         tracers, progress_log = Tracers(), self._progress_log(stated)
         prepared: list[Variant] = []
@@ -149,8 +152,8 @@ class Comparison(Stages):
 
     def _first_called(self, name: str, timed: TimedStep, tracers: Tracers) -> Variant:
         """The variant after its first call, whose result its clock holds."""
-        from gpubench_plugin.measure import Variant
-        from gpubench_plugin.measure.clocks import Task
+        from gpubench_plugin.measure.clocks.base import Task
+        from gpubench_plugin.measure.turns import Variant
 
         clock = self._clock()
         task = Task(

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.config import Configuration
-    from gpubench_plugin.distributed import ProcessGroup
-    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.ranks.process_group import ProcessGroup
 
 
 @pytest.fixture
@@ -50,9 +50,9 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """
     import torch
 
-    from gpubench_plugin.distributed import threads_per_rank
-    from gpubench_plugin.launchers import context_of
-    from gpubench_plugin.measure import state_restored
+    from gpubench_plugin.launchers.context import context_of
+    from gpubench_plugin.measure.state import state_restored
+    from gpubench_plugin.ranks.world import threads_per_rank
 
     case = case_of(request)
     device = torch.device(case.device.torch_name)
@@ -68,12 +68,12 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
             )
         )
         if case.configuration.training.deterministic:
-            from gpubench_plugin.training import deterministic
+            from gpubench_plugin.training.seeding import deterministic
 
             stack.enter_context(deterministic(device))
         torch.manual_seed(case.configuration.experiment.seed)
         if device.type == "cpu":
-            from gpubench_plugin.measure.probes import TensorMemory
+            from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
 
             parts_of(request).tensor_memory = TensorMemory()
         yield device
@@ -94,7 +94,7 @@ def _autotune_convolutions(configuration: Configuration[Any]) -> None:
 @pytest.fixture
 def process_group(request: pytest.FixtureRequest, torch_device: torch.device) -> ProcessGroup:
     """The process group: torchrun's, else a group of one; lives for the session."""
-    from gpubench_plugin.launchers import context_of
+    from gpubench_plugin.launchers.context import context_of
 
     case = case_of(request)
     return context_of(request.config).ranks.process_group(
@@ -109,8 +109,8 @@ def precision(request: pytest.FixtureRequest, torch_device: torch.device) -> Ite
     Its global switches are restored after the test. One that the device lacks makes the benchmark
     ``unsupported``.
     """
-    from gpubench_plugin import catalog
-    from gpubench_plugin.errors import Unsupported
+    from gpubench_plugin.core import catalog
+    from gpubench_plugin.core.errors import Unsupported
 
     name = case_of(request).precision
     selected: Precision = catalog.load("precision", name)()

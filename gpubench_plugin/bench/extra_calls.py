@@ -6,19 +6,19 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.quality_flags import PRECISION_UNUSED
+from gpubench_plugin.core.quality_flags import PRECISION_UNUSED
 
 if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.step import TimedStep
-    from gpubench_plugin.config import Case
-    from gpubench_plugin.distributed import RankAgreement
-    from gpubench_plugin.launchers import RunContext
-    from gpubench_plugin.measure import Tracers
-    from gpubench_plugin.measure.probes import TensorMemory
-    from gpubench_plugin.precision import Precision
-    from gpubench_plugin.records import Samples
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.core.records import Samples
+    from gpubench_plugin.launchers.context import RunContext
+    from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
+    from gpubench_plugin.measure.tracers import Tracers
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.ranks.process_group import RankAgreement
 
 
 def run_traced(
@@ -48,7 +48,7 @@ def inspect_call(
     """
     if precision is None and tensors is None:
         return samples, {}, {}
-    from gpubench_plugin.measure.probes import take_census
+    from gpubench_plugin.measure.probes.products import take_census
 
     census = take_census(timed.run_briefly)
     if tensors is not None:
@@ -71,7 +71,7 @@ def profile_steps(
     section, run = case.configuration.profiling, context.run
     if not section.enabled:
         return {}
-    from gpubench_plugin.measure.probes import profile
+    from gpubench_plugin.measure.probes.profiler import profile
 
     operators = profile(
         timed.run,

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.bench.bench import Bench
     from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
-    from gpubench_plugin.config import Configuration
-    from gpubench_plugin.distributed import ProcessGroup, TimedCollective
-    from gpubench_plugin.precision import Precision
-    from gpubench_plugin.results import BenchmarkFixture
+    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.ranks.process_group import ProcessGroup
+    from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture
+    from gpubench_plugin.training.timed_collective import TimedCollective
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def collective(
 
     It exchanges the precision's compute dtype, and is verified on every rank; one per test.
     """
-    from gpubench_plugin.distributed import exchange
+    from gpubench_plugin.training.timed_collective import exchange
 
     def make_exchange(name: str, size: str) -> TimedCollective:
         subject = exchange(
@@ -68,7 +69,7 @@ def _gpubench_carrier(
 ) -> BenchmarkFixture:
     """pytest-benchmark's fixture, created early so that it exists if a later fixture skips."""
     from gpubench_plugin.bench.refusals import measurement_refusal
-    from gpubench_plugin.errors import Misuse
+    from gpubench_plugin.core.errors import Misuse
     from gpubench_plugin.results import pytest_benchmark
 
     if reason := measurement_refusal(request.node):  # of a test that asks for gpubench by name only
@@ -90,8 +91,9 @@ def gpubench(
     """Measure a step: ``gpubench(step, samples=…)``; see :meth:`Bench.__call__`."""
     from gpubench_plugin.bench.bench import Bench
     from gpubench_plugin.bench.own_models import OwnModels
-    from gpubench_plugin.config import PRECISION
-    from gpubench_plugin.launchers import Notes, context_of
+    from gpubench_plugin.config.parametrization import PRECISION
+    from gpubench_plugin.launchers.context import context_of
+    from gpubench_plugin.launchers.report_payload import Notes
     from gpubench_plugin.results import pytest_benchmark
 
     state = running_state(request)

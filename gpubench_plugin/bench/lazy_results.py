@@ -28,7 +28,7 @@ from types import (
 )
 from typing import Any, Final
 
-from gpubench_plugin.measure import Subject
+from gpubench_plugin.measure.protocols import Subject
 
 _ITERATORS: Final = (
     *(map, filter, zip, enumerate),

@@ -8,12 +8,12 @@ from numbers import Real
 from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.errors import Misuse
+from gpubench_plugin.core.errors import Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from gpubench_plugin.measure.clocks import Step
+    from gpubench_plugin.measure.clocks.base import Step
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,99}", re.ASCII)
 _MAX_REPR: Final = 60

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.measure import Subject
+    from gpubench_plugin.measure.protocols import Subject
 
 _MAX_REPR: Final = 60
 """Characters of a value in a message: enough to recognize it in one line."""

@@ -12,7 +12,7 @@ from gpubench_plugin.bench.running_benchmark import case_of, parts_of, reconfigu
 from gpubench_plugin.bench.setting import drawn_section, module_of, setting_of, source_of
 from gpubench_plugin.bench.shadowed_fixtures import require_kinds
 from gpubench_plugin.bench.training import checked_inference, checked_trainer
-from gpubench_plugin.errors import Misuse, UsageProblem
+from gpubench_plugin.core.errors import Misuse, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gpubench_plugin.bench.setting import Setting
-    from gpubench_plugin.config import Configuration, TrainingSection
-    from gpubench_plugin.distributed import ProcessGroup
-    from gpubench_plugin.precision import Precision
-    from gpubench_plugin.training import Inference, Trainer
-    from gpubench_plugin.workloads import StatedBatch, StatedLoss
+    from gpubench_plugin.config.sections import Configuration, TrainingSection
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.ranks.process_group import ProcessGroup
+    from gpubench_plugin.training.inference import Inference
+    from gpubench_plugin.training.trainer import Trainer
+    from gpubench_plugin.workloads._own.batch import StatedBatch
+    from gpubench_plugin.workloads._own.loss import StatedLoss
 
 _OPTIMIZER_KEYS: Final = ("optimizer", "learning_rate", "momentum", "weight_decay", "fused")
 _LOSS_DROP: Final = 1.0
@@ -65,7 +67,8 @@ class OwnModels:
         Raises:
             UsageProblem: the parts do not fit together, or contradict the configuration.
         """
-        from gpubench_plugin.workloads import StatedBatch, StatedLoss
+        from gpubench_plugin.workloads._own.batch import StatedBatch
+        from gpubench_plugin.workloads._own.loss import StatedLoss
 
         training = _with_optimizer(self._configuration.training, optimizer)
         _refuse_data_keys(training)
@@ -111,7 +114,8 @@ class OwnModels:
         Raises:
             UsageProblem: the parts do not fit together, or contradict the configuration.
         """
-        from gpubench_plugin.workloads import StatedBatch, StatedLoss
+        from gpubench_plugin.workloads._own.batch import StatedBatch
+        from gpubench_plugin.workloads._own.loss import StatedLoss
 
         configuration = self._configuration
         size = configuration.inference.samples(configuration.training)
@@ -176,7 +180,7 @@ class OwnModels:
         own_optimizer: Callable[..., Any] | None,
     ) -> Setting:
         """Setting of the parts, with which the benchmark is recorded from now on."""
-        from gpubench_plugin.training import RecordFacts
+        from gpubench_plugin.training.check import RecordFacts
 
         configuration = self._reconfigure(training)
         setting = self._setting_of(configuration, model, batch, loss, own_optimizer)
@@ -194,7 +198,8 @@ class OwnModels:
         own_optimizer: Callable[..., Any] | None,
     ) -> Setting:
         """Setting of the parts in a `configuration`."""
-        from gpubench_plugin.workloads import OwnWorkload, StatedModel
+        from gpubench_plugin.workloads._own.model import StatedModel
+        from gpubench_plugin.workloads._own.workload import OwnWorkload
 
         if configuration.data.source != "synthetic":
             raise UsageProblem(
@@ -233,8 +238,8 @@ def _with_optimizer(training: TrainingSection, optimizer: object) -> TrainingSec
     """
     import torch
 
-    from gpubench_plugin import catalog
-    from gpubench_plugin.errors import invalid_choice
+    from gpubench_plugin.core import catalog
+    from gpubench_plugin.core.errors import invalid_choice
 
     if optimizer is None:
         return training

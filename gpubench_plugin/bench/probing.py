@@ -11,14 +11,12 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.measure.clocks import Clock
-    from gpubench_plugin.measure.probes import (
-        DeviceState,
-        MemoryGrowth,
-        PeakMemory,
-        Suspension,
-        TensorMemory,
-    )
+    from gpubench_plugin.measure.clocks.base import Clock
+    from gpubench_plugin.measure.probes.growth import MemoryGrowth
+    from gpubench_plugin.measure.probes.memory import PeakMemory
+    from gpubench_plugin.measure.probes.nvml import DeviceState
+    from gpubench_plugin.measure.probes.suspension import Suspension
+    from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +64,10 @@ def probed(
     The memory of the clocks is allocated first, and counts not. The `guard` is called with the
     device's state before anything is measured.
     """
-    from gpubench_plugin.measure.probes import DeviceState, MemoryGrowth, PeakMemory, Suspension
+    from gpubench_plugin.measure.probes.growth import MemoryGrowth
+    from gpubench_plugin.measure.probes.memory import PeakMemory
+    from gpubench_plugin.measure.probes.nvml import DeviceState
+    from gpubench_plugin.measure.probes.suspension import Suspension
 
     growth = MemoryGrowth(device)
     with ExitStack() as stack:

@@ -7,8 +7,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gpubench_plugin.measure import Log, Progress
-    from gpubench_plugin.records import Work
+    from gpubench_plugin.core.records import Work
+    from gpubench_plugin.measure.progress import Progress
+    from gpubench_plugin.measure.protocols import Log
 
 INTERVAL_S: Final = 1.0
 """Of events: they are for eyes, and none costs more than 0.1 ms between two blocks."""

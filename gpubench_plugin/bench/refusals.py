@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import FIXTURE, FOREIGN_FIXTURE, fixture_names, overriding_fixture
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.config.parametrization import (
+    FIXTURE,
+    FOREIGN_FIXTURE,
+    fixture_names,
+    overriding_fixture,
+)
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
 
-    from gpubench_plugin.config import Case
-    from gpubench_plugin.training import Decode, Prefill
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.training.generation import Decode, Prefill
 
 
 def refusal(item: pytest.Item, case: Case) -> str:
@@ -70,7 +75,7 @@ def _backend(case: Case) -> str:
     section = case.configuration.distributed
     if section.backend == "auto":
         return ""  # without importing torch
-    from gpubench_plugin.distributed import backend_refusal
+    from gpubench_plugin.ranks.process_group import backend_refusal
 
     shares_device = case.shares_device
     return backend_refusal(case.device.type, section.backend, shares_device=shares_device)
@@ -93,7 +98,7 @@ def _workload(case: Case) -> str:
 
 
 def _compilation(case: Case) -> str:
-    from gpubench_plugin.training import compilation_refusal
+    from gpubench_plugin.training.compile_scope import compilation_refusal
 
     return compilation_refusal(case.configuration.model)
 
@@ -127,7 +132,7 @@ def _optimization(case: Case) -> str:
 
 def _convergence(case: Case) -> str:
     from gpubench_plugin.bench.training_checks import convergence_refusal
-    from gpubench_plugin.training import Target
+    from gpubench_plugin.training.convergence import Target
 
     section, training = case.configuration.model, case.configuration.training
     workload = None if section.name is None else _workload_class(case)
@@ -135,19 +140,19 @@ def _convergence(case: Case) -> str:
 
 
 def _prefill(case: Case) -> str:
-    from gpubench_plugin.training import Prefill
+    from gpubench_plugin.training.generation import Prefill
 
     return _generation(case, Prefill)
 
 
 def _decode(case: Case) -> str:
-    from gpubench_plugin.training import Decode
+    from gpubench_plugin.training.generation import Decode
 
     return _generation(case, Decode)
 
 
 def _generation(case: Case, kind: type[Prefill] | type[Decode]) -> str:
-    from gpubench_plugin.workloads import CausalLanguageModel
+    from gpubench_plugin.workloads._language import CausalLanguageModel
 
     inference, section = case.configuration.inference, case.configuration.model
     if not issubclass(_workload_class(case), CausalLanguageModel):  # unsupported
@@ -157,7 +162,7 @@ def _generation(case: Case, kind: type[Prefill] | type[Decode]) -> str:
 
 
 def _convergence_data(case: Case) -> str:
-    from gpubench_plugin.training.data import NOTHING_HELD_OUT
+    from gpubench_plugin.training.data.base import NOTHING_HELD_OUT
 
     source = case.configuration.data.source
     return f"data.source={source}: {NOTHING_HELD_OUT}" if _source(case).is_endless else ""

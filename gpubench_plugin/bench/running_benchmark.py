@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
-    from gpubench_plugin.config import Case, Configuration
-    from gpubench_plugin.launchers import BenchmarkState
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.launchers.context import BenchmarkState
 
 
 def case_of(request: pytest.FixtureRequest) -> Case:
@@ -50,8 +51,8 @@ def running_state(request: pytest.FixtureRequest) -> BenchmarkState:
     Raises:
         Misuse: the test is not a benchmark.
     """
-    from gpubench_plugin.errors import Misuse
-    from gpubench_plugin.launchers import state_of
+    from gpubench_plugin.core.errors import Misuse
+    from gpubench_plugin.launchers.context import state_of
 
     state = state_of(request.node)
     if state is None:

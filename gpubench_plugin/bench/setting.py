@@ -11,13 +11,14 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.config import Configuration
-    from gpubench_plugin.distributed import ProcessGroup
-    from gpubench_plugin.distributed.parallelism import Parallelism
-    from gpubench_plugin.precision import Precision
-    from gpubench_plugin.training import Evaluator, Trainer
-    from gpubench_plugin.training.data import DataSource
-    from gpubench_plugin.workloads import Workload
+    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.ranks.process_group import ProcessGroup
+    from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.training.evaluation import Evaluator
+    from gpubench_plugin.training.parallelism.base import Parallelism
+    from gpubench_plugin.training.trainer import Trainer
+    from gpubench_plugin.workloads.base import Workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +56,8 @@ def setting_of(
     Raises:
         Unsupported: the parallelism cannot do the precision or the training.
     """
-    from gpubench_plugin import catalog
-    from gpubench_plugin.errors import Unsupported
+    from gpubench_plugin.core import catalog
+    from gpubench_plugin.core.errors import Unsupported
 
     section = configuration.distributed
     name = section.parallelism
@@ -84,7 +85,7 @@ def drawn_section(configuration: Configuration[Any]) -> Any:
 
 def module_of(setting: Setting) -> torch.nn.Module:
     """Build the model of `setting`."""
-    from gpubench_plugin.training import build_model
+    from gpubench_plugin.training.model import build_model
 
     return build_model(
         setting.workload,
@@ -100,7 +101,7 @@ def module_of(setting: Setting) -> torch.nn.Module:
 
 def source_of(setting: Setting) -> DataSource:
     """Open this rank's data source; the caller closes it."""
-    from gpubench_plugin import catalog
+    from gpubench_plugin.core import catalog
 
     configuration, world = setting.configuration, setting.group.world
     sharing = setting.ranks_per_batch
@@ -121,7 +122,7 @@ def trainer_of(
     setting: Setting, module: torch.nn.Module, source: DataSource, **more: Any
 ) -> Trainer:
     """Trainer of `module` on the batches of `source`, with `more` arguments of its class."""
-    from gpubench_plugin.training import Trainer
+    from gpubench_plugin.training.trainer import Trainer
 
     return Trainer(
         module=module,
@@ -141,8 +142,8 @@ def trainer_of(
 
 def evaluator_of(setting: Setting, module: torch.nn.Module, source: DataSource) -> Evaluator:
     """Evaluator of `module` on held-out samples of `source`."""
-    from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.training import Evaluator
+    from gpubench_plugin.core.errors import Unsupported
+    from gpubench_plugin.training.evaluation import Evaluator
 
     if setting.parallelism.passes(module, setting.precision) is not None:
         raise Unsupported(

@@ -10,7 +10,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.config import overriding_fixture
+from gpubench_plugin.config.parametrization import overriding_fixture
 
 if TYPE_CHECKING:
     import pytest
@@ -57,7 +57,7 @@ def is_shadowed(request: pytest.FixtureRequest, name: str) -> bool:
 
 
 def _refusal(request: pytest.FixtureRequest, name: str, value: str, own: str) -> Exception:
-    from gpubench_plugin.errors import Misuse
+    from gpubench_plugin.core.errors import Misuse
 
     remedy = "rename the project's"
     if name == "precision":

@@ -17,10 +17,10 @@ from gpubench_plugin.bench.probing import Probes, probed
 from gpubench_plugin.bench.progress import ProgressLog
 from gpubench_plugin.bench.throttling import ThrottlePolicy
 from gpubench_plugin.bench.variants import with_variants
-from gpubench_plugin.config import fixture_names
-from gpubench_plugin.errors import Misuse
-from gpubench_plugin.measure import CustomMetric, build_measurement
-from gpubench_plugin.records import Check, Measurement, Observation, Samples, Work
+from gpubench_plugin.config.parametrization import fixture_names
+from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
+from gpubench_plugin.measure.record_builder import CustomMetric, build_measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,12 +31,15 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
     from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.bench.step import TimedStep
-    from gpubench_plugin.config import Case
-    from gpubench_plugin.distributed import ProcessGroup, Reduction, Traffic
-    from gpubench_plugin.launchers import BenchmarkState, RunContext
-    from gpubench_plugin.measure import Subject, Tracers
-    from gpubench_plugin.measure.clocks import Clock
-    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.launchers.context import BenchmarkState, RunContext
+    from gpubench_plugin.measure.clocks.base import Clock
+    from gpubench_plugin.measure.protocols import Subject
+    from gpubench_plugin.measure.tracers import Tracers
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.ranks.control_plane import Traffic
+    from gpubench_plugin.ranks.process_group import ProcessGroup
+    from gpubench_plugin.ranks.reduction import Reduction
 
 T = TypeVar("T")
 
@@ -83,7 +86,7 @@ class Stages:
 
     @property
     def _reduction(self) -> Reduction:
-        from gpubench_plugin.distributed import Reduction
+        from gpubench_plugin.ranks.reduction import Reduction
 
         grace_s = self._case.configuration.distributed.failure_grace_s
         return Reduction(self._group, self._case.id, grace_s=grace_s)
@@ -125,7 +128,7 @@ class Stages:
         return cast("T", value)
 
     def _clock(self) -> Clock:
-        from gpubench_plugin.measure.clocks import clock_for
+        from gpubench_plugin.measure.clocks.select import clock_for
 
         cache = self._case.configuration.measure.cache
         return clock_for(self._device, timing=self._case.timing, cache=cache)
@@ -192,8 +195,9 @@ class Stages:
         self, measurement: Measurement, samples: Samples, traffic_before: Traffic
     ) -> Measurement:
         """Hand the `measurement` on, with this rank's own `samples`, and return it."""
-        from gpubench_plugin.measure import Tracers
-        from gpubench_plugin.results import append, pytest_benchmark
+        from gpubench_plugin.measure.tracers import Tracers
+        from gpubench_plugin.results import pytest_benchmark
+        from gpubench_plugin.results.recorder import append
 
         if self._group.world.size > 1:
             self._notes.log(

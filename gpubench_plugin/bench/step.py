@@ -16,12 +16,12 @@ from gpubench_plugin.bench.lazy_results import (
     unfinished_reason,
 )
 from gpubench_plugin.bench.misuse import argument_reason, result_reason
-from gpubench_plugin.errors import CorrectnessError, Misuse
-from gpubench_plugin.measure import Subject
+from gpubench_plugin.core.errors import CorrectnessError, Misuse
+from gpubench_plugin.measure.protocols import Subject
 
 if TYPE_CHECKING:
-    from gpubench_plugin.measure.clocks import Step
-    from gpubench_plugin.records import Work
+    from gpubench_plugin.core.records import Work
+    from gpubench_plugin.measure.clocks.base import Step
 
 _LAZY_FUNCTIONS: Final = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.errors import Throttled, Unsupported
-from gpubench_plugin.quality_flags import THROTTLED
+from gpubench_plugin.core.errors import Throttled, Unsupported
+from gpubench_plugin.core.quality_flags import THROTTLED
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import Case
-    from gpubench_plugin.distributed import RankAgreement, Reduction
-    from gpubench_plugin.launchers import Notes, RunContext
-    from gpubench_plugin.measure.probes import DeviceState
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.core.records import Measurement
+    from gpubench_plugin.launchers.context import RunContext
+    from gpubench_plugin.launchers.report_payload import Notes
+    from gpubench_plugin.measure.probes.nvml import DeviceState
+    from gpubench_plugin.ranks.process_group import RankAgreement
+    from gpubench_plugin.ranks.reduction import Reduction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ class ThrottlePolicy:
 
     def _wait(self, device_state: DeviceState, agreement: RankAgreement) -> None:
         """Wait on all ranks until no GPU is throttled; journal the wait."""
-        from gpubench_plugin.measure import longest_wait_s, wait_while_throttled
+        from gpubench_plugin.measure.throttle import longest_wait_s, wait_while_throttled
 
         timeout_s = self.case.timeout_s(self.context.settings.timeout_s)
         wait = wait_while_throttled(

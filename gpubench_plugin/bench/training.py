@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.setting import Setting
-    from gpubench_plugin.config import Configuration
-    from gpubench_plugin.distributed import ProcessGroup
-    from gpubench_plugin.measure import Checkable
-    from gpubench_plugin.precision import Precision
-    from gpubench_plugin.training import Inference, Trainer
-    from gpubench_plugin.training.data import DataSource
-    from gpubench_plugin.workloads import Workload
+    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.measure.protocols import Checkable
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.ranks.process_group import ProcessGroup
+    from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.training.inference import Inference
+    from gpubench_plugin.training.trainer import Trainer
+    from gpubench_plugin.workloads.base import Workload
 
 
 NO_WORKLOAD: Final = (
@@ -49,8 +50,8 @@ NO_WORKLOAD: Final = (
 @pytest.fixture
 def workload(request: pytest.FixtureRequest) -> Workload[Any]:
     """Workload named by ``model.name``."""
-    from gpubench_plugin import catalog
-    from gpubench_plugin.errors import UsageProblem
+    from gpubench_plugin.core import catalog
+    from gpubench_plugin.core.errors import UsageProblem
 
     configuration = case_of(request).configuration
     section = drawn_section(configuration)
@@ -109,8 +110,8 @@ def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator
 
     Ranks that share a batch get the samples of all. Loader workers end with the benchmark.
     """
-    from gpubench_plugin.errors import UsageProblem
-    from gpubench_plugin.training import RecordFacts
+    from gpubench_plugin.core.errors import UsageProblem
+    from gpubench_plugin.training.check import RecordFacts
 
     configuration = _gpubench_setting.configuration
     if "inference" in request.fixturenames and not is_shadowed(request, "inference"):
@@ -165,7 +166,7 @@ def checked_trainer(
     after: list[Checkable] = [seeds_of(setting)]
     evaluate = None
     if evaluator is not None:
-        from gpubench_plugin.training import EvaluationCheck
+        from gpubench_plugin.training.evaluation import EvaluationCheck
 
         evaluate = cache(evaluator.evaluate)  # since the record and the checkpoint need it
         after.append(EvaluationCheck(evaluate))
@@ -190,7 +191,7 @@ def checked_inference(
     request: pytest.FixtureRequest, setting: Setting, module: torch.nn.Module, source: DataSource
 ) -> Inference:
     """Inference of `module` on `source`, registered with the benchmark."""
-    from gpubench_plugin.training import Inference
+    from gpubench_plugin.training.inference import Inference
 
     inference = Inference(
         module=module,

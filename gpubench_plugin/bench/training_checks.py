@@ -17,17 +17,15 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.bench.setting import Setting
-    from gpubench_plugin.config import Configuration, TrainingSection
-    from gpubench_plugin.measure import Checkable
-    from gpubench_plugin.training import (
-        Checkpoints,
-        Evaluation,
-        Fp32Reference,
-        RecordFacts,
-        TimeToTarget,
-        Trainer,
-    )
-    from gpubench_plugin.training.data import DataSource
+    from gpubench_plugin.config.sections import Configuration, TrainingSection
+    from gpubench_plugin.measure.protocols import Checkable
+    from gpubench_plugin.training.check import RecordFacts
+    from gpubench_plugin.training.checkpoint import Checkpoints
+    from gpubench_plugin.training.convergence import TimeToTarget
+    from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.training.evaluation import Evaluation
+    from gpubench_plugin.training.reference import Fp32Reference
+    from gpubench_plugin.training.trainer import Trainer
 
 
 def scheduled(setting: Setting, source: DataSource) -> Setting:
@@ -36,8 +34,8 @@ def scheduled(setting: Setting, source: DataSource) -> Setting:
     Raises:
         UsageProblem: a resumed training has a schedule whose length is not configured.
     """
-    from gpubench_plugin.errors import UsageProblem
-    from gpubench_plugin.training import steps_of_check
+    from gpubench_plugin.core.errors import UsageProblem
+    from gpubench_plugin.training.check import steps_of_check
 
     training = setting.configuration.training
     if reason := schedule_refusal(training):
@@ -65,8 +63,8 @@ def checkpoint_refusal(rootdir: Path, training: TrainingSection) -> str:
     """Reason why there is nothing to resume from; empty if there is, or if nothing is resumed."""
     if training.resume is None:
         return ""
-    from gpubench_plugin.errors import nearest
-    from gpubench_plugin.training import LATEST
+    from gpubench_plugin.core.errors import nearest
+    from gpubench_plugin.training.checkpoint import LATEST
 
     path = rootdir / training.resume
     if not os.path.lexists(path):
@@ -108,8 +106,8 @@ def check_refusal(configuration: Configuration[Any]) -> str:
 
 def reference_of(setting: Setting, *, shared: bool) -> Fp32Reference | None:
     """Reference for the first training steps, if any; ranks with a `shared` device split memory."""
-    from gpubench_plugin.errors import UsageProblem
-    from gpubench_plugin.training import Fp32Reference
+    from gpubench_plugin.core.errors import UsageProblem
+    from gpubench_plugin.training.reference import Fp32Reference
 
     configuration, precision = setting.configuration, setting.precision
     training, measure = configuration.training, configuration.measure
@@ -140,8 +138,8 @@ def reference_of(setting: Setting, *, shared: bool) -> Fp32Reference | None:
 
 def _free_bytes(setting: Setting, shared: bool) -> int | None:
     """Memory this rank may allocate after torch has released its unused cache."""
-    from gpubench_plugin.distributed import free_bytes
-    from gpubench_plugin.measure import release_memory
+    from gpubench_plugin.measure.state import release_memory
+    from gpubench_plugin.training.timed_collective import free_bytes
 
     release_memory(setting.device)
     local_ranks = setting.group.world.local_size
@@ -150,7 +148,8 @@ def _free_bytes(setting: Setting, shared: bool) -> int | None:
 
 def seeds_of(setting: Setting) -> RecordFacts:
     """Record of the seeds."""
-    from gpubench_plugin.training import RecordFacts, seeding
+    from gpubench_plugin.training import seeding
+    from gpubench_plugin.training.check import RecordFacts
 
     seed = setting.configuration.experiment.seed
     return RecordFacts(seeds=seeding.seeds_of(seed, world_size=setting.group.world.size))
@@ -163,7 +162,7 @@ def resumption_of(
     path = setting.configuration.training.resume
     if path is None:
         return ()
-    from gpubench_plugin.training import ResumeFromCheckpoint
+    from gpubench_plugin.training.checkpoint import ResumeFromCheckpoint
 
     resumption = ResumeFromCheckpoint(
         _checkpoints(request, "training.resume", setting),
@@ -184,7 +183,7 @@ def checkpointing_of(
     """Check that writes a checkpoint of `trainer`, if ``training.checkpoint`` is set."""
     if not setting.configuration.training.checkpoint:
         return ()
-    from gpubench_plugin.training import WriteCheckpoint
+    from gpubench_plugin.training.checkpoint import WriteCheckpoint
 
     def metrics() -> Mapping[str, float]:
         (loss,) = setting.group.agreement.mean([float(trainer.last_loss)])
@@ -213,7 +212,7 @@ def observe_with_checkpoints(
     Raises:
         UsageProblem: ``training.resume`` is set, but every timed call starts from the first step.
     """
-    from gpubench_plugin.errors import UsageProblem
+    from gpubench_plugin.core.errors import UsageProblem
 
     training = setting.configuration.training
     if reason := convergence_refusal(training):
@@ -234,9 +233,9 @@ def _checkpoints(request: pytest.FixtureRequest, key: str, setting: Setting) -> 
         Unsupported: the model is sharded over the ranks.
     """
     from gpubench_plugin.bench.extra_calls import file_name
-    from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.launchers import context_of
-    from gpubench_plugin.training import Checkpoints
+    from gpubench_plugin.core.errors import Unsupported
+    from gpubench_plugin.launchers.context import context_of
+    from gpubench_plugin.training.checkpoint import Checkpoints
 
     name, group = setting.parallelism.name, setting.group
     if name != "ddp" and group.world.size > 1:

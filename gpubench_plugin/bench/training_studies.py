@@ -20,16 +20,12 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.setting import Setting
-    from gpubench_plugin.config import TrainingSection
-    from gpubench_plugin.distributed.parallelism import Parallelism
-    from gpubench_plugin.training import (
-        ExposedCommunication,
-        ReproducibleTraining,
-        TimeToTarget,
-        Trainer,
-    )
-    from gpubench_plugin.training.data import DataSource
-    from gpubench_plugin.workloads import Workload
+    from gpubench_plugin.config.sections import TrainingSection
+    from gpubench_plugin.training.convergence import ReproducibleTraining, TimeToTarget
+    from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.training.parallelism.base import Parallelism
+    from gpubench_plugin.training.trainer import ExposedCommunication, Trainer
+    from gpubench_plugin.workloads.base import Workload
 
 
 def in_fp32(
@@ -55,7 +51,7 @@ def convergence(
     An untimed training to ``training.target_accuracy`` or ``training.target_loss`` comes first, and
     its precision is compared with fp32.
     """
-    from gpubench_plugin.training import TimeToTarget
+    from gpubench_plugin.training.convergence import TimeToTarget
 
     require_kinds(request, model=model, data=data)
     setting, configuration = _gpubench_setting, _gpubench_setting.configuration
@@ -75,7 +71,7 @@ def convergence(
 
 
 def _course(setting: Setting, module: torch.nn.Module, source: DataSource) -> ReproducibleTraining:
-    from gpubench_plugin.training import ReproducibleTraining
+    from gpubench_plugin.training.convergence import ReproducibleTraining
 
     return ReproducibleTraining(
         module=module,
@@ -89,8 +85,9 @@ def _course(setting: Setting, module: torch.nn.Module, source: DataSource) -> Re
 @contextmanager
 def _reference(setting: Setting) -> Iterator[ReproducibleTraining]:
     """Training in fp32 that is otherwise the same."""
-    from gpubench_plugin import catalog
-    from gpubench_plugin.training import EAGER, build_model
+    from gpubench_plugin.core import catalog
+    from gpubench_plugin.training.compile import EAGER
+    from gpubench_plugin.training.model import build_model
 
     configuration, workload = setting.configuration, setting.workload
     fp32 = catalog.load("precision", "fp32")()
@@ -116,8 +113,8 @@ def exposed_communication(
     request: pytest.FixtureRequest, trainer: Trainer, _gpubench_setting: Setting
 ) -> ExposedCommunication:
     """Adds ``exposed_communication_s`` to a benchmark of `trainer` when requested."""
-    from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.training import ExposedCommunication
+    from gpubench_plugin.core.errors import Unsupported
+    from gpubench_plugin.training.trainer import ExposedCommunication
 
     require_kinds(request, trainer=trainer)
     name = _gpubench_setting.parallelism.name

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.bench.agreement import agreement, copied
 from gpubench_plugin.bench.misuse import short_repr
 from gpubench_plugin.bench.step import TimedStep, has_been_used, refuse_unfinished
-from gpubench_plugin.errors import Misuse
-from gpubench_plugin.measure import naming, speed_ups, turns_s, variant_facts
-from gpubench_plugin.quality_flags import doubtful_flags
-from gpubench_plugin.records import CONFIDENCE
+from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.core.quality_flags import doubtful_flags
+from gpubench_plugin.core.records import CONFIDENCE
+from gpubench_plugin.measure.paired_turns import speed_ups, turns_s, variant_facts
+from gpubench_plugin.measure.turns import naming
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.agreement import Agreement, ResultCheck
-    from gpubench_plugin.measure import Subject
-    from gpubench_plugin.measure.clocks import Step
-    from gpubench_plugin.records import Check, Json, Observation, Samples
+    from gpubench_plugin.core.records import Check, Json, Observation, Samples
+    from gpubench_plugin.measure.clocks.base import Step
+    from gpubench_plugin.measure.protocols import Subject
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MAX_NAME_CHARS: Final = 40

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.config import Configuration
-    from gpubench_plugin.distributed import ProcessGroup
-    from gpubench_plugin.precision import Precision
-    from gpubench_plugin.records import Json
-    from gpubench_plugin.training import Decode, Prefill
-    from gpubench_plugin.workloads import Workload
-    from gpubench_plugin.workloads.diffusion import DenoisingPipeline
-    from gpubench_plugin.workloads.moe import MoESubject
+    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.core.records import Json
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.ranks.process_group import ProcessGroup
+    from gpubench_plugin.training.generation import Decode, Prefill
+    from gpubench_plugin.workloads.base import Workload
+    from gpubench_plugin.workloads.diffusion.pipeline import DenoisingPipeline
+    from gpubench_plugin.workloads.moe.measured import MoESubject
 
 
 @pytest.fixture
@@ -37,7 +37,9 @@ def moe_layer(
     The section ``moe`` configures the layer. Its output and gradients are compared with those of
     one process before anything is timed.
     """
-    from gpubench_plugin.workloads.moe import Construction, MoESubject, ParallelGroups
+    from gpubench_plugin.workloads.moe.construction import Construction
+    from gpubench_plugin.workloads.moe.groups import ParallelGroups
+    from gpubench_plugin.workloads.moe.measured import MoESubject
 
     require_kinds(request, precision=precision)
     section, world = gpubench_config.moe, process_group.world
@@ -72,11 +74,11 @@ def diffusion(
 
     Its outputs are compared bitwise with those of one process before it is measured.
     """
-    from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.launchers import context_of
-    from gpubench_plugin.results import append_events
-    from gpubench_plugin.training import build_model
-    from gpubench_plugin.workloads.diffusion import build_pipeline
+    from gpubench_plugin.core.errors import Unsupported
+    from gpubench_plugin.launchers.context import context_of
+    from gpubench_plugin.results.recorder import append_events
+    from gpubench_plugin.training.model import build_model
+    from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
 
     require_kinds(request, workload=workload, precision=precision)
     parallelism = gpubench_config.distributed.parallelism
@@ -124,7 +126,7 @@ def prefill(_gpubench_generation: Callable[[type[Any]], Any]) -> Prefill:
 
     Its logits are compared with those of a forward pass without a cache before it is measured.
     """
-    from gpubench_plugin.training import Prefill
+    from gpubench_plugin.training.generation import Prefill
 
     prefill_step: Prefill = _gpubench_generation(Prefill)
     return prefill_step
@@ -136,7 +138,7 @@ def decode(_gpubench_generation: Callable[[type[Any]], Any]) -> Decode:
 
     Its logits are compared with those of a forward pass without a cache before it is measured.
     """
-    from gpubench_plugin.training import Decode
+    from gpubench_plugin.training.generation import Decode
 
     decode_step: Decode = _gpubench_generation(Decode)
     return decode_step
@@ -155,9 +157,11 @@ def _gpubench_generation(
     Raises:
         Unsupported: the workload generates no text, or a parallelism is configured.
     """
-    from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.training import EAGER, build_model, call_compiler
-    from gpubench_plugin.workloads import CausalLanguageModel
+    from gpubench_plugin.core.errors import Unsupported
+    from gpubench_plugin.training.compile import EAGER
+    from gpubench_plugin.training.compile_scope import call_compiler
+    from gpubench_plugin.training.model import build_model
+    from gpubench_plugin.workloads._language import CausalLanguageModel
 
     require_kinds(request, workload=workload, precision=precision)
     section, inference = gpubench_config.model, gpubench_config.inference

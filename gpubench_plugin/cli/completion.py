@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.records import LAST
+from gpubench_plugin.core.errors import GpubenchError
+from gpubench_plugin.core.records import LAST
 
 _REQUESTED: Final = "_ARGCOMPLETE"
 """Variable that the shell's function sets to ask for completions instead of running a command."""
@@ -58,14 +58,14 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def _results_dir(options: argparse.Namespace) -> Path:
-    from gpubench_plugin.config import project_results_dir
+    from gpubench_plugin.config.project import project_results_dir
 
     text = getattr(options, "results_dir", None)
     return Path.cwd() / text if text else project_results_dir(Path.cwd())
 
 
 def _runs(options: argparse.Namespace) -> Iterator[str]:
-    from gpubench_plugin.results import runs_in
+    from gpubench_plugin.results.run_directory import runs_in
 
     yield LAST
     yield from (run.run_id for run in runs_in(_results_dir(options)))
@@ -78,8 +78,8 @@ def _baselines(options: argparse.Namespace) -> Iterator[str]:
 
 def _benchmarks(options: argparse.Namespace) -> Iterator[str]:
     """Benchmarks of the run that is named before, else of the latest."""
-    from gpubench_plugin.compare.baselines import run_benchmarks
-    from gpubench_plugin.results import load_run
+    from gpubench_plugin.baselines.benchmark_names import run_benchmarks
+    from gpubench_plugin.results.sources import load_run
 
     text = getattr(options, "run", None) or getattr(options, "subject", None) or LAST
     run = load_run(text, results_dir=_results_dir(options), cwd=Path.cwd())

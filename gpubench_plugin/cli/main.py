@@ -12,14 +12,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final, cast
 
-from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands import Command, ExitCode
 from gpubench_plugin.cli.commands._places import discard_output
+from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.completion import complete_if_requested
 from gpubench_plugin.cli.parser import Parser
-from gpubench_plugin.environment import find_passwords, redact
-from gpubench_plugin.errors import GpubenchError, NothingComparable, RegistryError, ResultsError
-from gpubench_plugin.reports import printable
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import (
+    GpubenchError,
+    NothingComparable,
+    RegistryError,
+    ResultsError,
+)
+from gpubench_plugin.environment.redaction import find_passwords, redact
+from gpubench_plugin.reports.text import printable
 
 _EXIT_CODES: Final[dict[type[GpubenchError], ExitCode]] = {
     NothingComparable: ExitCode.NOTHING_COMPARABLE,

@@ -9,10 +9,10 @@ from difflib import get_close_matches
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gpubench_plugin.errors import nearest
+from gpubench_plugin.core.errors import nearest
 
 if TYPE_CHECKING:
-    from gpubench_plugin.cli.commands import Command
+    from gpubench_plugin.cli.commands.base import Command
 
 
 class Parser(argparse.ArgumentParser):

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpubench_plugin.compare.matched_metrics import is_device_timed
-from gpubench_plugin.config import comparable_part
-from gpubench_plugin.environment import (
+from gpubench_plugin.config.case import comparable_part
+from gpubench_plugin.core.quality_flags import INSTRUMENTED
+from gpubench_plugin.core.records import FactDifference, Result, Run, is_same_amount
+from gpubench_plugin.core.words import listed
+from gpubench_plugin.environment.fingerprints import (
     ABSENT,
     differences,
     is_recent_fact,
-    listed,
     tolerates_unknown,
 )
-from gpubench_plugin.measure import FIRST_METHOD
-from gpubench_plugin.quality_flags import INSTRUMENTED
-from gpubench_plugin.records import FactDifference, Result, Run, is_same_amount
+from gpubench_plugin.measure.record_builder import FIRST_METHOD
 
 _WALL_CLOCKS: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})
 _SYNCHRONISED: Final = re.compile(r"(cuda|xpu|mps)_synchronised(_|$)")

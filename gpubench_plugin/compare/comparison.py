@@ -14,8 +14,8 @@ from gpubench_plugin.compare.matching import MatchResult, match
 from gpubench_plugin.compare.pairs import judge_pairs
 from gpubench_plugin.compare.step_time import merge_parts
 from gpubench_plugin.compare.threshold import LABEL, judge_threshold
-from gpubench_plugin.errors import NothingComparable
-from gpubench_plugin.records import Comparison, Run, Verdict
+from gpubench_plugin.core.errors import NothingComparable
+from gpubench_plugin.core.records import Comparison, Run, Verdict
 
 
 class MatchOptions(TypedDict, total=False):

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from gpubench_plugin.environment import listed
-from gpubench_plugin.measure import interval_ranks
-from gpubench_plugin.quality_flags import DOUBTFUL_FLAGS, doubtful_flags
-from gpubench_plugin.records import CONFIDENCE, Result, Run, Verdict
+from gpubench_plugin.core.quality_flags import DOUBTFUL_FLAGS, doubtful_flags
+from gpubench_plugin.core.records import CONFIDENCE, Result, Run, Verdict
+from gpubench_plugin.core.words import listed
+from gpubench_plugin.measure.interval import interval_ranks
 
 _CONFIDENCE: Final = "measure.confidence"
 _MEMORY: Final = "_bytes"

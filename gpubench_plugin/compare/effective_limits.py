@@ -8,9 +8,9 @@ from typing import Final, Literal, TypeAlias, get_args
 from gpubench_plugin.compare.comparability import names_or_count
 from gpubench_plugin.compare.launch_values import join_names
 from gpubench_plugin.compare.matched_metrics import Sides, judged_metrics
-from gpubench_plugin.config import Limit
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.records import Result
+from gpubench_plugin.config.limits import Limit
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.records import Result
 
 Side: TypeAlias = Literal["base", "head"]
 SIDES: Final[tuple[Side, ...]] = get_args(Side)

@@ -11,7 +11,7 @@ from typing import Final
 
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.threshold import simple_verdict, verdict
-from gpubench_plugin.records import Run, Verdict
+from gpubench_plugin.core.records import Run, Verdict
 
 _DRIFT: Final = "a drift of the machine could pass for an effect"
 _RISK: Final = f"{_DRIFT}; alternate base and head, or use `gpubench ab`"

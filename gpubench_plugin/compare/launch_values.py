@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gpubench_plugin.config import Limit
-from gpubench_plugin.environment import change_percentage, counted
-from gpubench_plugin.records import Better
+from gpubench_plugin.config.limits import Limit
+from gpubench_plugin.core.records import Better
+from gpubench_plugin.core.words import change_percentage, counted
 
 Part = Literal["floor", "median", "rate"]
 

@@ -10,11 +10,10 @@ from typing import Final
 
 from gpubench_plugin.compare.launch_values import LaunchValues, Part
 from gpubench_plugin.compare.scaling import SCALING, THROUGHPUT
-from gpubench_plugin.config import DEFAULT, Limit
-from gpubench_plugin.environment import quantity
-from gpubench_plugin.errors import UsageProblem, nearest
-from gpubench_plugin.measure import speed_up_metric, variant_rounds
-from gpubench_plugin.records import (
+from gpubench_plugin.config.limits import DEFAULT, Limit
+from gpubench_plugin.core.errors import UsageProblem, nearest
+from gpubench_plugin.core.quantities import quantity
+from gpubench_plugin.core.records import (
     Better,
     Metric,
     Result,
@@ -22,6 +21,7 @@ from gpubench_plugin.records import (
     VerdictKind,
     confidence_bounds_of,
 )
+from gpubench_plugin.measure.paired_turns import speed_up_metric, variant_rounds
 
 STEP_TIME: Final = "step_time_s"
 MINIMUM: Final = "step_time_min_s"

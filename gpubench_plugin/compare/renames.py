@@ -8,7 +8,7 @@ from typing import Final
 
 from gpubench_plugin.compare.comparability import settings_differences, work_differences
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, value_of
-from gpubench_plugin.records import Result, Run
+from gpubench_plugin.core.records import Result, Run
 
 _MOST: Final = 20
 """Removed benchmarks of a file, at most: of more several fit each new one, and all pairs take long;

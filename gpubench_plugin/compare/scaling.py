@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
-from gpubench_plugin.quality_flags import doubtful_flags
-from gpubench_plugin.records import Measurement, Metric, Work, confidence_bounds_of
+from gpubench_plugin.core.quality_flags import doubtful_flags
+from gpubench_plugin.core.records import Measurement, Metric, Work, confidence_bounds_of
 
 SPEED_UP: Final = "scaling_speed_up"
 EFFICIENCY: Final = "scaling_efficiency"

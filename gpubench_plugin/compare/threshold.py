@@ -12,9 +12,9 @@ from statistics import median
 from typing import Any, Final
 
 from gpubench_plugin.compare.launch_values import LaunchValues, effect_text, has_logarithm
-from gpubench_plugin.config import Limit
-from gpubench_plugin.environment import quantity
-from gpubench_plugin.records import Better, Method, Verdict, VerdictKind
+from gpubench_plugin.config.limits import Limit
+from gpubench_plugin.core.quantities import quantity
+from gpubench_plugin.core.records import Better, Method, Verdict, VerdictKind
 
 _MOST: Final = 700.0
 """The largest log ratio of an effect: a float's exponential overflows from 709.8 on."""

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.environment import flat, too_few_reason
-from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.records import Measurement, Outcome
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.core.records import Measurement, Outcome
+from gpubench_plugin.environment.devices import too_few_reason
+from gpubench_plugin.environment.fingerprints import flat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.marks import BenchmarkMark, Timing
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.config.sections import Configuration
-    from gpubench_plugin.environment import Device
+    from gpubench_plugin.environment.devices import Device
 
 _NOT_COMPARED: Final = (
     "experiment.notes",

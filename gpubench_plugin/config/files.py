@@ -11,7 +11,7 @@ from gpubench_plugin.config.layers import Layer
 from gpubench_plugin.config.marks import Preset
 from gpubench_plugin.config.schema_errors import as_yaml
 from gpubench_plugin.config.yaml_reader import read
-from gpubench_plugin.errors import UsageProblem, invalid_choice, nearest
+from gpubench_plugin.core.errors import UsageProblem, invalid_choice, nearest
 
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from gpubench_plugin.config.marks import BenchmarkMark
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

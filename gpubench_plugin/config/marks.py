@@ -21,9 +21,9 @@ from typing import Any, Literal, get_args
 
 import pytest
 
-from gpubench_plugin import catalog
-from gpubench_plugin.environment import counted
-from gpubench_plugin.errors import UsageProblem, invalid_choice
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import UsageProblem, invalid_choice
+from gpubench_plugin.core.words import counted
 
 Ranks = int | tuple[int, ...] | str
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.config import schema_errors, yaml_reader
 from gpubench_plugin.config.layers import Key, Layer, nested
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.schema_errors import Schema

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin import catalog
 from gpubench_plugin.config.options import option_dest
+from gpubench_plugin.core import catalog
 
 if TYPE_CHECKING:
     import pytest
@@ -106,7 +106,7 @@ def _precisions(definition: pytest.Item, settings: Settings) -> tuple[str, ...]:
 def _default_world_sizes(item: pytest.Item) -> tuple[int, ...]:
     """Default world sizes of a benchmark."""
     from gpubench_plugin.config.marks import BenchmarkMark
-    from gpubench_plugin.errors import UsageProblem
+    from gpubench_plugin.core.errors import UsageProblem
 
     try:
         return BenchmarkMark.of(item).world_sizes

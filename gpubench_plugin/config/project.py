@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpubench_plugin.config.options import INI, option_dest
-from gpubench_plugin.errors import BrokenFile
+from gpubench_plugin.core.errors import BrokenFile
 
 _Keys = Mapping[str, Any]
 

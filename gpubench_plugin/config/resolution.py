@@ -17,7 +17,6 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
-from gpubench_plugin import catalog
 from gpubench_plugin.config import overrides as dot_keys
 from gpubench_plugin.config import schema_errors
 from gpubench_plugin.config.files import PRESETS, ConfigurationFile, find, overlay, search_path
@@ -32,7 +31,8 @@ from gpubench_plugin.config.layers import (
 )
 from gpubench_plugin.config.marks import Preset
 from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection
-from gpubench_plugin.errors import UsageProblem, nearest
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import UsageProblem, nearest
 
 _WHOLE: Final = ("data", "global_batch_size")
 _PART: Final = ("training", "batch_size")

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
-from gpubench_plugin import catalog
 from gpubench_plugin.config.case import Case
 from gpubench_plugin.config.limits import effective_limits
 from gpubench_plugin.config.marks import (
@@ -23,8 +22,9 @@ from gpubench_plugin.config.parametrization import (
     supports,
     uses_precision,
 )
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import devices
-from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -183,7 +183,7 @@ class CaseFactory:
     ) -> Configuration[Any]:
         """Configuration of `item`; with `precision` None that key is left as stated."""
         from gpubench_plugin.config.resolution import resolve
-        from gpubench_plugin.environment import redact
+        from gpubench_plugin.environment.redaction import redact
 
         settings, name = self._settings, mark.config
         preset = self._preset(name, device)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from gpubench_plugin.config.yaml_reader import CoreSchema
+from gpubench_plugin.core.errors import BrokenFile
 from gpubench_plugin.environment import files
-from gpubench_plugin.errors import BrokenFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar, Final
 
+from gpubench_plugin.core.errors import GpubenchError, UsageProblem, invalid_choice
+from gpubench_plugin.core.records import Json, Samples
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.errors import GpubenchError, UsageProblem, invalid_choice
-from gpubench_plugin.records import Json, Samples
 
 FORMAT: Final = stored.Format(kind="rounds file", newest=1)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from gpubench_plugin.errors import UsageProblem, nearest
+from gpubench_plugin.core.errors import UsageProblem, nearest
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final, Generic, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from gpubench_plugin.config.marks import Preset, Timing
-from gpubench_plugin.errors import Unsupported, nearest
+from gpubench_plugin.core.errors import Unsupported, nearest
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin import catalog
 from gpubench_plugin.config.options import FLAGS, INI, option_dest
 from gpubench_plugin.config.table_options import TableOptions
-from gpubench_plugin.errors import UsageProblem, invalid_choice
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import UsageProblem, invalid_choice
 
 if TYPE_CHECKING:
     import pytest

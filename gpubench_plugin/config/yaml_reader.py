@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 import yaml
 
+from gpubench_plugin.core.errors import GpubenchError, UsageProblem
 from gpubench_plugin.environment import files
-from gpubench_plugin.errors import GpubenchError, UsageProblem
 
 MAX_BYTES = 256 * 1024
 MAX_VALUES = 10_000

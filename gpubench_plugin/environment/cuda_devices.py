@@ -19,9 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import nvml
 from gpubench_plugin.environment.child_process import ChildError, facts_of
-from gpubench_plugin.errors import UsageProblem
 
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 _AMD_DRIVER: Final = Path("/dev/kfd")

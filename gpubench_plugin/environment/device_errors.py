@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Final
 
-from gpubench_plugin.errors import error_text, inner_error, with_causes
+from gpubench_plugin.core.errors import error_text, inner_error, with_causes
 
 _OUT_OF_MEMORY: Final = 2
 """cudaErrorMemoryAllocation, hipErrorOutOfMemory."""

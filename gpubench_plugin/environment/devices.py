@@ -8,8 +8,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.core.errors import UsageProblem, invalid_choice
 from gpubench_plugin.environment import cuda_devices
-from gpubench_plugin.errors import UsageProblem, invalid_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

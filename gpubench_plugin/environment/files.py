@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
-from gpubench_plugin.errors import BrokenFile, ResultsError
+from gpubench_plugin.core.errors import BrokenFile, ResultsError
 
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _WRITE: Final = (

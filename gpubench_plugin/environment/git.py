@@ -9,8 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment.redaction import redact
-from gpubench_plugin.records import Json
 
 _TIMEOUT_S: Final = 10.0
 """Limit for a repository on a slow network disk, which must not hold up a run; not measured."""

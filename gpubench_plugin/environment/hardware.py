@@ -14,9 +14,9 @@ from pathlib import Path
 from time import sleep
 from typing import Any, Final
 
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment import nvml
 from gpubench_plugin.environment.devices import CPU_FILE, cpu_model, text_of
-from gpubench_plugin.records import Json
 
 DRIVER_FILES: Final = Path("/proc/driver/nvidia")
 

@@ -8,7 +8,7 @@ import tracemalloc
 from collections.abc import Mapping
 from typing import Final
 
-from gpubench_plugin.records import Json
+from gpubench_plugin.core.records import Json
 
 _USUAL_ALLOCATORS: Final = frozenset({"", "default", "pymalloc"})
 

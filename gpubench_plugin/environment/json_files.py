@@ -13,8 +13,8 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, Final
 
+from gpubench_plugin.core.errors import BrokenFile, ResultsError, UsageProblem, nearest
 from gpubench_plugin.environment import files
-from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem, nearest
 
 LIMIT_BYTES: Final = 1 << 30
 """Limit of files with every sample of a run. 5,000 benchmarks with 2,400 samples of 20 bytes each

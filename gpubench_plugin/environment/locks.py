@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 from weakref import WeakSet
 
-from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.core.errors import ResultsError
 
 
 class KernelLock:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from gpubench_plugin.records import Json
+from gpubench_plugin.core.records import Json
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _SELF = Path("/proc/self")

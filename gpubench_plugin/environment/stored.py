@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from gpubench_plugin.core.errors import BrokenFile
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.errors import BrokenFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter, ValidationError
 
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.core.records import Json
 
 SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
 

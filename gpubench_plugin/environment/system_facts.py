@@ -11,12 +11,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.git import commit_facts
 from gpubench_plugin.environment.hardware import cpu_facts, gpu_facts, memory_bytes
 from gpubench_plugin.environment.instrumentation import interpreter_facts
 from gpubench_plugin.environment.redaction import recorded_variables
-from gpubench_plugin.records import Json
 
 SCHEMA_VERSION: Final = 1
 

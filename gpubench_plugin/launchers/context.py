@@ -13,10 +13,12 @@ import pytest
 from gpubench_plugin.launchers.report_payload import Notes
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import Case, Settings
-    from gpubench_plugin.distributed import RankSession
-    from gpubench_plugin.records import Json
-    from gpubench_plugin.results import BenchmarkFixture, Metadata, RunDirectory
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.core.records import Json
+    from gpubench_plugin.ranks.ranks import RankSession
+    from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture, Metadata
+    from gpubench_plugin.results.run_directory import RunDirectory
 
 
 @dataclass(frozen=True, kw_only=True)

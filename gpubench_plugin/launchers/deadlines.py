@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import Case
+    from gpubench_plugin.config.case import Case
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import pytest
 
-from gpubench_plugin.errors import error_text
+from gpubench_plugin.core.errors import error_text
 from gpubench_plugin.launchers.signals import EXIT_GRACE_S
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from gpubench_plugin.environment import LoadedFiles
-from gpubench_plugin.errors import GpubenchError, UsageProblem
+from gpubench_plugin.core.errors import GpubenchError, UsageProblem
+from gpubench_plugin.environment.code import LoadedFiles
 from gpubench_plugin.launchers import merged_reports, report_payload, stacks
 from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
@@ -26,7 +26,8 @@ from gpubench_plugin.launchers.report_payload import Notes
 from gpubench_plugin.launchers.signals import SignalInterrupt
 from gpubench_plugin.launchers.user_frames import message_with_line, own_frames_hidden
 from gpubench_plugin.launchers.watchdog import Watchdog
-from gpubench_plugin.results import clear_last_exception, pytest_benchmark, release_frames
+from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results.outcomes import clear_last_exception, release_frames
 
 _DEVICE_FIXTURE: Final = "torch_device"
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.environment import (
+from gpubench_plugin.core.errors import error_text
+from gpubench_plugin.environment.device_errors import (
     is_only_lost_context,
     lost_context,
     query_context,
 )
-from gpubench_plugin.errors import error_text
 from gpubench_plugin.launchers import report_payload
-from gpubench_plugin.results import crash_reason
+from gpubench_plugin.results.outcomes import crash_reason
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import Case
+    from gpubench_plugin.config.case import Case
 
 
 class LostContext:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from gpubench_plugin.errors import GangError, Unsupported
+from gpubench_plugin.core.errors import GangError, Unsupported
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from gpubench_plugin.core.records import Json, Outcome
     from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
-    from gpubench_plugin.records import Json, Outcome
 
 Section = tuple[str, str]
 Phase = Literal["setup", "call", "teardown"]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.records import Json, Outcome
+    from gpubench_plugin.core.records import Json, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)

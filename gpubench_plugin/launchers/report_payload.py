@@ -10,17 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.core.errors import MissingPackage
+from gpubench_plugin.core.records import Json, Measurement, Outcome, Phase
 from gpubench_plugin.environment import stored
-from gpubench_plugin.errors import MissingPackage
-from gpubench_plugin.records import Json, Measurement, Outcome, Phase
-from gpubench_plugin.results import outcome_of, utc_now
+from gpubench_plugin.results.journal import utc_now
+from gpubench_plugin.results.outcomes import outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import pytest
 
-    from gpubench_plugin.config import Case
+    from gpubench_plugin.config.case import Case
 
 ATTRIBUTE: Final = "gpubench"
 """Name of the attribute, also in the report's JSON."""

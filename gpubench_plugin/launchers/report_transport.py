@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from gpubench_plugin.errors import error_text
+from gpubench_plugin.core.errors import error_text
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.outcome import RankOutcome
-from gpubench_plugin.records import Json
 
 LIMIT_BYTES: Final = 64 * 1024
 """Per rank and benchmark, beside the measurement: 1,000 ranks send 64 MiB at most."""

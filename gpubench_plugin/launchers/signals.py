@@ -20,7 +20,8 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
-from gpubench_plugin.environment import HelperThread, process_identity
+from gpubench_plugin.environment import process_identity
+from gpubench_plugin.environment.helper_threads import HelperThread
 from gpubench_plugin.launchers.watchdog import call_or_exit
 
 GRACE_S: Final = 1.0

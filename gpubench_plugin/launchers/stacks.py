@@ -16,7 +16,12 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
-from gpubench_plugin.environment import helper_idents, record_in, recorded_idents, without_helpers
+from gpubench_plugin.environment.helper_threads import (
+    helper_idents,
+    record_in,
+    recorded_idents,
+    without_helpers,
+)
 
 SIGNAL: Final = signal.SIGUSR1
 

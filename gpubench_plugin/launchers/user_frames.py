@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from _pytest._code.code import Traceback
 
-from gpubench_plugin.errors import with_causes
+from gpubench_plugin.core.errors import with_causes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from gpubench_plugin.environment import HelperThread, TimeoutClock, poll_interval_s
+from gpubench_plugin.environment.helper_threads import HelperThread
+from gpubench_plugin.environment.timeout_clock import TimeoutClock, poll_interval_s
 
 _STDERR: Final = os.dup(2)
 """The terminal even while pytest captures: this module is imported before any test runs."""

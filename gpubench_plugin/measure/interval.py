@@ -20,7 +20,7 @@ from functools import lru_cache
 from statistics import NormalDist, median
 from typing import Any, Final
 
-from gpubench_plugin.measure.student import expanded_t
+from gpubench_plugin.core.student import expanded_t
 
 # Central binomial probabilities are exact integers up to this count, and lgamma's above, where the
 # integers grow too long.

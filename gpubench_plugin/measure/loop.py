@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.measure.clocks import Clock, Step, Task
+from gpubench_plugin.measure.clocks.base import Clock, Step, Task
 from gpubench_plugin.measure.plan import Planner
 from gpubench_plugin.measure.preparation import prepare
 from gpubench_plugin.measure.progress import Progress
@@ -20,11 +20,12 @@ from gpubench_plugin.measure.stopping import CheckSchedule, StoppingRule, make_r
 from gpubench_plugin.measure.timed_samples import timed_samples
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import FixedRounds, MeasureSection
-    from gpubench_plugin.distributed import RankAgreement
+    from gpubench_plugin.config.rounds_file import FixedRounds
+    from gpubench_plugin.config.sections import MeasureSection
+    from gpubench_plugin.core.records import Samples
     from gpubench_plugin.measure.plan import Plan
-    from gpubench_plugin.measure.probes import Contention
-    from gpubench_plugin.records import Samples
+    from gpubench_plugin.measure.probes.contention import Contention
+    from gpubench_plugin.ranks.process_group import RankAgreement
 
 
 def measure(

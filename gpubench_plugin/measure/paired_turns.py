@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.core.records import confidence_bounds_of
 from gpubench_plugin.measure.interval import Interval, median_interval
-from gpubench_plugin.records import confidence_bounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpubench_plugin.records import Samples
+    from gpubench_plugin.core.records import Samples
 
 _STEP_TIME: Final = "variant_{}_step_time_s"
 _ROUNDS: Final = "variant_{}_rounds"

@@ -6,12 +6,13 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import FixedRounds, MeasureSection
-    from gpubench_plugin.distributed import RankAgreement
-    from gpubench_plugin.measure.clocks import Clock
+    from gpubench_plugin.config.rounds_file import FixedRounds
+    from gpubench_plugin.config.sections import MeasureSection
+    from gpubench_plugin.measure.clocks.base import Clock
+    from gpubench_plugin.ranks.process_group import RankAgreement
 
 # Shortest block of several ranks: an agreement between two blocks costs tenths of a millisecond.
 _RANKS_BLOCK_S = 0.01

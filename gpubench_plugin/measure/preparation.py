@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.measure.warmup import WarmUp, warm_up
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import MeasureSection
-    from gpubench_plugin.distributed import RankAgreement
-    from gpubench_plugin.measure.clocks import Clock, Task
+    from gpubench_plugin.config.sections import MeasureSection
+    from gpubench_plugin.measure.clocks.base import Clock, Task
     from gpubench_plugin.measure.plan import Pace
+    from gpubench_plugin.ranks.process_group import RankAgreement
 
 COSTLY_CALL_S = 1.0
 """Seconds of a call, with its setup and teardown, from which no further calls are spent on it: a

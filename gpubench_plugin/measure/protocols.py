@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
-from gpubench_plugin.records import Check, Work
+from gpubench_plugin.core.records import Check, Work
 
 Log = Callable[[Mapping[str, object]], None]
 

@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, get_args
 
-from gpubench_plugin.errors import Misuse, invalid_choice
-from gpubench_plugin.hookspecs import wrong_result
-from gpubench_plugin.records import Better, Check, Measurement, Metric, Observation
+from gpubench_plugin.core.errors import Misuse, invalid_choice
+from gpubench_plugin.core.hookspecs import wrong_result
+from gpubench_plugin.core.records import Better, Check, Measurement, Metric, Observation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
 
-    from gpubench_plugin.config import Case
+    from gpubench_plugin.config.case import Case
 
 FIRST_METHOD: Final = 1
 """Method of records without one, written before methods had numbers."""
@@ -48,7 +48,7 @@ class CustomMetric:
         Raises:
             Misuse: the unit or the direction is unknown, or the value is no number.
         """
-        from gpubench_plugin.measure.metrics import MULTIPLES, UNITS
+        from gpubench_plugin.measure.metrics.base import MULTIPLES, UNITS
 
         where, directions = f"gpubench.record({self.name!r})", get_args(Better)
         size, unit = MULTIPLES.get(str(self.unit), (1.0, self.unit))
@@ -85,7 +85,9 @@ def build_measurement(
         Misuse: the name of a custom metric is taken, or its unit unknown; or a hook returned
             something else than it may.
     """
-    from gpubench_plugin.measure.metrics import check_values, compute_all, rate_flags
+    from gpubench_plugin.measure.metrics._all import compute_all
+    from gpubench_plugin.measure.metrics._plausibility import check_values
+    from gpubench_plugin.measure.metrics._rates import rate_flags
 
     metrics = compute_all(observation)
     for metric in (custom.metric() for custom in custom_metrics):

@@ -6,16 +6,16 @@ import math
 from array import array
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.errors import MeasurementError
+from gpubench_plugin.core.errors import MeasurementError
+from gpubench_plugin.core.records import Sketch, round_medians
 from gpubench_plugin.measure.interval import Autocorrelation
 from gpubench_plugin.measure.sketch import Sketcher
-from gpubench_plugin.records import Sketch, round_medians
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.config import MeasureSection
-    from gpubench_plugin.measure.clocks import Block
+    from gpubench_plugin.config.sections import MeasureSection
+    from gpubench_plugin.measure.clocks.base import Block
     from gpubench_plugin.measure.plan import Plan
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-from gpubench_plugin.records import Sketch, kll_text
+from gpubench_plugin.core.records import Sketch, kll_text
 
 # The library states the error of 99% of all sketches at a given rank, 2.58 standard deviations;
 # one sketch in four million exceeds twice as many.

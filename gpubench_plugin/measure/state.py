@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from gpubench_plugin.environment import failures_as_warnings, query_context
-from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.core.errors import GpubenchError
+from gpubench_plugin.environment.device_errors import failures_as_warnings, query_context
 
 # Modules of torch with an fp32_precision, parents before children: setting a parent sets its
 # children.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from gpubench_plugin.measure.clocks import Clock, Step, Task
+from gpubench_plugin.measure.clocks.base import Clock, Step, Task
 
 # 20 calls of each step: enough for a median, and few beside the measurement. Not measured.
 _TURNS = 5

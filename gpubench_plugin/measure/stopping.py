@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.measure.plan import remaining_rounds
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import MeasureSection
+    from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.measure.recording import Recording
 
 # Checks of the interval, which share its error: by default after 10, 20, 40, 80, 160 and 320 of at

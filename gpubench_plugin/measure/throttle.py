@@ -8,7 +8,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gpubench_plugin.distributed import RankAgreement
+    from gpubench_plugin.ranks.process_group import RankAgreement
 
 _LONGEST_S: Final = 60.0
 """Longest wait: a GPU without work has cooled by then, or has other reasons. Not measured."""

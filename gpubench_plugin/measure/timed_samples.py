@@ -6,9 +6,7 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.measure.outliers import has_outliers
-from gpubench_plugin.measure.trend import is_trending
-from gpubench_plugin.quality_flags import (
+from gpubench_plugin.core.quality_flags import (
     CONTENDED,
     DEPENDENT,
     DRIFTING,
@@ -19,10 +17,12 @@ from gpubench_plugin.quality_flags import (
     UNCALIBRATED,
     UNSTEADY,
 )
-from gpubench_plugin.records import Samples
+from gpubench_plugin.core.records import Samples
+from gpubench_plugin.measure.outliers import has_outliers
+from gpubench_plugin.measure.trend import is_trending
 
 if TYPE_CHECKING:
-    from gpubench_plugin.measure.clocks import Clock
+    from gpubench_plugin.measure.clocks.base import Clock
     from gpubench_plugin.measure.preparation import Preparation
     from gpubench_plugin.measure.recording import Recording
 

@@ -15,8 +15,8 @@ from itertools import chain, starmap
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from gpubench_plugin.environment import is_instrumented
-from gpubench_plugin.quality_flags import INSTRUMENTED
+from gpubench_plugin.core.quality_flags import INSTRUMENTED
+from gpubench_plugin.environment.instrumentation import is_instrumented
 
 _T = TypeVar("_T")
 

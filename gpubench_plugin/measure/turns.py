@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.measure.clocks import Clock, Step, Task
+from gpubench_plugin.measure.clocks.base import Clock, Step, Task
 from gpubench_plugin.measure.loop import gc_disabled
 from gpubench_plugin.measure.plan import Pace, Plan, Planner
 from gpubench_plugin.measure.preparation import Preparation, prepare
@@ -25,10 +25,11 @@ from gpubench_plugin.measure.stopping import ByInterval, CheckSchedule, Stopping
 from gpubench_plugin.measure.timed_samples import timed_samples
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import FixedRounds, MeasureSection
-    from gpubench_plugin.distributed import RankAgreement
-    from gpubench_plugin.measure.probes import Contention
-    from gpubench_plugin.records import Samples
+    from gpubench_plugin.config.rounds_file import FixedRounds
+    from gpubench_plugin.config.sections import MeasureSection
+    from gpubench_plugin.core.records import Samples
+    from gpubench_plugin.measure.probes.contention import Contention
+    from gpubench_plugin.ranks.process_group import RankAgreement
 
 _TURN_S: Final = 0.01
 """Shortest turn, of which the untimed call before it is a tenth for steps of a millisecond. Not

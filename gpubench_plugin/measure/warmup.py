@@ -7,14 +7,14 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.core.records import round_medians
 from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
 from gpubench_plugin.measure.trend import FEWEST, is_trending
-from gpubench_plugin.records import round_medians
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import MeasureSection
-    from gpubench_plugin.distributed import RankAgreement
-    from gpubench_plugin.measure.clocks import Block, Clock, Task
+    from gpubench_plugin.config.sections import MeasureSection
+    from gpubench_plugin.measure.clocks.base import Block, Clock, Task
+    from gpubench_plugin.ranks.process_group import RankAgreement
 
 # Rounds tested for a trend: 50 ms of a short step, 0.1 s of one of 2 ms. Long enough for a trend of
 # 2%, and short enough to forget a slow start after as many rounds.

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from gpubench_plugin.environment import byte_size, count, decimal_rate, percentage, quantity, ratio
-from gpubench_plugin.measure import FEWEST_TO_JUDGE, interval_ranks, variant_metrics
-from gpubench_plugin.quality_flags import doubtful_flags, other_flags
-from gpubench_plugin.records import Measurement, Outcome, confidence_bounds_of
+from gpubench_plugin.core.quality_flags import doubtful_flags, other_flags
+from gpubench_plugin.core.quantities import count, quantity
+from gpubench_plugin.core.records import Measurement, Outcome, confidence_bounds_of
+from gpubench_plugin.core.words import byte_size, decimal_rate, percentage, ratio
+from gpubench_plugin.measure.interval import FEWEST_TO_JUDGE, interval_ranks
+from gpubench_plugin.measure.paired_turns import variant_metrics
 from gpubench_plugin.reports.table import Column, column
 from gpubench_plugin.reports.text import Glyphs, digits_for, printable, seconds
 
@@ -68,8 +70,8 @@ def metric_text(measurement: Measurement, name: str, glyphs: Glyphs) -> str:
 
 def own_metrics(measurements: Iterable[Measurement]) -> list[str]:
     """Names of metrics that tests and plugins have added, in the order of the measurements."""
-    from gpubench_plugin.compare import SCALING_METRICS
-    from gpubench_plugin.measure.metrics import is_built_in
+    from gpubench_plugin.compare.scaling import SCALING_METRICS
+    from gpubench_plugin.measure.metrics._all import is_built_in
 
     names: dict[str, None] = {}
     for measurement in measurements:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpubench_plugin.reports.text import Glyphs
-    from gpubench_plugin.results import Curve
+    from gpubench_plugin.results.curves import Curve
 
 _BARS: Final = 24
 """Columns of a sparkline: the rest of 80 is for names and numbers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.environment import counted, decimal_rate, percentage, rough_duration
+from gpubench_plugin.core.words import counted, decimal_rate, percentage, rough_duration
 from gpubench_plugin.reports.text import (
     UNICODE,
     Glyphs,
@@ -19,7 +19,7 @@ from gpubench_plugin.reports.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpubench_plugin.results import LiveBenchmark, LiveRun
+    from gpubench_plugin.results.live import LiveBenchmark, LiveRun
 
 _DIGITS: Final = 3
 _LABEL_COLUMNS: Final = 9

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from gpubench_plugin import catalog
+from gpubench_plugin.core import catalog
 from gpubench_plugin.reports.text import Glyphs, printable, shorten, width
 
 _PREFIX: Final = re.compile(r"(^|::)test_")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.environment import duration, percentage
+from gpubench_plugin.core.words import duration, percentage
 from gpubench_plugin.reports.markup import BOLD
 from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.table import GAP, column, names_column, table
@@ -14,7 +14,7 @@ from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.records import Json, Measurement
+    from gpubench_plugin.core.records import Json, Measurement
     from gpubench_plugin.reports.markup import Line
 
 _SHOWN: Final = 10

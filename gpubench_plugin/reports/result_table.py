@@ -8,10 +8,10 @@ from functools import partial
 from itertools import filterfalse
 from typing import Final
 
-from gpubench_plugin.config import BY_FILE, BY_FUNCTION, TableOptions
-from gpubench_plugin.errors import nearest
-from gpubench_plugin.quality_flags import doubtful_flags
-from gpubench_plugin.records import Measurement
+from gpubench_plugin.config.table_options import BY_FILE, BY_FUNCTION, TableOptions
+from gpubench_plugin.core.errors import nearest
+from gpubench_plugin.core.quality_flags import doubtful_flags
+from gpubench_plugin.core.records import Measurement
 from gpubench_plugin.reports.columns import (
     METRIC_OF,
     half_width,
@@ -203,7 +203,7 @@ def _sort_keys(measurements: Sequence[Measurement]) -> set[str]:
 
 
 def _problem(flag: str, name: str, known: Iterable[str]) -> str:
-    from gpubench_plugin.measure.metrics import is_built_in
+    from gpubench_plugin.measure.metrics._all import is_built_in
 
     is_misspelt = name not in METRIC_OF and not is_built_in(name)
     suggestion = nearest(name, sorted(known)) if is_misspelt else ""

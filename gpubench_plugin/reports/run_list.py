@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.environment import short_commit
+from gpubench_plugin.core.words import short_commit
 from gpubench_plugin.reports.table import column, lines, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpubench_plugin.reports.text import Glyphs
-    from gpubench_plugin.results import RunOverview
+    from gpubench_plugin.results.reader import RunOverview
 
 _LABEL_WIDTH: Final = 12
 """Width of a fact's name: the longest, and a gap."""

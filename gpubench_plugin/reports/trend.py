@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.environment import Cell, counted, csv_text, short_commit
+from gpubench_plugin.core.words import counted, short_commit
+from gpubench_plugin.environment.spreadsheet import Cell, csv_text
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable, sparkline
 from gpubench_plugin.reports.verdicts import number, signed
@@ -12,7 +13,7 @@ from gpubench_plugin.reports.verdicts import number, signed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpubench_plugin.compare.baselines import BenchmarkHistory, LevelChange, TrendSegment
+    from gpubench_plugin.baselines.trend import BenchmarkHistory, LevelChange, TrendSegment
 
 _POINT = ("run_id", "started", "branch", "commit", "value")
 _CSV = ("benchmark", "metric", "fingerprint", *_POINT, "unit", "change", "work")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpubench_plugin.records import Comparison, Verdict, VerdictPart
+from gpubench_plugin.core.records import Comparison, Verdict, VerdictPart
 from gpubench_plugin.reports.verdicts import severity
 
 Key = tuple[str, str]

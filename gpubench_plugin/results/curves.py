@@ -10,7 +10,7 @@ from gpubench_plugin.results import journal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.core.records import Json
 
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "training_step": ("loss", "learning_rate", "gradient_norm", "loss_scale"),

@@ -22,9 +22,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Self
 
-from gpubench_plugin.environment import KernelLock, files, json_files, stored
-from gpubench_plugin.errors import BrokenFile, ResultsError
-from gpubench_plugin.records import Json
+from gpubench_plugin.core.errors import BrokenFile, ResultsError
+from gpubench_plugin.core.records import Json
+from gpubench_plugin.environment import files, json_files, stored
+from gpubench_plugin.environment.locks import KernelLock
 
 FORMAT: Final = stored.Format(kind="journal line", newest=1)
 

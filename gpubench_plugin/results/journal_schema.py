@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpubench_plugin.records import BenchmarkRecord, Better, Phase, RunStatus, doc
+from gpubench_plugin.core.records import BenchmarkRecord, Better, Phase, RunStatus, doc
 from gpubench_plugin.results.summary import UtcTime
 from gpubench_plugin.results.verdicts import VerdictDocument
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.core.records import Json
 
 _MOST_LOSSES: Final = 1024
 """More than a terminal has columns."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.core.errors import ResultsError
 
 
 def time_after(previous: str, current: str) -> str:

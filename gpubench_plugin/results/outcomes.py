@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
-from gpubench_plugin.environment import (
-    byte_size,
+from gpubench_plugin.core.errors import Misuse, Unsupported, UsageProblem, error_text, with_causes
+from gpubench_plugin.core.records import Outcome
+from gpubench_plugin.core.words import byte_size
+from gpubench_plugin.environment.device_errors import (
     failed_allocation,
     failures_as_warnings,
     lost_context,
     lost_context_text,
 )
-from gpubench_plugin.errors import Misuse, Unsupported, UsageProblem, error_text, with_causes
-from gpubench_plugin.records import Outcome
 
 _REQUESTED: Final = re.compile(
     r"(?:tried|unable) to allocate (?P<amount>[\d.]+) (?P<unit>bytes|[KMGTP]iB)", re.IGNORECASE

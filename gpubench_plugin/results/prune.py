@@ -19,8 +19,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.environment import files
-from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.run_directory import (
     PROBE,

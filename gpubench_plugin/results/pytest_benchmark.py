@@ -18,8 +18,8 @@ from functools import cache, wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.core.errors import MeasurementError, Misuse
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.errors import MeasurementError, Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture as BenchmarkFixture  # noqa: PLC0414 # the other rooms' way to it
     from pytest_benchmark.stats import Metadata as Metadata  # noqa: PLC0414 # the other rooms' way to it
 
-    from gpubench_plugin.records import Json, Measurement, Samples
+    from gpubench_plugin.core.records import Json, Measurement, Samples
 
     Timer = Callable[[], float]
 

@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from gpubench_plugin.environment import informative_facts, machine_facts, stored
-from gpubench_plugin.errors import BrokenFile, UsageProblem, nearest
-from gpubench_plugin.records import Metric, Result, Run
+from gpubench_plugin.core.errors import BrokenFile, UsageProblem, nearest
+from gpubench_plugin.core.records import Metric, Result, Run
+from gpubench_plugin.environment import stored
+from gpubench_plugin.environment.fingerprints import informative_facts, machine_facts
 from gpubench_plugin.results.plausibility import implausible, is_finite
 from gpubench_plugin.results.pytest_benchmark import SECTION as OURS
 from gpubench_plugin.results.reader import result_of_summary

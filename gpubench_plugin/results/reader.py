@@ -17,19 +17,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gpubench_plugin.config import FixedRounds, comparable_part
-from gpubench_plugin.environment import (
-    KernelLock,
-    code,
-    flat,
-    informative_facts,
-    json_files,
-    machine_facts,
-    stored,
-)
-from gpubench_plugin.errors import BrokenFile, GpubenchError, ResultsError, UsageProblem
-from gpubench_plugin.quality_flags import UNFINISHED
-from gpubench_plugin.records import (
+from gpubench_plugin.config.case import comparable_part
+from gpubench_plugin.config.rounds_file import FixedRounds
+from gpubench_plugin.core.errors import BrokenFile, GpubenchError, ResultsError, UsageProblem
+from gpubench_plugin.core.quality_flags import UNFINISHED
+from gpubench_plugin.core.records import (
     Benchmark,
     BenchmarkRecord,
     Json,
@@ -42,6 +34,9 @@ from gpubench_plugin.records import (
     Samples,
     is_regression,
 )
+from gpubench_plugin.environment import code, json_files, stored
+from gpubench_plugin.environment.fingerprints import flat, informative_facts, machine_facts
+from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.curves import benchmark_events
 from gpubench_plugin.results.journal import Journal
@@ -278,7 +273,7 @@ class StoredRun:
         """The run for comparisons: from its summary, else from its journal.
 
         In an unfinished run, benchmarks without a journal line get the flag
-        :data:`~gpubench_plugin.quality_flags.UNFINISHED`. For summaries of versions 1 and 2 see
+        :data:`~gpubench_plugin.core.quality_flags.UNFINISHED`. For summaries of versions 1 and 2 see
         :func:`.summary.parse`.
         """
         summary = self.directory.summary

@@ -9,9 +9,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.environment import files, json_files, redacted_command, stored
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.records import Comparison, Json, Measurement, RunRecord, RunStatus, Samples
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.core.records import (
+    Comparison,
+    Json,
+    Measurement,
+    RunRecord,
+    RunStatus,
+    Samples,
+)
+from gpubench_plugin.environment import files, json_files, stored
+from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.results.journal import Journal, utc_now
 
 if TYPE_CHECKING:

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpubench_plugin.config import PRECISION_LEFT, former_ids
-from gpubench_plugin.environment import (
+from gpubench_plugin.config.parametrization import PRECISION_LEFT, former_ids
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.records import Json
+from gpubench_plugin.core.words import listed
+from gpubench_plugin.environment import code
+from gpubench_plugin.environment.fingerprints import (
     ABSENT,
     change_text,
-    code,
     differences,
     fingerprint,
     flat,
     is_recent_fact,
-    listed,
     tolerates_unknown,
 )
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.records import Json
 from gpubench_plugin.results.reader import ResumableRun, intact
 from gpubench_plugin.results.run_directory import RunDirectory, tag_of
 

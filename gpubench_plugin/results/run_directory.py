@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.environment import counted, listed, write
-from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
-from gpubench_plugin.records import LAST
+from gpubench_plugin.core.errors import ResultsError, UsageProblem, nearest
+from gpubench_plugin.core.records import LAST
+from gpubench_plugin.core.words import counted, listed
+from gpubench_plugin.environment.files import write
 
 LONGEST: Final = 80
 """Characters in an experiment or tag, so that a run id fits into the 255 bytes of a file name."""

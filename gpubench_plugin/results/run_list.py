@@ -7,7 +7,7 @@ from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.errors import RegistryError
+from gpubench_plugin.core.errors import RegistryError
 from gpubench_plugin.results.reader import RunOverview, StoredRun
 from gpubench_plugin.results.run_directory import RunDirectory, runs_in, tag_of
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.results.registry import Registry
+    from gpubench_plugin.results.registry.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from gpubench_plugin.core.errors import BrokenFile, nearest
+from gpubench_plugin.core.records import Run
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.errors import BrokenFile, nearest
-from gpubench_plugin.records import Run
 from gpubench_plugin.results import pytest_benchmark_files
 from gpubench_plugin.results.reader import StoredRun, intact, run_of_summary
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, opening

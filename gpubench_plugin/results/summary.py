@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import StringConstraints
 
-from gpubench_plugin.config import comparable_part
-from gpubench_plugin.environment import flat, json_files, redacted_command, stored
-from gpubench_plugin.records import (
+from gpubench_plugin.config.case import comparable_part
+from gpubench_plugin.core.records import (
     BenchmarkRecord,
     Better,
     Json,
@@ -24,6 +23,9 @@ from gpubench_plugin.records import (
     RunStatus,
     doc,
 )
+from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.environment.fingerprints import flat
+from gpubench_plugin.environment.redaction import redacted_command
 
 if TYPE_CHECKING:
     from pathlib import Path

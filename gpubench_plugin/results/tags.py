@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from gpubench_plugin.environment import files, json_files, locked, stored
-from gpubench_plugin.errors import BrokenFile
-from gpubench_plugin.records import Json
+from gpubench_plugin.core.errors import BrokenFile
+from gpubench_plugin.core.records import Json
+from gpubench_plugin.environment import files, json_files, stored
+from gpubench_plugin.environment.locks import locked
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.logical_time import time_after
 from gpubench_plugin.results.run_directory import RunDirectory, path_component

@@ -12,8 +12,15 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
+from gpubench_plugin.core.records import (
+    Comparison,
+    FactDifference,
+    Json,
+    Verdict,
+    doc,
+    is_regression,
+)
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.records import Comparison, FactDifference, Json, Verdict, doc, is_regression
 
 FORMAT: Final = stored.Format(kind="gpubench verdict file", newest=1)
 """The version grows with every change; older files stay readable, newer ones are refused."""

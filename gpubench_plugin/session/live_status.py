@@ -9,15 +9,17 @@ from contextlib import nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.reports import current_line, glyphs_for, status_line
-from gpubench_plugin.results import LiveRun
+from gpubench_plugin.reports.live import current_line
+from gpubench_plugin.reports.status import status_line
+from gpubench_plugin.reports.text import glyphs_for
+from gpubench_plugin.results.live import LiveRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     import pytest
 
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.core.records import Json
 
 _LINE_INTERVAL_S: Final = 10.0
 """Between two lines of a log: sessions have thousands of short benchmarks."""

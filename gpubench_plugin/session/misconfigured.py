@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.environment import counted
+from gpubench_plugin.core.words import counted
 from gpubench_plugin.launchers import report_payload
 
 if TYPE_CHECKING:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.launchers import context_of, report_payload
+from gpubench_plugin.launchers import report_payload
+from gpubench_plugin.launchers.context import context_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpubench_plugin.config import Case
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.core.records import Measurement
     from gpubench_plugin.session.recording import Recording
 
 

@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.compare import Families
-from gpubench_plugin.config import device_models, devices_of
-from gpubench_plugin.errors import ResultsError, error_text
-from gpubench_plugin.launchers import (
-    context_of,
-    report_payload,
-    signals_deferred,
-    signals_ignored,
-    update_context,
-)
-from gpubench_plugin.reports import glyphs_for, printable, terminal
+from gpubench_plugin.compare.scaling import Families
+from gpubench_plugin.config.case import device_models, devices_of
+from gpubench_plugin.core.errors import ResultsError, error_text
+from gpubench_plugin.launchers import report_payload
+from gpubench_plugin.launchers.context import context_of, update_context
+from gpubench_plugin.launchers.signals import signals_deferred, signals_ignored
+from gpubench_plugin.reports import terminal
+from gpubench_plugin.reports.text import glyphs_for, printable
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.session.live_status import LiveStatus
 from gpubench_plugin.session.run import open_run
@@ -32,9 +29,10 @@ from gpubench_plugin.session.run import open_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
-    from gpubench_plugin.config import Case
-    from gpubench_plugin.records import Comparison, Json, Measurement, Run, RunStatus
-    from gpubench_plugin.reports import Glyphs, Line
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.core.records import Comparison, Json, Measurement, Run, RunStatus
+    from gpubench_plugin.reports.markup import Line
+    from gpubench_plugin.reports.text import Glyphs
 
 
 _STATUS: Final[dict[int, RunStatus]] = {
@@ -120,7 +118,7 @@ class Recording:
 
     def run_of(self, measurements: Iterable[Measurement]) -> Run:
         """`measurements` as a run for comparisons."""
-        from gpubench_plugin.results import run_of
+        from gpubench_plugin.results.reader import run_of
 
         recorder, run_id = self._run.recorder, self._directory.run_id
         started = recorder.start_time
@@ -337,7 +335,7 @@ class Recording:
 
     def _index(self) -> str | None:
         """Index the run in the registry; return a message if that is delayed."""
-        from gpubench_plugin.results.registry import store_or_spool
+        from gpubench_plugin.results.registry.spool import store_or_spool
 
         return store_or_spool(self._settings.registry, self.path.parent.parent, self._directory)
 

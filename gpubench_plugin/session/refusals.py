@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment import counted
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

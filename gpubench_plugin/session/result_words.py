@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin.launchers import report_payload
-from gpubench_plugin.reports import glyphs_for, result_line
+from gpubench_plugin.reports.text import glyphs_for
+from gpubench_plugin.reports.verbose_line import result_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from gpubench_plugin.compare.baselines import LastResults
-    from gpubench_plugin.config import Settings
-    from gpubench_plugin.records import Measurement, Result
+    from gpubench_plugin.baselines.last import LastResults
+    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.core.records import Measurement, Result
     from gpubench_plugin.session.recording import Recording
 
 _Status = tuple[str, str, Any]
@@ -69,7 +70,7 @@ class ResultWords:
             return None
         try:
             if self._last_results is None:
-                from gpubench_plugin.compare.baselines import LastResults
+                from gpubench_plugin.baselines.last import LastResults
 
                 self._last_results = LastResults(self._settings.results_dir)
             head = self._recording.run_of([measurement.without_samples()])

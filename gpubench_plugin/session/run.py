@@ -9,25 +9,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.config import RUN_FILE, option_dest
+from gpubench_plugin.config.options import RUN_FILE, option_dest
+from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
+from gpubench_plugin.core.hookspecs import wrong_result
 from gpubench_plugin.environment import code, json_files
-from gpubench_plugin.errors import GpubenchError, ResultsError, UsageProblem
-from gpubench_plugin.hookspecs import wrong_result
-from gpubench_plugin.launchers import context_of
-from gpubench_plugin.results import (
-    Recorder,
-    RunDirectory,
-    find_run,
-    new_run_id,
-    open_to_resume,
-    pytest_benchmark,
-)
+from gpubench_plugin.launchers.context import context_of
+from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results.recorder import Recorder
+from gpubench_plugin.results.resume_checks import open_to_resume
+from gpubench_plugin.results.run_directory import RunDirectory, find_run, new_run_id
 
 if TYPE_CHECKING:
     import pytest
 
-    from gpubench_plugin.config import Case, Settings
-    from gpubench_plugin.records import Json, Measurement
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.core.records import Json, Measurement
 
 
 _CODE_UNKNOWN: Final = "the run recorded no file hashes: its code was compared by git facts only"
@@ -64,7 +61,7 @@ def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
 
 
 def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
-    from gpubench_plugin.config import to_yaml
+    from gpubench_plugin.config.resolved_file import to_yaml
 
     environment = _environment(config, cases)  # first, since a hook may fail
     run_id = new_run_id(settings.tag, datetime.now(UTC))
@@ -117,8 +114,8 @@ def _command(config: pytest.Config) -> list[str]:
 
 
 def _environment(config: pytest.Config, cases: Mapping[str, Case]) -> Json:
-    from gpubench_plugin.environment import collect
-    from gpubench_plugin.measure import MEASURING_METHOD
+    from gpubench_plugin.environment.system_facts import collect
+    from gpubench_plugin.measure.record_builder import MEASURING_METHOD
 
     device = next(iter(cases.values())).device
     facts: dict[str, Any] = {

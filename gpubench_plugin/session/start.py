@@ -14,23 +14,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.bench import refusal
-from gpubench_plugin.config import CaseFactory, check_marks, fixture_names, is_adopted
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.hookspecs import LAUNCHER
-from gpubench_plugin.launchers import (
+from gpubench_plugin.bench.adoption.adopter import AdoptionPlugin
+from gpubench_plugin.bench.refusals import refusal
+from gpubench_plugin.config.parametrization import fixture_names, is_adopted
+from gpubench_plugin.config.resolve_case import CaseFactory, check_marks
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.hookspecs import LAUNCHER
+from gpubench_plugin.environment.scratch import private_folder
+from gpubench_plugin.launchers.context import (
     STATE,
     BenchmarkState,
-    InProcessLauncher,
     case_on_ranks,
     context_of,
-    has_debugger,
-    private_folder,
     update_context,
 )
-from gpubench_plugin.results.registry import absolute_url
+from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
+from gpubench_plugin.results.registry.locations import absolute_url
 from gpubench_plugin.session import gate, xdist
-from gpubench_plugin.session.adoption import AdoptionPlugin
 from gpubench_plugin.session.misconfigured import MisconfiguredBenchmarks
 from gpubench_plugin.session.missing_packages import MissingPackages
 from gpubench_plugin.session.refusals import Refusals
@@ -41,10 +41,13 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.config import Case, FixedRounds
-    from gpubench_plugin.launchers import DeferredStream, LauncherPlugin, RunContext
-    from gpubench_plugin.launchers.gang import GangRank
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.config.rounds_file import FixedRounds
+    from gpubench_plugin.core.records import Measurement
+    from gpubench_plugin.launchers.context import RunContext
+    from gpubench_plugin.launchers.gang.worker import GangRank
+    from gpubench_plugin.launchers.in_process import LauncherPlugin
+    from gpubench_plugin.launchers.output import DeferredStream
     from gpubench_plugin.session.recording import Recording
 
 
@@ -100,7 +103,7 @@ def _choose_launcher(
     if context.ranks.started_world_size:
         _refuse_flags_of_gangs(context)
         if cases:
-            from gpubench_plugin.launchers.torchrun import TorchrunRank
+            from gpubench_plugin.launchers.torchrun.plugin import TorchrunRank
 
             return TorchrunRank(session, output)
         if output is not None:  # the ranks run nothing together
@@ -111,7 +114,7 @@ def _choose_launcher(
                 "--pdb: a debugger needs the terminal, which the processes of a gang do not have; "
                 "debug in this process, with --world-size=1 and without --isolate or --launches"
             )
-        from gpubench_plugin.launchers.gang import GangController
+        from gpubench_plugin.launchers.gang.controller import GangController
 
         return GangController(session.config)
     return InProcessLauncher(session.config)
@@ -244,7 +247,7 @@ def _confirmation(
     def launch(
         items: Sequence[pytest.Item], rounds: Mapping[str, FixedRounds]
     ) -> Iterator[Measurement]:
-        from gpubench_plugin.launchers.gang import GangController
+        from gpubench_plugin.launchers.gang.controller import GangController
 
         if isinstance(launcher, GangController):
             launcher.close()  # one gang measures at a time

@@ -31,14 +31,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from torch import nn
 
-    from gpubench_plugin.config import MeasureSection
+    from gpubench_plugin.config.sections import MeasureSection
 
 
 LOSS_ROUNDINGS: Final = 8

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpubench_plugin.errors import DoesNotFit
-from gpubench_plugin.records import Check
+from gpubench_plugin.core.errors import DoesNotFit
+from gpubench_plugin.core.records import Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.measure import Log
+    from gpubench_plugin.measure.protocols import Log
 
 LARGEST: Final = 2**16
 """Largest batch that is tried. A model of which so many samples fit is bound by other things than

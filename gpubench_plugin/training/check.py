@@ -13,21 +13,21 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from gpubench_plugin.errors import CorrectnessError, Misuse, UsageProblem
-from gpubench_plugin.records import Check
-from gpubench_plugin.training.data import NO_EPOCHS
+from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
+from gpubench_plugin.core.records import Check
+from gpubench_plugin.training.data.base import NO_EPOCHS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import nn
 
-    from gpubench_plugin.config import TrainingSection
-    from gpubench_plugin.distributed import RankAgreement
-    from gpubench_plugin.measure import Log
-    from gpubench_plugin.training.data import DataSource
+    from gpubench_plugin.config.sections import TrainingSection
+    from gpubench_plugin.measure.protocols import Log
+    from gpubench_plugin.ranks.process_group import RankAgreement
+    from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.optimization import Optimization
-    from gpubench_plugin.workloads import Batch
+    from gpubench_plugin.workloads.base import Batch
 
 
 LossFunction = Callable[["nn.Module", "Batch"], Tensor]

@@ -16,10 +16,10 @@ from zipfile import ZIP_STORED, ZipFile
 
 import torch
 
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.environment import is_device_failure
-from gpubench_plugin.errors import GpubenchError, ResultsError, Unsupported, UsageProblem
-from gpubench_plugin.records import Check
+from gpubench_plugin.core.errors import GpubenchError, ResultsError, Unsupported, UsageProblem
+from gpubench_plugin.core.records import Check
+from gpubench_plugin.environment.device_errors import is_device_failure
+from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.manifest import (
     Manifest,
     differences,
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from gpubench_plugin.measure import Log
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.core.records import Json
+    from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.training.trainer import Trainer
 
     Gather = Callable[[str, Json], "list[Json] | None"]

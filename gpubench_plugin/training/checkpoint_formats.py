@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from gpubench_plugin.errors import (
+from gpubench_plugin.core.errors import (
     CorrectnessError,
     MissingPackage,
     ResultsError,

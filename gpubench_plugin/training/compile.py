@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor, fx, nn
 
-from gpubench_plugin.errors import UsageProblem, invalid_choice
+from gpubench_plugin.core.errors import UsageProblem, invalid_choice
 
 NAME: Final = "gpubench-counting"
 """Name for ``model.compile_backend`` and ``torch.compile(backend=…)``."""

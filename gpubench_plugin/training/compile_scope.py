@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import nn
 
-from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
 from gpubench_plugin.training.compile import compiler_refusal, make_compiler
-from gpubench_plugin.workloads import Batch, blocks_of
+from gpubench_plugin.workloads._blocks import blocks_of
+from gpubench_plugin.workloads.base import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from gpubench_plugin.config import CompileScope, ModelSection
-    from gpubench_plugin.workloads import Workload
+    from gpubench_plugin.config.sections import CompileScope, ModelSection
+    from gpubench_plugin.workloads.base import Workload
 
     Compile = Callable[[nn.Module], nn.Module]
     LossFunction = Callable[[nn.Module, Batch], Tensor]

@@ -11,9 +11,9 @@ from typing import NamedTuple, cast
 import torch
 from torch import nn
 
-from gpubench_plugin.environment import timed_s
-from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.records import Check, Work
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.core.records import Check, Work
+from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.training.compiled_accuracy import Loss, StepResults, compare
 
 # Inductor's errors without a compiler for its code, by name.

@@ -19,12 +19,12 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from gpubench_plugin import catalog
-from gpubench_plugin.environment import is_out_of_memory
-from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.measure import release_memory
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.environment.device_errors import is_out_of_memory
+from gpubench_plugin.measure.state import release_memory
 from gpubench_plugin.training.bands import well_conditioned_parameters
-from gpubench_plugin.workloads import Batch
+from gpubench_plugin.workloads.base import Batch
 
 Loss = Callable[[nn.Module], Tensor]
 """Loss of one batch, computed by a module."""

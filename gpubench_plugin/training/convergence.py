@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gpubench_plugin.environment import synchronize
-from gpubench_plugin.errors import CorrectnessError, Misuse, UsageProblem
-from gpubench_plugin.records import Check, Work
+from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
+from gpubench_plugin.core.records import Check, Work
+from gpubench_plugin.environment.devices import synchronize
 from gpubench_plugin.training.model import run_fake_step
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from gpubench_plugin.config import TrainingSection
-    from gpubench_plugin.distributed import RankAgreement
-    from gpubench_plugin.measure import Log
-    from gpubench_plugin.training.data import DataSource
+    from gpubench_plugin.config.sections import TrainingSection
+    from gpubench_plugin.measure.protocols import Log
+    from gpubench_plugin.ranks.process_group import RankAgreement
+    from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.evaluation import Evaluation, Evaluator
     from gpubench_plugin.training.history import TrainingHistory
     from gpubench_plugin.training.trainer import Trainer
-    from gpubench_plugin.workloads import Workload
+    from gpubench_plugin.workloads.base import Workload
 
 
 @dataclass(frozen=True, kw_only=True)

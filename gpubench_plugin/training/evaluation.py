@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.errors import CorrectnessError, UsageProblem
-from gpubench_plugin.records import Check
-from gpubench_plugin.training.data import NOTHING_HELD_OUT
+from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.core.records import Check
+from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.training.data.base import NOTHING_HELD_OUT
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gpubench_plugin.measure import Log
-    from gpubench_plugin.precision import Precision
-    from gpubench_plugin.training.data import DataSource
-    from gpubench_plugin.workloads import Batch, Workload
+    from gpubench_plugin.measure.protocols import Log
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.workloads.base import Batch, Workload
 
 
 @dataclass(frozen=True, kw_only=True)

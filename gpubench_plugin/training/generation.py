@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import torch
 from torch._subclasses import FakeTensorMode
 
-from gpubench_plugin.environment import timed_s
-from gpubench_plugin.errors import CorrectnessError, UsageProblem
-from gpubench_plugin.records import Check, Work
+from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.core.records import Check, Work
+from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.training.inference import CASTS_WEIGHTS
-from gpubench_plugin.workloads import CachedModel
+from gpubench_plugin.workloads._language import CachedModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor, nn
 
-    from gpubench_plugin.measure import Log
-    from gpubench_plugin.precision import Precision
-    from gpubench_plugin.workloads import CausalLanguageModel
+    from gpubench_plugin.measure.protocols import Log
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.workloads._language import CausalLanguageModel
 
 Greedy = Callable[["Tensor"], tuple["Tensor", "Tensor"]]
 Compile = Callable[[Greedy], Greedy]

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from gpubench_plugin.distributed import RankAgreement
-    from gpubench_plugin.measure import Log
+    from gpubench_plugin.measure.protocols import Log
+    from gpubench_plugin.ranks.process_group import RankAgreement
     from gpubench_plugin.training.check import LossFunction
     from gpubench_plugin.training.evaluation import Evaluation
-    from gpubench_plugin.workloads import Batch, Workload
+    from gpubench_plugin.workloads.base import Batch, Workload
 
 
 class TrainingClock:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.distributed.fsdp import FSDPModule
 
-from gpubench_plugin.environment import timed_s
-from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.precision import tensors_in
-from gpubench_plugin.records import Check, Work
+from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.core.records import Check, Work
+from gpubench_plugin.environment.devices import timed_s
+from gpubench_plugin.precision._nested import tensors_in
 from gpubench_plugin.training.check import refuse_autocast
 from gpubench_plugin.training.model import run_fake_step
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from gpubench_plugin.measure import Log
-    from gpubench_plugin.precision import Precision
-    from gpubench_plugin.training.data import DataSource
-    from gpubench_plugin.workloads import Workload
+    from gpubench_plugin.measure.protocols import Log
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.workloads.base import Workload
 
 
 CASTS_WEIGHTS: Final = "casts_weights_each_call"

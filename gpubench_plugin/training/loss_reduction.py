@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.precision import map_tensors, tensors_in
+from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.precision._nested import map_tensors, tensors_in
 from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gpubench_plugin.distributed import RankAgreement
+    from gpubench_plugin.ranks.process_group import RankAgreement
     from gpubench_plugin.training.check import LossFunction
-    from gpubench_plugin.workloads import Batch
+    from gpubench_plugin.workloads.base import Batch
 
 _ROUNDING: Final = 1e-3
 """Largest relative error of a sum over parts in fp32; the mean of these parts differs by 44%."""

@@ -13,8 +13,9 @@ from typing import IO, Final, Self
 import torch
 from torch import Tensor
 
-from gpubench_plugin.environment import files, json_files, listed, stored
-from gpubench_plugin.errors import ResultsError, Unsupported, UsageProblem
+from gpubench_plugin.core.errors import ResultsError, Unsupported, UsageProblem
+from gpubench_plugin.core.words import listed
+from gpubench_plugin.environment import files, json_files, stored
 
 _CHUNK_BYTES: Final = 1 << 20
 """Bytes hashed at a time: large against the cost of a read, small in memory; not measured."""

@@ -11,7 +11,7 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
-from gpubench_plugin.errors import require_returned
+from gpubench_plugin.core.errors import require_returned
 from gpubench_plugin.training.compile_scope import model_compiler
 from gpubench_plugin.training.seeding import seeded
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from gpubench_plugin.config import CompileScope, ModelSection
-    from gpubench_plugin.precision import Precision
-    from gpubench_plugin.workloads import Workload
+    from gpubench_plugin.config.sections import CompileScope, ModelSection
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.workloads.base import Workload
 
 
 Wrap = Callable[[nn.Module], nn.Module]

@@ -10,9 +10,9 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 
-from gpubench_plugin import catalog
-from gpubench_plugin.distributed.parallelism import gradient_norm
-from gpubench_plugin.errors import require_returned
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import require_returned
+from gpubench_plugin.training.parallelism.base import gradient_norm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch.amp import GradScaler
     from torch.optim import Optimizer
 
-    from gpubench_plugin.config import TrainingSection
+    from gpubench_plugin.config.sections import TrainingSection
 
 GlobalNorm = Callable[[Iterable[nn.Parameter]], float]
 OptimizerOf = Callable[[list[nn.Parameter]], "Optimizer | None"]

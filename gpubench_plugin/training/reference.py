@@ -19,13 +19,13 @@ from torch import distributed as dist
 from torch import nn
 from torch._subclasses import FakeTensorMode
 
-from gpubench_plugin import catalog
-from gpubench_plugin.environment import is_out_of_memory
-from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.measure import release_memory
-from gpubench_plugin.precision import cast_floating
-from gpubench_plugin.quality_flags import UNCHECKED
-from gpubench_plugin.records import Check
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.core.quality_flags import UNCHECKED
+from gpubench_plugin.core.records import Check
+from gpubench_plugin.environment.device_errors import is_out_of_memory
+from gpubench_plugin.measure.state import release_memory
+from gpubench_plugin.precision._nested import cast_floating
 from gpubench_plugin.training.bands import bands_of, has_batch_norm, well_conditioned_parameters
 from gpubench_plugin.training.compile import EAGER
 from gpubench_plugin.training.loss_reduction import refuse_sum
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from gpubench_plugin.config import MeasureSection, TrainingSection
-    from gpubench_plugin.distributed import RankAgreement
+    from gpubench_plugin.config.sections import MeasureSection, TrainingSection
+    from gpubench_plugin.ranks.process_group import RankAgreement
     from gpubench_plugin.training.bands import Bands
     from gpubench_plugin.training.check import RecordedStep
     from gpubench_plugin.training.optimization import OptimizerOf
     from gpubench_plugin.training.schedulers.base import LearningRateSchedule
-    from gpubench_plugin.workloads import Batch, Workload
+    from gpubench_plugin.workloads.base import Batch, Workload
 
     StepInput = tuple[Sequence[Batch], bool]  # batches of a step, and whether it was skipped
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 import torch
 
-from gpubench_plugin.errors import Unsupported, error_text
+from gpubench_plugin.core.errors import Unsupported, error_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from torch import Tensor
 
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.core.records import Json
 
 
 _WORKSPACE: Final = "CUBLAS_WORKSPACE_CONFIG"

@@ -10,10 +10,10 @@ from statistics import median
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.environment import synchronize, timed_s
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.records import Check, Work
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.records import Check, Work
+from gpubench_plugin.environment.devices import synchronize, timed_s
+from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.bands import well_conditioned_parameters
 from gpubench_plugin.training.check import (
     StepRecorder,
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-    from gpubench_plugin.config import PrecisionSection, TrainingSection
-    from gpubench_plugin.distributed.parallelism import PipelinePasses
-    from gpubench_plugin.measure import Log
-    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.config.sections import PrecisionSection, TrainingSection
+    from gpubench_plugin.measure.protocols import Log
+    from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.training.check import LossFunction
-    from gpubench_plugin.training.data import DataSource
+    from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.evaluation import Evaluation
     from gpubench_plugin.training.optimization import GlobalNorm
+    from gpubench_plugin.training.parallelism._stages import PipelinePasses
     from gpubench_plugin.training.reference import Fp32Reference
-    from gpubench_plugin.workloads import Batch, Workload
+    from gpubench_plugin.workloads.base import Batch, Workload
 
 REHEARSED_STEPS: Final = 2
 """The first makes the optimizer's states, beside which the second runs."""

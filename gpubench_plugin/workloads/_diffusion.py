@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from gpubench_plugin.config import ModelSection, PositiveInt
+from gpubench_plugin.config.sections import ModelSection, PositiveInt
 from gpubench_plugin.workloads._transformers import (
     NEEDS_DIFFUSERS,
     from_library,

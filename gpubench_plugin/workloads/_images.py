@@ -9,8 +9,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
 
-from gpubench_plugin.config import ModelSection, PositiveInt
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.config.sections import ModelSection, PositiveInt
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.workloads.base import Batch, Workload
 
 

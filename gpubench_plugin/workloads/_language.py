@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from gpubench_plugin.config import ModelSection, PositiveInt
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.config.sections import ModelSection, PositiveInt
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.workloads._grouped_attention import with_folded_groups
 from gpubench_plugin.workloads._transformers import (
     NEEDS_TRANSFORMERS,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import torch
 from pydantic import Field, model_validator
 
-from gpubench_plugin.config import PositiveFloat, PositiveInt
+from gpubench_plugin.config.sections import PositiveFloat, PositiveInt
 from gpubench_plugin.workloads._language import CausalLanguageModel, RotarySection, token_loss
 from gpubench_plugin.workloads._transformers import from_library
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from pydantic import Field
 from torch import Tensor, nn
 
-from gpubench_plugin.config import PositiveInt
+from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 
 FourStages = tuple[PositiveInt, PositiveInt, PositiveInt, PositiveInt]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final
 
-from gpubench_plugin.errors import MissingPackage
+from gpubench_plugin.core.errors import MissingPackage
 
 NEEDS_TRANSFORMERS: Final = "with transformers (extra suite)"
 NEEDS_DIFFUSERS: Final = "with diffusers (extra suite)"

@@ -10,8 +10,8 @@ from typing import ClassVar, Generic, NamedTuple, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from gpubench_plugin.config import ModelSection
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.config.sections import ModelSection
+from gpubench_plugin.core.errors import Unsupported
 
 
 class Batch(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from pydantic import Field
 
-from gpubench_plugin.config import PositiveInt
+from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._language import LanguageModel, LanguageSection
 from gpubench_plugin.workloads.base import Batch
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 from pydantic import Field
 from torch import nn
 
-from gpubench_plugin.config import ModelSection, PositiveInt
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.config.sections import ModelSection, PositiveInt
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 
 

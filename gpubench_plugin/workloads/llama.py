@@ -10,8 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from gpubench_plugin.config import PositiveInt
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.config.sections import PositiveInt
+from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads._language import CausalLanguageModel, RotarySection, token_loss
 from gpubench_plugin.workloads.base import Stages
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from gpubench_plugin.config import PositiveInt
+from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._mixture import MixtureOfExperts, MixtureSection
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pydantic import Field
 from torch import nn
 
-from gpubench_plugin.config import PositiveInt
+from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 
 

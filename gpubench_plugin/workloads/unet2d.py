@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch.nn.functional import interpolate
 
-from gpubench_plugin.config import PositiveInt
+from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._diffusion import Denoiser, UNetSection
 
 if TYPE_CHECKING:

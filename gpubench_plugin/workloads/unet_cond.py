@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import torch
 from pydantic import Field, model_validator
 
-from gpubench_plugin.config import PositiveInt
+from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._diffusion import Denoiser, UNetSection
 from gpubench_plugin.workloads.base import Batch
 

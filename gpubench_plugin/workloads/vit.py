@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from gpubench_plugin.config import PositiveInt
+from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 from gpubench_plugin.workloads._transformers import (
     NEEDS_TRANSFORMERS,

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from gpubench_plugin.config import Configuration
+from gpubench_plugin.config.sections import Configuration
 from gpubench_plugin.workloads.mlp import MLP
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/system/cold_start.py"

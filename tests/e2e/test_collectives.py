@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin import catalog
+from gpubench_plugin.core import catalog
 
 if TYPE_CHECKING:
     from tests.support.projects import Project

@@ -6,7 +6,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.compare.baselines import Baselines
+from gpubench_plugin.baselines.store import Baselines
 from tests.support import paper_clock
 from tests.support.projects import Project
 

@@ -30,7 +30,7 @@ CONFTEST = """
 import gc, json, os
 import pytest
 from gpubench_plugin.launchers.context import STATE
-from gpubench_plugin.records import Measurement, Samples
+from gpubench_plugin.core.records import Measurement, Samples
 
 RANK = os.environ.get("RANK", "session")
 WALKED = []

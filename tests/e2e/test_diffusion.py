@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.quality_flags import doubtful_flags
+from gpubench_plugin.core.quality_flags import doubtful_flags
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:

@@ -17,13 +17,15 @@ import pytest
 
 from gpubench_plugin.cli.ab import comparison
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.errors import NothingComparable
+from gpubench_plugin.core.errors import NothingComparable
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.cli.ab import Progress, Request, State
+    from gpubench_plugin.cli.ab.progress import Progress
+    from gpubench_plugin.cli.ab.request import Request
+    from gpubench_plugin.cli.ab.state import State
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.results import RunDirectory, unknown_files
+from gpubench_plugin.results.prune import unknown_files
+from gpubench_plugin.results.run_directory import RunDirectory
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.launchers import private_folder
+from gpubench_plugin.environment.scratch import private_folder
 from tests.support import faulty
 
 if TYPE_CHECKING:

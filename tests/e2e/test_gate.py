@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.measure import MEASURING_METHOD
+from gpubench_plugin.measure.record_builder import MEASURING_METHOD
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def test_what_cannot_be_compared_with_is_refused_before_anything_is_measured(
 
 def test_a_near_miss_of_a_baselines_name_is_refused(gated: Gated) -> None:
     """Nothing is measured, and no gate passes, for a slip of the fingers."""
-    from gpubench_plugin.compare.baselines import Baselines
+    from gpubench_plugin.baselines.store import Baselines
 
     Baselines(gated.project.path / "results").set("main", [gated.earlier(FASTER)], branch=None)
     runs = list((gated.project.path / "results").glob("*/*"))
@@ -277,7 +277,7 @@ def test_a_gate_whose_baseline_is_of_another_machine_fails(gated: Gated) -> None
 
 def test_a_name_is_judged_by_its_history(gated: Gated) -> None:
     """Enough earlier runs regress it; fewer are inconclusive, which fails only if asked."""
-    from gpubench_plugin.compare.baselines import Baselines
+    from gpubench_plugin.baselines.store import Baselines
 
     baselines = Baselines(gated.project.path / "results")
     runs = [gated.earlier(FASTER * (1 + n / 1000), number=n) for n in range(1, 13)]

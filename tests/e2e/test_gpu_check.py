@@ -22,7 +22,8 @@ from gpubench_plugin.cli.gpu_check.driver import Driver, has_gpu, is_proven
 from gpubench_plugin.cli.gpu_check.record import FORMAT, GpuCheck
 from gpubench_plugin.cli.gpu_check.stage import StageRun
 from gpubench_plugin.cli.gpu_check.stages import faults, ranks
-from gpubench_plugin.environment import KernelLock, stored
+from gpubench_plugin.environment import stored
+from gpubench_plugin.environment.locks import KernelLock
 from tests.support.exhaustive import shown
 from tests.support.gpu_stages import FACTS, PIDS, failed, stage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.results.registry import Registry
+from gpubench_plugin.results.registry.registry import Registry
 
 if TYPE_CHECKING:
     from tests.support.projects import Project

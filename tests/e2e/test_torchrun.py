@@ -107,7 +107,7 @@ TOGETHER = {
             def prepare(self, log):
                 if self.rank == 1:
                     raise RuntimeError("no luck")
-                from gpubench_plugin.records import Check
+                from gpubench_plugin.core.records import Check
                 return Check()
         @pytest.mark.gpubench(ranks="any")
         def test_broken(request, gpubench, process_group):

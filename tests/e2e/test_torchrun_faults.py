@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.launchers import private_folder
+from gpubench_plugin.environment.scratch import private_folder
 from gpubench_plugin.results import journal
 from tests.support import faulty
 from tests.support.exhaustive import shown

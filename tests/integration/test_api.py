@@ -15,7 +15,8 @@ from time import monotonic
 import pytest
 
 import gpubench_plugin
-from gpubench_plugin import GpubenchError, UsageProblem, api
+from gpubench_plugin.core.errors import GpubenchError, UsageProblem
+from gpubench_plugin.session import api
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "own-suite"
 

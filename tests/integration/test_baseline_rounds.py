@@ -6,12 +6,13 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.compare.baselines import Baselines
-from gpubench_plugin.config import FixedRounds
+from gpubench_plugin.baselines.store import Baselines
+from gpubench_plugin.config.rounds_file import FixedRounds
+from gpubench_plugin.core.records import Samples
 from gpubench_plugin.environment import stored
 from gpubench_plugin.measure.probes.contention import Contention
-from gpubench_plugin.records import Samples
-from gpubench_plugin.results import RunDirectory, StoredRun
+from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.run_directory import RunDirectory
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:

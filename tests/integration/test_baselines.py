@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.compare.baselines import Baselines
-from gpubench_plugin.results import RunDirectory
-from gpubench_plugin.results.registry import Registry
+from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.results.run_directory import RunDirectory
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:

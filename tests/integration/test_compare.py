@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.cli.commands import ExitCode
+from gpubench_plugin.baselines.store import Baselines
+from gpubench_plugin.cli.commands.base import ExitCode
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.compare.baselines import Baselines
-from gpubench_plugin.results.registry import Registry
+from gpubench_plugin.results.registry.registry import Registry
 from tests.support.projects import InlineProject
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.cli.ab import Request, State
+from gpubench_plugin.cli.ab.request import Request
+from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.records import Verdict
+from gpubench_plugin.core.records import Verdict
 from tests.support import runs_builder
 from tests.support.runs_builder import MLP, RESNET, run_id
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpubench_plugin.results import RunDirectory
+    from gpubench_plugin.results.run_directory import RunDirectory
 
     Shell = Callable[..., tuple[int, str, str]]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.results import RunDirectory, StoredRun
+from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.run_directory import RunDirectory
 from tests.support.projects import InlineProject
 from tests.support.runs_builder import write_run
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.training import Decode, Prefill, build_model
+from gpubench_plugin.core import catalog
+from gpubench_plugin.training.generation import Decode, Prefill
+from gpubench_plugin.training.model import build_model
 from tests.support.hot_path import HotPath, fake_cuda, followed
 from tests.support.presets import preset_of, workload_of
 from tests.support.shipped import shipped

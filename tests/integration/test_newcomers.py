@@ -86,7 +86,7 @@ from contextlib import contextmanager
 import torch
 from torch import distributed
 
-from gpubench_plugin.distributed.parallelism import Parallelism
+from gpubench_plugin.training.parallelism import Parallelism
 
 
 class Averaging(Parallelism):

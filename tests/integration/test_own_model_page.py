@@ -7,8 +7,8 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.precision import Precision
-from gpubench_plugin.workloads import Workload
+from gpubench_plugin.precision.base import Precision
+from gpubench_plugin.workloads.base import Workload
 
 if TYPE_CHECKING:
     import pytest

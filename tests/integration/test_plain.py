@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import jsonschema
 import yaml
 
-from gpubench_plugin.results import RunDirectory, unknown_files
+from gpubench_plugin.results.prune import unknown_files
+from gpubench_plugin.results.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from tests.support.projects import Project

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.results import Journal
-from gpubench_plugin.results.registry import Registry
+from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.registry.registry import Registry
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ class TestRanks:
 class TestPrecision:
     @pytest.fixture
     def precision(self):
-        from gpubench_plugin.catalog import load
+        from gpubench_plugin.core.catalog import load
         return load("precision", "bf16")()
 
     def test_precision(self, gpubench, precision):

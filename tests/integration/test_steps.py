@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.compare import compare_runs
-from gpubench_plugin.results import load_run
+from gpubench_plugin.compare.comparison import compare_runs
+from gpubench_plugin.results.sources import load_run
 
 if TYPE_CHECKING:
     from tests.support.projects import Project

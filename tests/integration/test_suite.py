@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpubench_plugin.records import Measurement
+from gpubench_plugin.core.records import Measurement
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tools" / "generate" / "suite.py"

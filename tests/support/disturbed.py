@@ -11,8 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from gpubench_plugin.cli.ab import Attempt, may_hide_slow_launches, pair_to_remeasure
-from gpubench_plugin.compare import LOOK, PAIRS, UNCHANGED_FROM, Bools, Floats
+from gpubench_plugin.cli.ab.disturbance import Attempt, may_hide_slow_launches, pair_to_remeasure
+from gpubench_plugin.compare.looks import LOOK, PAIRS, UNCHANGED_FROM
+from gpubench_plugin.compare.statistics import Bools, Floats
 from tests.support.simulation import BENCHMARKS, LIMIT, Kinds, sequential, slower
 
 NOISE: Final = 0.005

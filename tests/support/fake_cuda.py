@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.measure.clocks import TorchCuda
+from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from gpubench_plugin.measure.clocks import Step
+    from gpubench_plugin.measure.clocks.base import Step
 
 CURRENT = "current"
 SIDE = "side"

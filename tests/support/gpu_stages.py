@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.cli.gpu_check.record import Criterion, Row
 from gpubench_plugin.cli.gpu_check.stage import PROGRESS, Session, Stage, StageRun, findings
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.core.records import Measurement, Metric, RunRecord, Samples
 from gpubench_plugin.environment import stored
-from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.records import Measurement, Metric, RunRecord, Samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

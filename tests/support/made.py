@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpubench_plugin.compare import LaunchValues
-from gpubench_plugin.config import Limit
-from gpubench_plugin.records import Better, Metric, Outcome, Result, Run
+from gpubench_plugin.compare.launch_values import LaunchValues
+from gpubench_plugin.config.limits import Limit
+from gpubench_plugin.core.records import Better, Metric, Outcome, Result, Run
 
 UNITS: Mapping[str, tuple[str, Better]] = {
     "step_time_s": ("s", "lower"),

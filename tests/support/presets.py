@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import ModelSection, resolve
-from gpubench_plugin.training import Inference, Trainer, build_model
+from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.config.sections import ModelSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.training.inference import Inference
+from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.config import Configuration, Preset
-    from gpubench_plugin.training import Fp32Reference
-    from gpubench_plugin.workloads import Workload
+    from gpubench_plugin.config.marks import Preset
+    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.training.reference import Fp32Reference
+    from gpubench_plugin.workloads.base import Workload
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CPU: Final = torch.device("cpu")

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from gpubench_plugin.compare import Floats
+from gpubench_plugin.compare.statistics import Floats
 from tests.support.simulation import BENCHMARKS, Draw, Sample
 
 FILE: Final = Path(__file__).parent / "data" / "launches.json"

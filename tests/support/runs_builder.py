@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from gpubench_plugin.core.records import Comparison, Measurement, Metric, RunRecord, Verdict
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.records import Comparison, Measurement, Metric, RunRecord, Verdict
-from gpubench_plugin.results import Journal, RunDirectory, write_summary
 from gpubench_plugin.results import verdicts as verdict_document
+from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.summary import write_summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.records import Outcome, RunStatus
+    from gpubench_plugin.core.records import Outcome, RunStatus
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 """When run number 0 was started; the others follow it by an hour each."""

@@ -11,25 +11,21 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
+from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli import main
-from gpubench_plugin.compare.baselines import Baselines
-from gpubench_plugin.records import Comparison
-from gpubench_plugin.results import (
-    Recorder,
-    ResumableRun,
-    RunDirectory,
-    StoredRun,
-    runs_in,
-    tags_of,
-)
-from gpubench_plugin.results.registry import upgrade
+from gpubench_plugin.core.records import Comparison
+from gpubench_plugin.results.reader import ResumableRun, StoredRun
+from gpubench_plugin.results.recorder import Recorder
+from gpubench_plugin.results.registry.registry import upgrade
+from gpubench_plugin.results.run_directory import RunDirectory, runs_in
+from gpubench_plugin.results.tags import tags_of
 from tests.support.kill_points import Scenario
 from tests.support.runs_builder import MLP, RESNET, environment, measurement, run_id, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.core.records import Measurement
     from tests.support.kill_points import Ended
 
 CONFIGURATIONS = f"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubench_plugin import catalog
+from gpubench_plugin.core import catalog
 
 
 def shipped(kind: str) -> set[str]:

@@ -15,33 +15,29 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from gpubench_plugin.compare import (
-    FEWEST,
-    HOST_RATE_LIMIT,
-    LOOK,
-    PAIRS,
-    UNCHANGED_FROM,
+from gpubench_plugin.compare.empirical_bayes import estimate_prior, membership, posterior_spread
+from gpubench_plugin.compare.launch_values import FEWEST
+from gpubench_plugin.compare.looks import LOOK, PAIRS, UNCHANGED_FROM, false_discovery_rate
+from gpubench_plugin.compare.matched_metrics import HOST_RATE_LIMIT
+from gpubench_plugin.compare.prediction import (
+    level_of,
+    noise_about_level,
+    noise_of_steps,
+    prediction_estimates,
+)
+from gpubench_plugin.compare.statistics import (
     Bools,
     Estimates,
     Floats,
     OwnPairs,
     SignedRanks,
     Spread,
-    better_bar,
-    estimate_prior,
-    false_discovery_rate,
     judge_all_series,
-    level_of,
-    membership,
-    noise_about_level,
-    noise_of_steps,
     paired_estimates,
-    posterior_spread,
-    prediction_estimates,
     spread_about_mean,
-    worse_bar,
 )
-from gpubench_plugin.config import DEFAULT, Limit
+from gpubench_plugin.compare.threshold import better_bar, worse_bar
+from gpubench_plugin.config.limits import DEFAULT, Limit
 
 NOISES: Final = (0.005, 0.01, 0.02, 0.03)
 EFFECTS: Final = (0.0, 0.02, 0.03, 0.05, 0.10)

@@ -11,14 +11,16 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.config import PROFILES, MeasureSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.measure import measure, median_interval
-from gpubench_plugin.measure.clocks import CpuClock
+from gpubench_plugin.config.layers import PROFILES
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.measure.clocks.host import CpuClock
+from gpubench_plugin.measure.interval import median_interval
+from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import FakeHost
 
 if TYPE_CHECKING:
-    from gpubench_plugin.records import Samples
+    from gpubench_plugin.core.records import Samples
 
 Course = Callable[[float, int], float]
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.config import PROFILES, FixedRounds, MeasureSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.measure import Variant, measure_in_turns
-from gpubench_plugin.measure.clocks import CpuClock, Task
+from gpubench_plugin.config.layers import PROFILES
+from gpubench_plugin.config.rounds_file import FixedRounds
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.measure.clocks.base import Task
+from gpubench_plugin.measure.clocks.host import CpuClock
+from gpubench_plugin.measure.turns import Variant, measure_in_turns
+from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import FakeHost
 from tests.support.virtual_steps import NS_PER_S, Course
 
 if TYPE_CHECKING:
-    from gpubench_plugin.records import Samples
+    from gpubench_plugin.core.records import Samples
 
 
 class VirtualVariants:

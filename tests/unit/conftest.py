@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.records import Measurement, Metric, RunRecord, Samples, Work
+from gpubench_plugin.core.records import Measurement, Metric, RunRecord, Samples, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

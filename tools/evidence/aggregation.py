@@ -17,16 +17,11 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from gpubench_plugin.distributed import (
-    BLOCKS,
-    DURATIONS,
-    WARMUPS,
-    ControlPlane,
-    RankAggregate,
-    RankReport,
-    World,
-)
-from gpubench_plugin.records import Json, Samples, Work
+from gpubench_plugin.core.records import Json, Samples, Work
+from gpubench_plugin.ranks.control_plane import ControlPlane
+from gpubench_plugin.ranks.rank_report import BLOCKS, DURATIONS, WARMUPS, RankReport
+from gpubench_plugin.ranks.reduction import RankAggregate
+from gpubench_plugin.ranks.world import World
 
 BUDGET_S, BUDGET_MIB = 1.0, 100.0
 SIZES = (1000, 4096)

@@ -22,12 +22,12 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.training import BANDS, BATCH_NORMALISED, Fp32Reference
-from gpubench_plugin.training.bands import has_batch_norm
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.training.bands import BANDS, BATCH_NORMALISED, has_batch_norm
+from gpubench_plugin.training.reference import Fp32Reference
 from tests.support.presets import CPU, preset_of, trainer_of, workload_of
 from tools.evidence.pages import markdown, save
 

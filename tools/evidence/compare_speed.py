@@ -16,17 +16,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpubench_plugin.catalog import choices, load
-from gpubench_plugin.compare import compare_runs
-from gpubench_plugin.config import Configuration, ModelSection
-from gpubench_plugin.environment import collect
-from gpubench_plugin.records import Comparison, Measurement, Metric, RunRecord
-from gpubench_plugin.reports.formats import Page
-from gpubench_plugin.results import (
-    load_run,
-    verdicts,  # noqa: F401  # imports do not count
-    write_summary,
-)
+from gpubench_plugin.compare.comparison import compare_runs
+from gpubench_plugin.config.sections import Configuration, ModelSection
+from gpubench_plugin.core.catalog import choices, load
+from gpubench_plugin.core.records import Comparison, Measurement, Metric, RunRecord
+from gpubench_plugin.environment.system_facts import collect
+from gpubench_plugin.reports.formats.base import Page
+from gpubench_plugin.results import verdicts  # noqa: F401  # imports do not count
+from gpubench_plugin.results.sources import load_run  # noqa: F401  # imports do not count
+from gpubench_plugin.results.summary import write_summary  # noqa: F401  # imports do not count
 
 REPEATS = 5
 METRICS = (

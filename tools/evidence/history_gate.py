@@ -20,9 +20,10 @@ import numpy as np
 from numpy.random import Generator
 
 from gpubench_plugin import compare
-from gpubench_plugin.compare import Floats, LaunchValues
 from gpubench_plugin.compare.history import judge_history
-from gpubench_plugin.config import DEFAULT, Limit
+from gpubench_plugin.compare.launch_values import LaunchValues
+from gpubench_plugin.compare.statistics import Floats
+from gpubench_plugin.config.limits import DEFAULT, Limit
 from tools.evidence import pages
 
 FURTHER = getattr(compare, "RELAUNCHES", 0)

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from gpubench_plugin.measure import median_interval
+from gpubench_plugin.measure.interval import median_interval
 
 BUDGET_MS = 10.0
 SLOWER = 1.1

@@ -19,7 +19,8 @@ from unittest.mock import patch
 # Last: the package may be that of another checkout, which PYTHONPATH names.
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from gpubench_plugin.measure import interval, median_interval
+from gpubench_plugin.measure import interval
+from gpubench_plugin.measure.interval import median_interval
 from tests.support import virtual_steps as steps
 from tools.evidence.pages import Table, write
 

@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from gpubench_plugin.environment import cpu_facts
+from gpubench_plugin.environment.hardware import cpu_facts
 from tools.evidence.pages import markdown, save
 
 MAIN = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"

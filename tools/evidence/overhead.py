@@ -76,11 +76,12 @@ def true_cost_ns() -> float:
 
 def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
     """The whole loop, as a benchmark runs it; wall time counts from the end of the warm-up."""
-    from gpubench_plugin.config import MeasureSection
-    from gpubench_plugin.distributed import RankAgreement
-    from gpubench_plugin.measure import measure
-    from gpubench_plugin.measure.clocks import CpuClock
-    from gpubench_plugin.measure.probes import Contention, MemoryGrowth
+    from gpubench_plugin.config.sections import MeasureSection
+    from gpubench_plugin.measure.clocks.host import CpuClock
+    from gpubench_plugin.measure.loop import measure
+    from gpubench_plugin.measure.probes.contention import Contention
+    from gpubench_plugin.measure.probes.growth import MemoryGrowth
+    from gpubench_plugin.ranks.process_group import RankAgreement
 
     start: list[int] = []
     growth = MemoryGrowth(torch.device("cpu"))
@@ -99,7 +100,8 @@ def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
 
 def gpubench_each(_: pytest.FixtureRequest) -> Cost:
     """The clock of the CPU made to time every call, which it does from 5 µs on."""
-    from gpubench_plugin.measure.clocks import CpuClock, Task
+    from gpubench_plugin.measure.clocks.base import Task
+    from gpubench_plugin.measure.clocks.host import CpuClock
 
     clock, task = CpuClock(), Task(step=noop)
     start = perf_counter_ns()

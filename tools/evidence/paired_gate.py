@@ -20,17 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 from scipy import stats
 
-from gpubench_plugin.compare import (
-    LOOK,
-    PAIRS,
-    UNCHANGED_FROM,
-    Floats,
-    better_bar,
-    judge_all_series,
-    paired_estimates,
-    worse_bar,
-)
-from gpubench_plugin.config import Limit
+from gpubench_plugin.compare.looks import LOOK, PAIRS, UNCHANGED_FROM
+from gpubench_plugin.compare.statistics import Floats, judge_all_series, paired_estimates
+from gpubench_plugin.compare.threshold import better_bar, worse_bar
+from gpubench_plugin.config.limits import Limit
 from tests.support import simulation as sim
 from tests.support.replay import Recording, stretched
 from tools.evidence.pages import Row, Table, write

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubench_plugin.measure import Sketcher, size_for
-from gpubench_plugin.records import Sketch
+from gpubench_plugin.core.records import Sketch
+from gpubench_plugin.measure.sketch import Sketcher, size_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,18 +23,17 @@ from typing import Any
 
 from sqlalchemy import insert, text
 
-from gpubench_plugin.compare.baselines import merge_files
-from gpubench_plugin.records import Measurement, Metric, RunRecord
-from gpubench_plugin.results import RunDirectory, StoredRun, write_summary
-from gpubench_plugin.results.registry import (
-    RESULTS,
-    RUNS,
-    Registry,
-    RunContents,
-    ingest,
-    ingest_all,
-    rebuild,
-)
+from gpubench_plugin.baselines.store import merge_files
+from gpubench_plugin.core.records import Measurement, Metric, RunRecord
+from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.registry import ingest
+from gpubench_plugin.results.registry.ingest import RunContents
+from gpubench_plugin.results.registry.rebuilding import rebuild
+from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.results.registry.spool import ingest_all
+from gpubench_plugin.results.registry.tables import RESULTS, RUNS
+from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.summary import write_summary
 
 BENCHMARKS = 50
 METRICS = 20

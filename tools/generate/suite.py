@@ -18,7 +18,7 @@ from typing import Any, Final
 import yaml
 
 import gpubench_plugin
-from gpubench_plugin import Measurement, RunRecord
+from gpubench_plugin.core.records import Measurement, RunRecord
 
 ROOT: Final = Path(__file__).parents[2]
 LIST: Final = ROOT / "tools" / "generate" / "suite.yaml"

@@ -14,11 +14,11 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from gpubench_plugin.measure.probes import count_flops
+from gpubench_plugin.measure.probes.flops import count_flops
 from tests.support.presets import ROOT, preset_of, workload_of
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import Configuration
+    from gpubench_plugin.config.sections import Configuration
 
 GIB: Final = 2**30
 STATES: Final = {"sgd": 1, "adamw": 2}
@@ -79,7 +79,7 @@ def configured(name: str) -> Configuration[Any]:
 
 def figures(name: str) -> Figures:
     """The figures of the full preset called `name`, from one forward pass of one sample."""
-    from gpubench_plugin.config import needs_memory_gib
+    from gpubench_plugin.config.resolution import needs_memory_gib
 
     base, *over = PRESETS.get(name) or (name,)
     overlays = [ROOT / "configs" / f"{file}.yaml" for file in over]

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin import catalog
 from gpubench_plugin.cli.ab import launch_plugin
 from gpubench_plugin.cli.ab.findings import Tracker, next_pairs
 from gpubench_plugin.cli.ab.git import Repository
@@ -25,15 +24,17 @@ from gpubench_plugin.cli.ab.sides import SideName, Source, prepare_side, resolve
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.ab.trial import ComparisonRunner, PreparedSide
 from gpubench_plugin.cli.ab.workspaces import Workspace, temporary_workspace
-from gpubench_plugin.environment import counted, json_files
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.launchers import exit_on_signals
-from gpubench_plugin.records import Comparison
-from gpubench_plugin.reports.formats import Page
-from gpubench_plugin.results import new_run_id
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.core.records import Comparison
+from gpubench_plugin.core.words import counted
+from gpubench_plugin.environment import json_files
+from gpubench_plugin.launchers.signals import exit_on_signals
+from gpubench_plugin.reports.formats.base import Page
+from gpubench_plugin.results.run_directory import new_run_id
 
 if TYPE_CHECKING:
-    from gpubench_plugin.reports.formats import Format
+    from gpubench_plugin.reports.formats.base import Format
 
 
 @dataclass(frozen=True, kw_only=True)

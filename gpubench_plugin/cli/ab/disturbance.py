@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
-from gpubench_plugin.quality_flags import (
+from gpubench_plugin.core.quality_flags import (
     CONTENDED,
     DESCHEDULED,
     MACHINE_FLAGS,
@@ -19,7 +19,7 @@ from gpubench_plugin.quality_flags import (
     THROTTLED,
     machine_flags,
 )
-from gpubench_plugin.records import Run
+from gpubench_plugin.core.records import Run
 
 _ONE_IN: Final = 3
 """Pairs per remeasured one, at least; for the false alarms see ``docs/evidence/repeats.md``."""

@@ -7,22 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from gpubench_plugin.compare import (
-    LOOK,
-    UNCHANGED_FROM,
-    LaunchValues,
-    Side,
-    Subject,
-    judge_pairs,
-    match,
-    merge_parts,
-    restricted_to,
-    subject_of,
-    unchanged_in_doubt,
-    with_doubts,
-)
-from gpubench_plugin.errors import NothingComparable
-from gpubench_plugin.records import Comparison, FactDifference, Run, Verdict
+from gpubench_plugin.compare.doubt import unchanged_in_doubt, with_doubts
+from gpubench_plugin.compare.effective_limits import Side
+from gpubench_plugin.compare.launch_values import LaunchValues
+from gpubench_plugin.compare.looks import LOOK, UNCHANGED_FROM
+from gpubench_plugin.compare.matching import match, restricted_to
+from gpubench_plugin.compare.pairs import judge_pairs
+from gpubench_plugin.compare.step_time import Subject, merge_parts, subject_of
+from gpubench_plugin.core.errors import NothingComparable
+from gpubench_plugin.core.records import Comparison, FactDifference, Run, Verdict
 
 _COMPARED: Final = "git"
 """Group of the facts that the sides are meant to differ in."""

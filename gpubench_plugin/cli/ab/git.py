@@ -12,8 +12,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.environment import file_fingerprint, run_git
-from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
+from gpubench_plugin.core.errors import ResultsError, UsageProblem, nearest
+from gpubench_plugin.environment.code import file_fingerprint
+from gpubench_plugin.environment.git import run_git
 
 STREAMS: Final = (1, 2)
 """Standard output and error; through a pipe, to ``tee`` for example, the file is unknown."""

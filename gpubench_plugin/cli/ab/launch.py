@@ -18,14 +18,10 @@ from typing import Final
 from gpubench_plugin.cli.ab.preflight import Capabilities
 from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.workspaces import Workspace
-from gpubench_plugin.environment import (
-    HOOK_VARIABLES,
-    TimeoutClock,
-    is_stopped,
-    last_lines,
-    poll_interval_s,
-)
-from gpubench_plugin.launchers import signals_deferred, signals_ignored
+from gpubench_plugin.environment.child_process import last_lines
+from gpubench_plugin.environment.git import HOOK_VARIABLES
+from gpubench_plugin.environment.timeout_clock import TimeoutClock, is_stopped, poll_interval_s
+from gpubench_plugin.launchers.signals import signals_deferred, signals_ignored
 
 PROBE: Final = "gpubench_ab_probe"
 _NO_TESTS: Final = 5  # pytest's ExitCode.NO_TESTS_COLLECTED

@@ -15,7 +15,7 @@ from typing import Final
 
 from gpubench_plugin.cli.ab.git import last_error_line
 from gpubench_plugin.cli.ab.sides import Side
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 

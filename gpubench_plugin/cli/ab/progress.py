@@ -8,8 +8,9 @@ from typing import TextIO
 
 from gpubench_plugin.cli.ab.schedule import WARMUP_PAIR
 from gpubench_plugin.cli.ab.sides import SideName
-from gpubench_plugin.environment import counted, rough_duration
-from gpubench_plugin.reports import StatusLine, glyphs_for, printable
+from gpubench_plugin.core.words import counted, rough_duration
+from gpubench_plugin.reports.status import StatusLine
+from gpubench_plugin.reports.text import glyphs_for, printable
 
 
 @dataclass(frozen=True, kw_only=True)

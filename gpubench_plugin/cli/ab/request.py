@@ -12,16 +12,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from gpubench_plugin.compare import (
+from gpubench_plugin.compare.effective_limits import Side
+from gpubench_plugin.compare.looks import (
     LOOK,
     MOST_PAIRS,
     PAIRS,
     UNCHANGED_FROM,
     UNCHANGED_FROM_CHOICES,
-    Side,
 )
-from gpubench_plugin.environment import HIDDEN, redacted_command, stored
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.environment import stored
+from gpubench_plugin.environment.redaction import HIDDEN, redacted_command
 
 
 @dataclass(frozen=True, kw_only=True)

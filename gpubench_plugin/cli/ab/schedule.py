@@ -9,10 +9,11 @@ from statistics import fmean
 from typing import Final
 
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
-from gpubench_plugin.config import to_text
+from gpubench_plugin.config.rounds_file import to_text
+from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results import RunDirectory, StoredRun
+from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.run_directory import RunDirectory
 
 
 def freeze(file: Path, base: Path, head: Path) -> None:

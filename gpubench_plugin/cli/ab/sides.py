@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from gpubench_plugin.cli.ab.git import Repository, receives_own_output
-from gpubench_plugin.environment import counted, file_fingerprint, listed, short_commit
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.words import counted, listed, short_commit
+from gpubench_plugin.environment.code import file_fingerprint
 
 SideName = Literal["base", "head"]
 SIDES: Final[tuple[SideName, SideName]] = ("base", "head")

@@ -11,18 +11,14 @@ from typing import Any, Final, Self
 
 from gpubench_plugin.cli.ab.schedule import WARMUP_PAIR
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
-from gpubench_plugin.compare import LOOK
-from gpubench_plugin.environment import (
-    KernelLock,
-    change_text,
-    differences,
-    flat,
-    json_files,
-    stored,
-)
-from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.records import Run
-from gpubench_plugin.results import RunDirectory, StoredRun
+from gpubench_plugin.compare.looks import LOOK
+from gpubench_plugin.core.errors import ResultsError, UsageProblem
+from gpubench_plugin.core.records import Run
+from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.environment.fingerprints import change_text, differences, flat
+from gpubench_plugin.environment.locks import KernelLock
+from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.run_directory import RunDirectory
 
 FORMAT: Final = stored.Format(kind="gpubench ab comparison", newest=1)
 STATE: Final = "state.json"

@@ -26,11 +26,13 @@ from gpubench_plugin.cli.ab.request import Request, format_duration
 from gpubench_plugin.cli.ab.schedule import WARMUP_PAIR, estimate_remaining_s, freeze, side_order
 from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName, Source
 from gpubench_plugin.cli.ab.state import LaunchRecord, Look, State
-from gpubench_plugin.compare import LOOK
-from gpubench_plugin.environment import counted, json_files
-from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.records import Run
-from gpubench_plugin.results import RunDirectory, StoredRun
+from gpubench_plugin.compare.looks import LOOK
+from gpubench_plugin.core.errors import ResultsError, UsageProblem
+from gpubench_plugin.core.records import Run
+from gpubench_plugin.core.words import counted
+from gpubench_plugin.environment import json_files
+from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.run_directory import RunDirectory
 
 _WARMUP_TIMEOUT_S: Final = 3600.0
 """Of a warm-up launch, whose length is unknown: long enough for a large suite; not measured."""

@@ -12,8 +12,9 @@ from typing import Final
 
 from gpubench_plugin.cli.ab.git import Repository, remove_worktrees
 from gpubench_plugin.cli.ab.sides import SIDES
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.launchers import ScratchFolder, leftovers, signals_ignored
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.environment.scratch import ScratchFolder, leftovers
+from gpubench_plugin.launchers.signals import signals_ignored
 
 _PREFIX: Final = "gpubench-ab-"
 

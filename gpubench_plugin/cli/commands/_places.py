@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.core.errors import RegistryError, UsageProblem, invalid_choice
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.errors import RegistryError, UsageProblem, invalid_choice
-from gpubench_plugin.reports import Glyphs, glyphs_for, printable
+from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from gpubench_plugin.compare.baselines import Baselines, Resolver
+    from gpubench_plugin.baselines.resolve import Resolver
+    from gpubench_plugin.baselines.store import Baselines
 
 RUN: Final[Mapping[str, Any]] = {
     "metavar": "RUN",
@@ -55,7 +56,7 @@ class Locations:
 
     def resolver(self) -> Resolver:
         """Resolver of the names of runs and baselines."""
-        from gpubench_plugin.compare.baselines import Resolver
+        from gpubench_plugin.baselines.resolve import Resolver
 
         return Resolver(self.registry, self.results_dir, self.cwd)
 
@@ -106,7 +107,7 @@ def results_dir_of(options: argparse.Namespace) -> Path:
     Raises:
         UsageProblem: it is empty, or pytest's configuration cannot be read.
     """
-    from gpubench_plugin.config import project_results_dir
+    from gpubench_plugin.config.project import project_results_dir
 
     if options.results_dir == "":
         raise UsageProblem("--results-dir=: empty; allowed: a folder")

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.cli.commands._places import Locations, echo, echo_json, warn
 from gpubench_plugin.cli.commands.base import ExitCode
-from gpubench_plugin.environment import byte_size, counted
-from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem
-from gpubench_plugin.reports import printable
+from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError, UsageProblem
+from gpubench_plugin.core.words import byte_size, counted
+from gpubench_plugin.reports.text import printable
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping
 
-    from gpubench_plugin.compare.baselines import Baselines, Resolver
-    from gpubench_plugin.results import Leftover, PruneTarget, RunDirectory
-    from gpubench_plugin.results.registry import Registry
+    from gpubench_plugin.baselines.resolve import Resolver
+    from gpubench_plugin.baselines.store import Baselines
+    from gpubench_plugin.results.prune import Leftover, PruneTarget
+    from gpubench_plugin.results.registry.registry import Registry
+    from gpubench_plugin.results.run_directory import RunDirectory
 
 _UNBEGUN_DAYS: Final = 1.0
 """Age from which a run's folder without a journal is a leftover: the journal follows within
@@ -44,7 +46,8 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
         UsageProblem: neither a number nor an age was given, or a negative one.
         RegistryError, ResultsError: with ``--runs``, the pinned runs are unknown.
     """
-    from gpubench_plugin.results import leftovers, runs_in, select_old
+    from gpubench_plugin.results.prune import leftovers, select_old
+    from gpubench_plugin.results.run_directory import runs_in
 
     _validate(options)
     now = datetime.now(UTC)
@@ -132,7 +135,7 @@ class _Pruning:
 
     def remove_leftover(self, leftover: Leftover) -> None:
         """Delete leftovers of a killed process."""
-        from gpubench_plugin.results import remove_leftover
+        from gpubench_plugin.results.prune import remove_leftover
 
         try:
             if not self.options.dry_run:
@@ -181,8 +184,9 @@ class _Pruning:
         return "would remove" if self.options.dry_run else "removed"
 
     def _removals(self, directory: RunDirectory) -> list[PruneTarget]:
-        from gpubench_plugin.results import is_being_written, tags_of
         from gpubench_plugin.results import prune as pruning
+        from gpubench_plugin.results.reader import is_being_written
+        from gpubench_plugin.results.tags import tags_of
 
         if pruning.is_link(directory):
             raise _KeepRunError("it is a symbolic link")
@@ -206,7 +210,7 @@ class _Pruning:
         return [pruning.whole_run_removal(directory)]
 
     def _apply(self, removal: PruneTarget) -> bool:
-        from gpubench_plugin.results import remove
+        from gpubench_plugin.results.prune import remove
 
         run = removal.directory
         try:

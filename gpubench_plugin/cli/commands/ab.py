@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands._places import (
     ALLOW_INCOMPARABLE,
     add_format,
@@ -16,15 +15,18 @@ from gpubench_plugin.cli.commands._places import (
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.commands.compare import LimitOptions
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import UsageProblem, invalid_choice
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.errors import UsageProblem, invalid_choice
 from gpubench_plugin.reports import github
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from gpubench_plugin.cli.ab import ComparisonResult, Request, State
+    from gpubench_plugin.cli.ab.comparison import ComparisonResult
+    from gpubench_plugin.cli.ab.request import Request
+    from gpubench_plugin.cli.ab.state import State
 
 
 class Ab(Command):
@@ -82,7 +84,8 @@ class Ab(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Measure, judge, and report."""
-        from gpubench_plugin.cli.ab import Progress, comparison
+        from gpubench_plugin.cli.ab import comparison
+        from gpubench_plugin.cli.ab.progress import Progress
 
         output = _output(options.output)
         state, request = _begin(options)
@@ -110,7 +113,8 @@ class Ab(Command):
 
 def _begin(options: argparse.Namespace) -> tuple[State, Request]:
     """Create a new comparison, or load the one to resume."""
-    from gpubench_plugin.cli.ab import Request, comparison, merge_resumed
+    from gpubench_plugin.cli.ab import comparison
+    from gpubench_plugin.cli.ab.request import Request, merge_resumed
 
     if options.resume is None:
         if options.base is None:
@@ -130,7 +134,8 @@ def _begin(options: argparse.Namespace) -> tuple[State, Request]:
 
 def _given_fields(options: argparse.Namespace, cwd: Path) -> dict[str, Any]:
     """Fields of the request given on the command line, with paths relative to `cwd`."""
-    from gpubench_plugin.cli.ab import Repository, parse_arguments
+    from gpubench_plugin.cli.ab.git import Repository
+    from gpubench_plugin.cli.ab.request import parse_arguments
 
     repository = Repository.containing(cwd)
     top = None if repository is None else repository.top
@@ -160,7 +165,7 @@ def _limits(options: argparse.Namespace) -> Mapping[str, str]:
 
 
 def _side(options: argparse.Namespace) -> str | None:
-    from gpubench_plugin.compare import SIDES
+    from gpubench_plugin.compare.effective_limits import SIDES
 
     side: str | None = options.limits_from
     if side is not None and side not in SIDES:
@@ -170,7 +175,7 @@ def _side(options: argparse.Namespace) -> str | None:
 
 def _stop_conditions(options: argparse.Namespace) -> dict[str, Any]:
     """Stop conditions of the comparison; ``--pairs`` ends an earlier ``--until-decided``."""
-    from gpubench_plugin.cli.ab import check_pairs, check_unchanged_from, parse_duration
+    from gpubench_plugin.cli.ab.request import check_pairs, check_unchanged_from, parse_duration
 
     pairs, unchanged_from = options.pairs, options.unchanged_from
     if options.until_decided and pairs is not None:
@@ -202,7 +207,7 @@ def _output(text: str | None) -> Path | None:
 def _report(
     compared: ComparisonResult, request: Request, format_name: str, output: Path | None
 ) -> None:
-    from gpubench_plugin.cli.ab import rendered, write_files
+    from gpubench_plugin.cli.ab.comparison import rendered, write_files
 
     comparison = compared.comparison
     write_files(compared.folder, comparison)

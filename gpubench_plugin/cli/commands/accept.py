@@ -15,15 +15,15 @@ from gpubench_plugin.cli.commands._places import (
     warn,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.reports import printable
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.reports.text import printable
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from gpubench_plugin.compare.baselines import Baseline
-    from gpubench_plugin.records import Run
+    from gpubench_plugin.baselines.model import Baseline
+    from gpubench_plugin.core.records import Run
 
 
 class Accept(Command):
@@ -79,7 +79,7 @@ def _benchmarks(options: argparse.Namespace, run: Run) -> list[str]:
     Raises:
         UsageProblem: none matches, or several without ``--all``.
     """
-    from gpubench_plugin.compare.baselines import (
+    from gpubench_plugin.baselines.benchmark_names import (
         ambiguous_benchmark,
         matching_benchmarks,
         unknown_benchmark,

@@ -17,15 +17,19 @@ from gpubench_plugin.cli.commands._places import (
     output_width,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.environment import counted, json_files, stored
-from gpubench_plugin.errors import GpubenchError, UsageProblem
-from gpubench_plugin.reports import column, lines, printable, wrapped
+from gpubench_plugin.core.errors import GpubenchError, UsageProblem
+from gpubench_plugin.core.words import counted
+from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.reports.table import column, lines, wrapped
+from gpubench_plugin.reports.text import printable
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Mapping
 
-    from gpubench_plugin.compare.baselines import Baseline, Baselines, Reference, Resolver
+    from gpubench_plugin.baselines.model import Baseline, Reference
+    from gpubench_plugin.baselines.resolve import Resolver
+    from gpubench_plugin.baselines.store import Baselines
 
 
 _SESSION_H: Final = 12
@@ -98,7 +102,7 @@ Output: TypeAlias = "tuple[Mapping[str, Any], Iterable[str]]"
 
 
 def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> Output:
-    from gpubench_plugin.compare.baselines import baseline_name
+    from gpubench_plugin.baselines.model import baseline_name
 
     baseline_name(options.name)
     if options.if_missing and baselines.exists(options.name):  # before the runs are looked at
@@ -166,7 +170,7 @@ def _candidate_notes(candidates: list[Reference]) -> Iterator[str]:
 
 def _missing_runs_hint(baseline: Baseline) -> Iterator[str]:
     """Number of further runs a history needs before it can judge."""
-    from gpubench_plugin.compare import FEWEST
+    from gpubench_plugin.compare.launch_values import FEWEST
 
     if (pinned_count := len(baseline.runs)) >= FEWEST:
         return
@@ -178,7 +182,7 @@ def _missing_runs_hint(baseline: Baseline) -> Iterator[str]:
 
 def _single_session_warning(started: list[str]) -> Iterator[str]:
     """Warn if all pinned runs are of one session, so day-to-day noise is unknown."""
-    from gpubench_plugin.compare import FEWEST
+    from gpubench_plugin.compare.launch_values import FEWEST
 
     times = [datetime.fromisoformat(text) for text in filter(None, started)]
     if len(times) < FEWEST:
@@ -191,7 +195,7 @@ def _single_session_warning(started: list[str]) -> Iterator[str]:
 
 def _replacement_summary(baseline: Baseline) -> Iterator[str]:
     """Former runs of the name, and the fate of its accepted levels."""
-    from gpubench_plugin.compare.baselines import previous_baseline
+    from gpubench_plugin.baselines.model import previous_baseline
 
     previous = previous_baseline(baseline)
     if previous is None:

@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, TypeAlias
 
-from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands._places import (
     ALLOW_INCOMPARABLE,
     Locations,
@@ -23,12 +22,14 @@ from gpubench_plugin.cli.commands._places import (
     glyphs,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.compare import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES, judged_metrics, rate_of
-from gpubench_plugin.config import Limit
-from gpubench_plugin.environment import counted
-from gpubench_plugin.errors import NothingComparable, UsageProblem, invalid_choice
-from gpubench_plugin.records import COMPARED, Comparison, Result, Run, Verdict
-from gpubench_plugin.reports.formats import Format, Page
+from gpubench_plugin.compare.looks import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES
+from gpubench_plugin.compare.matched_metrics import judged_metrics, rate_of
+from gpubench_plugin.config.limits import Limit
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import NothingComparable, UsageProblem, invalid_choice
+from gpubench_plugin.core.records import COMPARED, Comparison, Result, Run, Verdict
+from gpubench_plugin.core.words import counted
+from gpubench_plugin.reports.formats.base import Format, Page
 
 _METRIC_LIMIT: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*=\s*(?P<limit>.*)", re.DOTALL)
 _MISTYPED_BOUND: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*(?P<limit>[<>]=.*)", re.DOTALL)
@@ -187,7 +188,7 @@ def _validate(options: argparse.Namespace) -> None:
 
 
 def _compare_paired(options: argparse.Namespace, limits: LimitOptions) -> list[Compared]:
-    from gpubench_plugin.compare import compare_paired
+    from gpubench_plugin.compare.comparison import compare_paired
 
     with Locations.of(options).resolver() as resolver:
         launches = [resolver.run(text) for text in (*options.base, *options.head)]
@@ -225,7 +226,7 @@ def _run_key(run: Run) -> str:
 
 def _compare_with_first(options: argparse.Namespace, limits: LimitOptions) -> list[Compared]:
     """One comparison per head; one of several heads with nothing comparable gets a note instead."""
-    from gpubench_plugin.compare import compare_runs
+    from gpubench_plugin.compare.comparison import compare_runs
 
     with Locations.of(options).resolver() as resolver:
         references = [resolver.run(text) for text in options.runs]

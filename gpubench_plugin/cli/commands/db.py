@@ -13,13 +13,13 @@ from gpubench_plugin.cli.commands._places import (
     echo_json,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.reports import printable
+from gpubench_plugin.reports.text import printable
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-    from gpubench_plugin.results.registry import Report
+    from gpubench_plugin.results.registry.spool import Report
 
 _ACTIONS = ("upgrade", "ingest", "check", "rebuild")
 
@@ -81,7 +81,7 @@ class _Outcome:
 
 
 def _upgrade(paths: Locations) -> _Outcome:
-    from gpubench_plugin.results.registry import upgrade
+    from gpubench_plugin.results.registry.registry import upgrade
 
     is_upgraded = upgrade(paths.registry, paths.results_dir)
     return _Outcome(
@@ -91,15 +91,16 @@ def _upgrade(paths: Locations) -> _Outcome:
 
 
 def _ingest(paths: Locations) -> _Outcome:
-    from gpubench_plugin.results.registry import Registry, ingest_all
+    from gpubench_plugin.results.registry.registry import Registry
+    from gpubench_plugin.results.registry.spool import ingest_all
 
     with Registry.open(paths.registry, paths.results_dir) as registry:
         return _ingested(ingest_all(registry, paths.registry, paths.results_dir))
 
 
 def _rebuild(paths: Locations, *, drop_missing: bool) -> _Outcome:
-    from gpubench_plugin.compare.baselines import merge_files
-    from gpubench_plugin.results.registry import rebuild
+    from gpubench_plugin.baselines.store import merge_files
+    from gpubench_plugin.results.registry.rebuilding import rebuild
 
     report = rebuild(
         paths.registry, paths.results_dir, merge_baselines=merge_files, drop_missing=drop_missing
@@ -108,7 +109,8 @@ def _rebuild(paths: Locations, *, drop_missing: bool) -> _Outcome:
 
 
 def _check(paths: Locations) -> _Outcome:
-    from gpubench_plugin.results.registry import Registry, check
+    from gpubench_plugin.results.registry.checking import check
+    from gpubench_plugin.results.registry.registry import Registry
 
     with Registry.open(paths.registry, paths.results_dir, create=False) as registry:
         report = check(registry)

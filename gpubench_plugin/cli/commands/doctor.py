@@ -10,7 +10,6 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands._places import (
     add_format,
     add_results_dir,
@@ -20,8 +19,11 @@ from gpubench_plugin.cli.commands._places import (
     results_dir_of,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.environment import ChildError, package_versions, usable_cores
-from gpubench_plugin.reports import wrapped
+from gpubench_plugin.core import catalog
+from gpubench_plugin.environment.child_process import ChildError
+from gpubench_plugin.environment.hardware import usable_cores
+from gpubench_plugin.environment.system_facts import package_versions
+from gpubench_plugin.reports.table import wrapped
 
 if TYPE_CHECKING:
     from gpubench_plugin.cli.doctor.finding import Finding

@@ -19,20 +19,15 @@ from gpubench_plugin.cli.commands._places import (
     output_width,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.errors import BrokenFile, UsageProblem
-from gpubench_plugin.reports import (
-    Explanation,
-    explanation_as_json,
-    explanation_lines,
-    painted,
-    plain,
-)
+from gpubench_plugin.core.errors import BrokenFile, UsageProblem
+from gpubench_plugin.reports.explanation import Explanation, explanation_as_json, explanation_lines
+from gpubench_plugin.reports.markup import painted, plain
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from gpubench_plugin.results import RunDirectory
+    from gpubench_plugin.results.run_directory import RunDirectory
 
 _LATEST: Final = "last"
 _MAX_NAMES: Final = 5
@@ -78,7 +73,7 @@ def _explanation(text: str, benchmark: str, paths: Locations) -> Explanation:
         UsageProblem: no run or comparison of this name, or several; so for the benchmark.
         ResultsError: a file cannot be read.
     """
-    from gpubench_plugin.cli.explain import explain_comparison
+    from gpubench_plugin.cli.explain.comparison import explain_comparison
 
     if not text:
         raise UsageProblem("RUN|COMPARISON: empty; allowed: a folder, an id, or last")
@@ -114,7 +109,7 @@ def _comparisons(paths: Locations) -> list[Path]:
 
 
 def _is_comparison(folder: Path) -> bool:
-    from gpubench_plugin.cli.ab import STATE
+    from gpubench_plugin.cli.ab.state import STATE
 
     with suppress(OSError, ValueError):  # a name too long or with a null byte, no permission
         return (folder / STATE).is_file()
@@ -122,14 +117,14 @@ def _is_comparison(folder: Path) -> bool:
 
 
 def _run_ids(paths: Locations) -> list[str]:
-    from gpubench_plugin.results import runs_in
+    from gpubench_plugin.results.run_directory import runs_in
 
     return [run.run_id for run in runs_in(paths.results_dir)]
 
 
 def _directory(text: str, paths: Locations) -> RunDirectory:
     """Resolve `text` to a run directory; the error also lists the latest comparisons."""
-    from gpubench_plugin.results import find_run
+    from gpubench_plugin.results.run_directory import find_run
 
     try:
         return find_run(paths.results_dir, text, cwd=paths.cwd)
@@ -141,9 +136,11 @@ def _directory(text: str, paths: Locations) -> RunDirectory:
 
 
 def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
-    from gpubench_plugin.cli.explain import explain_measurement, explain_run
-    from gpubench_plugin.compare.baselines import run_benchmarks, the_benchmark
-    from gpubench_plugin.results import StoredRun, verdicts
+    from gpubench_plugin.baselines.benchmark_names import run_benchmarks, the_benchmark
+    from gpubench_plugin.cli.explain.measurement import explain_measurement
+    from gpubench_plugin.cli.explain.run import explain_run
+    from gpubench_plugin.results import verdicts
+    from gpubench_plugin.results.reader import StoredRun
 
     directory = _directory(text, paths)
     stored = StoredRun(directory)

@@ -17,9 +17,9 @@ from gpubench_plugin.cli.commands._places import (
     offer,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.core.errors import UsageProblem, invalid_choice
 from gpubench_plugin.environment import stored
-from gpubench_plugin.errors import UsageProblem, invalid_choice
-from gpubench_plugin.reports import printable
+from gpubench_plugin.reports.text import printable
 
 if TYPE_CHECKING:
     from gpubench_plugin.cli.gpu_check.record import GpuCheck as Record
@@ -69,7 +69,7 @@ class GpuCheck(Command):
         """Run the stages, print what comes of each, and where the record is."""
         from gpubench_plugin.cli.gpu_check.driver import Driver, has_gpu, is_proven
         from gpubench_plugin.cli.gpu_check.stages import STAGES
-        from gpubench_plugin.config import project_results_dir
+        from gpubench_plugin.config.project import project_results_dir
 
         cwd = Path.cwd()
         out = cwd / options.out if options.out else project_results_dir(cwd) / "gpu-check"

@@ -18,14 +18,14 @@ from gpubench_plugin.cli.commands._places import (
     warn,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.errors import UsageProblem, invalid_choice
+from gpubench_plugin.core.errors import UsageProblem, invalid_choice
 from gpubench_plugin.reports import trend
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpubench_plugin.compare.baselines import BenchmarkHistory, HistorySource
+    from gpubench_plugin.baselines.trend import BenchmarkHistory, HistorySource
 
 _MAIN: Final = "main"
 _MOST_SHOWN: Final = 8
@@ -58,8 +58,8 @@ class History(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the history of every benchmark that the name matches."""
-        from gpubench_plugin.compare.baselines import HistorySource
-        from gpubench_plugin.results.registry import connect
+        from gpubench_plugin.baselines.trend import HistorySource
+        from gpubench_plugin.results.registry.connection import connect
 
         paths = Locations.of(options)
         with connect(paths.registry, paths.results_dir) as connection:
@@ -94,7 +94,7 @@ def _median_notes(
     source: HistorySource, histories: Sequence[BenchmarkHistory], branch: str | None, last: int
 ) -> Iterator[str]:
     """Notes on new levels that only the median has, which is judged beside the minimum."""
-    from gpubench_plugin.compare.baselines import levels_of_median
+    from gpubench_plugin.baselines.trend import levels_of_median
 
     for shown in histories:
         if new := levels_of_median(source, shown, branch=branch, limit=last):
@@ -113,7 +113,7 @@ def _histories(
         UsageProblem: nothing is measured, no benchmark matches, too many for a terminal do, or none
             has the metric.
     """
-    from gpubench_plugin.compare.baselines import benchmark_history
+    from gpubench_plugin.baselines.trend import benchmark_history
 
     def load(benchmark: str) -> BenchmarkHistory | None:
         return benchmark_history(
@@ -134,7 +134,7 @@ def _histories(
 
 def _names(source: HistorySource, options: argparse.Namespace, branch: str | None) -> list[str]:
     """Benchmarks whose name matches; of too many for a terminal one is to be chosen."""
-    from gpubench_plugin.compare.baselines import (
+    from gpubench_plugin.baselines.benchmark_names import (
         ambiguous_benchmark,
         matching_benchmarks,
         unknown_benchmark,

@@ -9,7 +9,6 @@ from itertools import groupby
 from operator import itemgetter
 from typing import ClassVar, Final
 
-from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands._places import (
     add_format,
     echo,
@@ -19,8 +18,9 @@ from gpubench_plugin.cli.commands._places import (
     output_width,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.errors import invalid_choice
-from gpubench_plugin.reports import column, lines
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import invalid_choice
+from gpubench_plugin.reports.table import column, lines
 
 _KINDS: Final = ("workloads", "precision", "parallelism", "metrics")
 """Kinds listed by default."""

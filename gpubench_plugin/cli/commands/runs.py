@@ -23,28 +23,25 @@ from gpubench_plugin.cli.commands._places import (
     warn,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.environment import informative_facts, json_files, machine_facts
-from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, invalid_choice
-from gpubench_plugin.reports import (
-    closing_lines,
-    column,
-    curve_lines,
-    curves_as_json,
-    lines,
-    plain,
-    printable,
-    run_as_json,
-    run_in_full,
-    run_table,
-)
+from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError, invalid_choice
+from gpubench_plugin.environment import json_files
+from gpubench_plugin.environment.fingerprints import informative_facts, machine_facts
+from gpubench_plugin.reports.curves import curve_lines, curves_as_json
+from gpubench_plugin.reports.markup import plain
+from gpubench_plugin.reports.run_list import run_as_json, run_in_full, run_table
+from gpubench_plugin.reports.table import column, lines
+from gpubench_plugin.reports.terminal import closing_lines
+from gpubench_plugin.reports.text import printable
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
-    from gpubench_plugin.compare.baselines import Resolver
-    from gpubench_plugin.results import Curve, RunDirectory, RunOverview
-    from gpubench_plugin.results.registry import Connection
+    from gpubench_plugin.baselines.resolve import Resolver
+    from gpubench_plugin.results.curves import Curve
+    from gpubench_plugin.results.reader import RunOverview
+    from gpubench_plugin.results.registry.connection import Connection
+    from gpubench_plugin.results.run_directory import RunDirectory
 
 _STATES: Final = ("complete", "failed", "interrupted", "running", "broken")
 
@@ -99,8 +96,8 @@ class Runs(Command):
 
 
 def _list(options: argparse.Namespace, paths: Locations) -> int:
-    from gpubench_plugin.results import RunFilter, latest_runs
-    from gpubench_plugin.results.registry import connect
+    from gpubench_plugin.results.registry.connection import connect
+    from gpubench_plugin.results.run_list import RunFilter, latest_runs
 
     if options.status not in {None, *_STATES}:
         raise invalid_choice("--status", options.status, _STATES)
@@ -127,7 +124,8 @@ def _list(options: argparse.Namespace, paths: Locations) -> int:
 
 
 def _show(options: argparse.Namespace, paths: Locations) -> int:
-    from gpubench_plugin.results import RunDirectory, StoredRun
+    from gpubench_plugin.results.reader import StoredRun
+    from gpubench_plugin.results.run_directory import RunDirectory
 
     with paths.baselines() as (baselines, resolver):
         source = resolver.find(options.run)
@@ -149,8 +147,9 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
 
 
 def _tag(options: argparse.Namespace, paths: Locations) -> int:
-    from gpubench_plugin.results import change_tags, find_run
-    from gpubench_plugin.results.registry import connect
+    from gpubench_plugin.results.registry.connection import connect
+    from gpubench_plugin.results.run_directory import find_run
+    from gpubench_plugin.results.tags import change_tags
 
     directory = find_run(paths.results_dir, options.run, cwd=paths.cwd)
     change = partial(
@@ -192,7 +191,8 @@ def _change_tags(
 
 
 def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
-    from gpubench_plugin.results import HASHED_BYTES, artifacts, find_run
+    from gpubench_plugin.results.prune import HASHED_BYTES, artifacts
+    from gpubench_plugin.results.run_directory import find_run
 
     def is_hashed(name: str, size: int) -> bool:
         if options.hash_all and size > HASHED_BYTES:
@@ -217,7 +217,8 @@ def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
 
 def _environment(source: RunDirectory | RunOverview, resolver: Resolver) -> Mapping[str, Any]:
     """Machine facts of the run by dot key; empty if unreadable."""
-    from gpubench_plugin.results import RunDirectory, StoredRun
+    from gpubench_plugin.results.reader import StoredRun
+    from gpubench_plugin.results.run_directory import RunDirectory
 
     try:
         if isinstance(source, RunDirectory):
@@ -231,7 +232,8 @@ def _environment(source: RunDirectory | RunOverview, resolver: Resolver) -> Mapp
 
 def _current(directory: RunDirectory) -> str:
     """The benchmark that runs, or in which the run was interrupted, with its phase; else empty."""
-    from gpubench_plugin.results import LiveRun, StoredRun
+    from gpubench_plugin.results.live import LiveRun
+    from gpubench_plugin.results.reader import StoredRun
 
     live = LiveRun(run_id=directory.run_id)
     try:
@@ -244,7 +246,8 @@ def _current(directory: RunDirectory) -> str:
 
 def _curves(directory: RunDirectory) -> tuple[Curve, ...]:
     """Curves of the run; none if its journal is unreadable."""
-    from gpubench_plugin.results import StoredRun, benchmark_events, curves_of
+    from gpubench_plugin.results.curves import benchmark_events, curves_of
+    from gpubench_plugin.results.reader import StoredRun
 
     try:
         return curves_of(benchmark_events(StoredRun(directory).events))
@@ -254,7 +257,7 @@ def _curves(directory: RunDirectory) -> tuple[Curve, ...]:
 
 def _results(directory: RunDirectory) -> list[str]:
     """What the session ended with: table, doubts, comparisons; nothing if it is unreadable."""
-    from gpubench_plugin.results import StoredRun
+    from gpubench_plugin.results.reader import StoredRun
 
     try:
         measurements = list(StoredRun(directory).measurements.values())

@@ -9,15 +9,15 @@ from typing import ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import add_format, echo, offer
 from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.core.errors import invalid_choice
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.errors import invalid_choice
 
 _FILES: Final = {
     "summary": ("gpubench_plugin.results.summary", "Summary"),
     "verdicts": ("gpubench_plugin.results.verdicts", "VerdictDocument"),
     "journal": ("gpubench_plugin.results.journal_schema", "Line"),
     "gpu-check": ("gpubench_plugin.cli.gpu_check.record", "GpuCheck"),
-    "baseline": ("gpubench_plugin.compare.baselines.model", "BaselineFile"),
+    "baseline": ("gpubench_plugin.baselines.model", "BaselineFile"),
     "csv": ("gpubench_plugin.results.csv_table", "table_schema"),
 }
 """Module of each file, and class of its record or function that returns its schema."""

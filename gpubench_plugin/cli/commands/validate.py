@@ -14,15 +14,15 @@ from gpubench_plugin.cli.commands._places import (
     echo_json,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.environment import counted
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.reports import printable
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.words import counted
+from gpubench_plugin.reports.text import printable
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpubench_plugin.cli.validation import FileReport
+    from gpubench_plugin.cli.validation.kinds import FileReport
 
 _MOST_SHOWN: Final = 20
 """Problems of a file that are printed: the first ones mostly cause the others. Not measured."""
@@ -51,7 +51,7 @@ class Validate(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the problems."""
-        from gpubench_plugin.cli.validation import validate
+        from gpubench_plugin.cli.validation.kinds import validate
 
         paths = Locations.of(options)
         files = [_path(name, paths) for name in options.files]
@@ -70,7 +70,7 @@ def _path(name: str, paths: Locations) -> Path:
     Raises:
         UsageProblem: there is neither.
     """
-    from gpubench_plugin.results import find_run
+    from gpubench_plugin.results.run_directory import find_run
 
     path = Path(name)
     if os.path.lexists(path):

@@ -15,7 +15,7 @@ from gpubench_plugin.cli.doctor import gpus as gpu_checks
 from gpubench_plugin.cli.doctor import processors, software, storage
 from gpubench_plugin.cli.doctor.finding import Finding, unknown
 from gpubench_plugin.cli.doctor.machine import Gpu, Machine
-from gpubench_plugin.environment import ChildError
+from gpubench_plugin.environment.child_process import ChildError
 
 MACHINE_CHECKS: Final[tuple[Callable[[Machine], Finding], ...]] = (
     processors.governor,

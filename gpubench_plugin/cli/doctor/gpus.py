@@ -6,7 +6,9 @@ from typing import Any, Final
 
 from gpubench_plugin.cli.doctor.finding import Finding, ok, unknown, warning
 from gpubench_plugin.cli.doctor.machine import Gpu
-from gpubench_plugin.environment import byte_size, counted, held_clock_mhz, nvml
+from gpubench_plugin.core.words import byte_size, counted
+from gpubench_plugin.environment import nvml
+from gpubench_plugin.environment.hardware import held_clock_mhz
 
 _UNCORRECTED: Final = 1
 _SINCE_START: Final = 0

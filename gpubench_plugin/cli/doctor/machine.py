@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpubench_plugin.cli.doctor.activity import Activity
-from gpubench_plugin.environment import ChildError, cuda_devices, facts_of, nvml
+from gpubench_plugin.environment import cuda_devices, nvml
+from gpubench_plugin.environment.child_process import ChildError, facts_of
 
 _SAMPLE_S: Final = 1.0
 """Over which activity is counted: the kernel counts in ticks of 10 ms, 1% of it."""

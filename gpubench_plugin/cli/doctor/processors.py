@@ -8,7 +8,8 @@ from typing import Final
 
 from gpubench_plugin.cli.doctor.finding import Finding, ok, unknown, warning
 from gpubench_plugin.cli.doctor.machine import Machine
-from gpubench_plugin.environment import counted, cpu_facts
+from gpubench_plugin.core.words import counted
+from gpubench_plugin.environment.hardware import cpu_facts
 
 _BUSY_SHARE: Final = 0.05
 """Of the usable cores' time, used by others. Not measured: above what an idle machine's services

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from gpubench_plugin.cli.doctor.finding import Finding, ok, unknown, warning
 from gpubench_plugin.cli.doctor.machine import Gpu, Machine
-from gpubench_plugin.environment import ChildError, counted, nvml
+from gpubench_plugin.core.words import counted
+from gpubench_plugin.environment import nvml
+from gpubench_plugin.environment.child_process import ChildError
 
 _BUILDS: Final = "https://pytorch.org/get-started/locally/"
 _INSTALL: Final = f"install a build of torch for this driver: {_BUILDS}"

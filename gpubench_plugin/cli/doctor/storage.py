@@ -9,7 +9,7 @@ from typing import Final
 
 from gpubench_plugin.cli.doctor.finding import Finding, ok, warning
 from gpubench_plugin.cli.doctor.machine import Machine
-from gpubench_plugin.environment import byte_size
+from gpubench_plugin.core.words import byte_size
 
 _SHARED_MEMORY: Final = 2**30
 """What NCCL asks a container to have:

@@ -6,7 +6,7 @@ import json
 import warnings
 from typing import Any
 
-from gpubench_plugin import catalog
+from gpubench_plugin.core import catalog
 from gpubench_plugin.environment import devices
 
 

@@ -12,28 +12,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.cli.ab import (
-    SIDES,
-    VERDICTS,
-    WARMUP_PAIR,
-    LaunchRecord,
-    Request,
-    SideName,
-    State,
-    Tracker,
-    load_state,
-    next_pairs,
-    resume_command,
-)
-from gpubench_plugin.cli.ab import Look as LookTaken
+from gpubench_plugin.baselines.benchmark_names import run_benchmarks, the_benchmark
+from gpubench_plugin.cli.ab.comparison import VERDICTS, load_state, resume_command
+from gpubench_plugin.cli.ab.findings import Tracker, next_pairs
+from gpubench_plugin.cli.ab.request import Request
+from gpubench_plugin.cli.ab.schedule import WARMUP_PAIR
+from gpubench_plugin.cli.ab.sides import SIDES, SideName
+from gpubench_plugin.cli.ab.state import LaunchRecord, State
+from gpubench_plugin.cli.ab.state import Look as LookTaken
 from gpubench_plugin.cli.explain import limits
 from gpubench_plugin.cli.explain.measurement import CURES
-from gpubench_plugin.compare.baselines import run_benchmarks, the_benchmark
-from gpubench_plugin.environment import counted
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.quality_flags import doubtful_flags
-from gpubench_plugin.records import Result, Run, Verdict
-from gpubench_plugin.reports import (
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.quality_flags import doubtful_flags
+from gpubench_plugin.core.records import Result, Run, Verdict
+from gpubench_plugin.core.words import counted
+from gpubench_plugin.reports.explanation import (
     Explanation,
     LookVerdicts,
     PlotPoint,
@@ -43,7 +36,7 @@ from gpubench_plugin.reports import (
 from gpubench_plugin.results import verdicts
 
 if TYPE_CHECKING:
-    from gpubench_plugin.results import VerdictDocument
+    from gpubench_plugin.results.verdicts import VerdictDocument
 
 
 def explain_comparison(folder: Path, benchmark: str) -> Explanation:

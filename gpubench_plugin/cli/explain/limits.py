@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from gpubench_plugin.records import Verdict
-from gpubench_plugin.reports import split_verdict
+from gpubench_plugin.core.records import Verdict
+from gpubench_plugin.reports.explanation import split_verdict
 
 _STEP_TIMES: Final = ("step_time_min_s", "step_time_s")
 _RATES: Final = ("_per_s", "_mean_s")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment import counted
-from gpubench_plugin.quality_flags import (
+from gpubench_plugin.core.quality_flags import (
     CONTENDED,
     DEPENDENT,
     DRIFTING,
@@ -18,11 +17,14 @@ from gpubench_plugin.quality_flags import (
     UNSTEADY,
     doubtful_flags,
 )
-from gpubench_plugin.records import Measurement, Samples, confidence_bounds_of
-from gpubench_plugin.reports import Explanation, Glyphs, PlotPoint, Recommendation, number
+from gpubench_plugin.core.records import Measurement, Samples, confidence_bounds_of
+from gpubench_plugin.core.words import counted
+from gpubench_plugin.reports.explanation import Explanation, PlotPoint, Recommendation
+from gpubench_plugin.reports.text import Glyphs
+from gpubench_plugin.reports.verdicts import number
 
 if TYPE_CHECKING:
-    from gpubench_plugin.results import VerdictDocument
+    from gpubench_plugin.results.verdicts import VerdictDocument
 
 _STEP: Final = "step_time_s"
 

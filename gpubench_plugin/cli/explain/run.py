@@ -7,23 +7,26 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.baselines.model import Reference
+from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.cli.explain import limits
-from gpubench_plugin.compare import FEWEST, Comparability, limit_source_of
-from gpubench_plugin.compare.baselines import Reference, Resolver
-from gpubench_plugin.environment import counted, short_commit
-from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.reports import (
+from gpubench_plugin.compare.comparability import Comparability
+from gpubench_plugin.compare.launch_values import FEWEST
+from gpubench_plugin.compare.matched_metrics import limit_source_of
+from gpubench_plugin.core.errors import GpubenchError
+from gpubench_plugin.core.words import counted, short_commit
+from gpubench_plugin.reports.explanation import (
     Explanation,
-    Glyphs,
     PlotPoint,
     Recommendation,
-    number,
     split_verdict,
 )
+from gpubench_plugin.reports.text import Glyphs
+from gpubench_plugin.reports.verdicts import number
 
 if TYPE_CHECKING:
-    from gpubench_plugin.records import Result, Run, Verdict
-    from gpubench_plugin.results import VerdictDocument
+    from gpubench_plugin.core.records import Result, Run, Verdict
+    from gpubench_plugin.results.verdicts import VerdictDocument
 
 
 def explain_run(

@@ -30,9 +30,11 @@ from gpubench_plugin.cli.gpu_check.record import (
     StageResult,
 )
 from gpubench_plugin.cli.gpu_check.stage import Stage, findings
-from gpubench_plugin.environment import KernelLock, json_files, last_lines, stored
-from gpubench_plugin.errors import GpubenchError, UsageProblem
-from gpubench_plugin.records import Json
+from gpubench_plugin.core.errors import GpubenchError, UsageProblem
+from gpubench_plugin.core.records import Json
+from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.environment.child_process import last_lines
+from gpubench_plugin.environment.locks import KernelLock
 
 RECORD: Final = "gpu-check.json"
 PAGE: Final = "gpu-check.md"

@@ -51,7 +51,7 @@ def hand_written_step(parts: Any) -> Callable[[], None]:
     """A training step as a script would have it, of the benchmark's `parts` by fixture."""
     import torch
 
-    from gpubench_plugin.training import loss_function
+    from gpubench_plugin.training.compile_scope import loss_function
 
     device, model, data = parts.torch_device, parts.model.train(), parts.data
     loss_of = loss_function(model, parts.workload)

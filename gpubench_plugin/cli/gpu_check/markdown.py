@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from gpubench_plugin.cli.gpu_check.record import Band, Criterion, GpuCheck, Row, StageResult
-from gpubench_plugin.environment import byte_size, percentage, significant
-from gpubench_plugin.reports import github, seconds
+from gpubench_plugin.core.words import byte_size, percentage, significant
+from gpubench_plugin.reports import github
+from gpubench_plugin.reports.text import seconds
 
 _SIGNS: Final = {"at_most": "≤", "at_least": "≥", "equal": "="}
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
+from gpubench_plugin.core.records import Json, Outcome, doc
 from gpubench_plugin.environment import stored
-from gpubench_plugin.records import Json, Outcome, doc
 
 FORMAT: Final = stored.Format(kind="gpu-check record", newest=1)
 """The version grows with every change; older files stay readable, newer ones are refused."""

@@ -7,7 +7,7 @@ from typing import Final
 from gpubench_plugin.cli.gpu_check.bands import BANDS, GOALS
 from gpubench_plugin.cli.gpu_check.record import Row
 from gpubench_plugin.cli.gpu_check.stage import StageRun
-from gpubench_plugin.records import Measurement, confidence_bounds_of
+from gpubench_plugin.core.records import Measurement, confidence_bounds_of
 
 _RATES: Final = {
     "tokens_per_s": ("tokens/s", 1.0),

@@ -14,9 +14,10 @@ from time import monotonic
 from typing import Final
 
 from gpubench_plugin.cli.gpu_check.record import Bound, Criterion, Part, Row
-from gpubench_plugin.environment import json_files, last_lines, stored
-from gpubench_plugin.errors import BrokenFile, Unsupported, UsageProblem
-from gpubench_plugin.records import Json, Measurement, RunRecord
+from gpubench_plugin.core.errors import BrokenFile, Unsupported, UsageProblem
+from gpubench_plugin.core.records import Json, Measurement, RunRecord
+from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.environment.child_process import last_lines
 
 PROGRESS: Final = "progress.jsonl"
 """File of a stage's folder with a line for each finding, so that one that is killed keeps them."""
@@ -227,7 +228,7 @@ class StageRun:
 
 
 def _loaded(folder: Path) -> RunRecord:
-    from gpubench_plugin.api import load_run
+    from gpubench_plugin.session.api import load_run
 
     return load_run(folder)
 

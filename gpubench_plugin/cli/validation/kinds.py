@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
 
 from gpubench_plugin.cli.validation.problems import Problem, error_problem, schema_problems
+from gpubench_plugin.core.errors import BrokenFile, GpubenchError, UsageProblem
 from gpubench_plugin.environment import files, json_files, stored
-from gpubench_plugin.errors import BrokenFile, GpubenchError, UsageProblem
 
 Check = Callable[[Path, str], Iterator[Problem]]
 """Problems of a file, given its path and text."""
@@ -145,13 +145,13 @@ def _read_summary(path: Path, text: str) -> None:
 
 
 def _read_tags(path: Path, text: str) -> None:
-    from gpubench_plugin.results import from_text
+    from gpubench_plugin.results.tags import from_text
 
     from_text(text, str(path))
 
 
 def _read_baseline(path: Path, text: str) -> None:
-    from gpubench_plugin.compare.baselines import from_text
+    from gpubench_plugin.baselines.model import from_text
 
     from_text(text, str(path))
 
@@ -178,7 +178,7 @@ def _check_journal(path: Path, text: str) -> Iterator[Problem]:
 
 
 def _check_rank(path: Path, text: str) -> Iterator[Problem]:
-    from gpubench_plugin.records import Samples
+    from gpubench_plugin.core.records import Samples
 
     for number, line in enumerate(text.splitlines(), start=1):
         try:
@@ -198,7 +198,7 @@ def _check_rank(path: Path, text: str) -> Iterator[Problem]:
 
 
 def _check_checkpoint(path: Path, text: str) -> Iterator[Problem]:
-    from gpubench_plugin.training import Manifest
+    from gpubench_plugin.training.manifest import Manifest
 
     manifest = Manifest.read(path)
     manifest.verify_file(path.with_name(manifest.file))
@@ -215,14 +215,15 @@ def _records_of_events(line: Any) -> dict[str, Any]:
 
 
 def _check_table(path: Path, text: str) -> Iterator[Problem]:
-    from gpubench_plugin.results import table_problems
+    from gpubench_plugin.results.csv_table import table_problems
 
     for line, column, message in table_problems(text):
         yield Problem(line=line, key=column, message=message)
 
 
 def _check_configurations(path: Path, text: str) -> Iterator[Problem]:
-    from gpubench_plugin.config import SECTIONS, resolved_file
+    from gpubench_plugin.config import resolved_file
+    from gpubench_plugin.config.options import SECTIONS
 
     for node_id, configuration in resolved_file.read(path).items():
         start = max(text.find(node_id), 0)
@@ -248,7 +249,7 @@ def _check_system(path: Path, text: str) -> Iterator[Problem]:
 
 
 def _check_pytest_benchmark(path: Path, text: str) -> Iterator[Problem]:
-    from gpubench_plugin.results import load_run
+    from gpubench_plugin.results.sources import load_run
 
     load_run(str(path.absolute()), results_dir=path.parent, cwd=path.parent)
     yield from ()

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.environment import stored
-from gpubench_plugin.errors import GpubenchError
 
 Location = Sequence[str | int]
 """Keys and list positions from the document down to a value."""

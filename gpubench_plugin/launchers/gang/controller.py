@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.environment import interpreter_options
-from gpubench_plugin.errors import GangError
+from gpubench_plugin.core.errors import GangError
+from gpubench_plugin.environment.instrumentation import interpreter_options
 from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import STATE, BenchmarkState, case_on_ranks
@@ -33,8 +33,9 @@ from gpubench_plugin.results import pytest_benchmark
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpubench_plugin.config import Case, FixedRounds
-    from gpubench_plugin.records import Json, Measurement
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.config.rounds_file import FixedRounds
+    from gpubench_plugin.core.records import Json, Measurement
 
 
 class GangController(InProcessLauncher):

@@ -17,15 +17,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment import TimeoutClock, is_stopped, poll_interval_s
-from gpubench_plugin.errors import GangError
+from gpubench_plugin.core.errors import GangError
+from gpubench_plugin.environment.scratch import private_folder
+from gpubench_plugin.environment.timeout_clock import TimeoutClock, is_stopped, poll_interval_s
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.deadlines import Deadline, JoinDeadline, Timeouts
 from gpubench_plugin.launchers.gang.processes import GangLauncher, save_flights
 from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 from gpubench_plugin.launchers.outcome import RankOutcome, ranks_text
 from gpubench_plugin.launchers.report_transport import LONGEST_TEXT, decode
-from gpubench_plugin.launchers.scratch import private_folder
 from gpubench_plugin.launchers.signals import DEATH_SETTLE_S
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.config import FixedRounds
+    from gpubench_plugin.config.rounds_file import FixedRounds
+    from gpubench_plugin.core.records import Json
     from gpubench_plugin.launchers.output import LogForwarder
-    from gpubench_plugin.records import Json
 
     OnEvent = Callable[[Json], object]
 

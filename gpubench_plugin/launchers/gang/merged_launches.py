@@ -9,8 +9,7 @@ from math import fsum
 from statistics import fmean, median, stdev
 from typing import Any, Final
 
-from gpubench_plugin.measure import t_quantile
-from gpubench_plugin.records import (
+from gpubench_plugin.core.records import (
     LaunchSample,
     Measurement,
     Metric,
@@ -18,6 +17,7 @@ from gpubench_plugin.records import (
     Samples,
     confidence_bounds_of,
 )
+from gpubench_plugin.core.student import t_quantile
 
 _MAX_LOG_WIDTH: Final = 300.0
 """Beyond it the exponential overflows or underflows a float; nothing is known then either."""

@@ -12,10 +12,10 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.distributed import LISTENER, threads_per_rank
-from gpubench_plugin.environment import open_to_write
+from gpubench_plugin.environment.files import open_to_write
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.gang.orphan_reaper import OrphanReaper
+from gpubench_plugin.ranks.world import LISTENER, threads_per_rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers.output import GANG
-from gpubench_plugin.records import Json
 
 MAX_MESSAGE_BYTES: Final = 2**26
 """Room for all samples of rank zero; a line without end must not fill the memory."""

@@ -15,15 +15,17 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import FixedRounds
-from gpubench_plugin.environment import HelperThread
+from gpubench_plugin.config.rounds_file import FixedRounds
+from gpubench_plugin.core.records import Json
+from gpubench_plugin.environment.helper_threads import HelperThread
 from gpubench_plugin.launchers import report_payload, report_transport, secondary, signals, stacks
 from gpubench_plugin.launchers.context import STATE, update_context
 from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 from gpubench_plugin.launchers.in_process import LauncherPlugin
 from gpubench_plugin.launchers.output import DeferredStream
-from gpubench_plugin.records import Json
-from gpubench_plugin.results import RunDirectory, as_json, pytest_benchmark
+from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results.journal import as_json
+from gpubench_plugin.results.run_directory import RunDirectory
 
 
 class GangRank(LauncherPlugin):

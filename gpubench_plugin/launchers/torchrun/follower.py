@@ -11,6 +11,7 @@ from typing import ClassVar, NoReturn, TextIO
 
 import pytest
 
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers import signals, stacks
 from gpubench_plugin.launchers.forced_exit import force_exit
@@ -19,7 +20,6 @@ from gpubench_plugin.launchers.signals import ExitRequest, ExitWatcher
 from gpubench_plugin.launchers.torchrun.peers import alert_root, offer_stacks
 from gpubench_plugin.launchers.torchrun.rank import RankRole, RunningTest
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
-from gpubench_plugin.records import Json
 
 
 class Follower(RankRole):

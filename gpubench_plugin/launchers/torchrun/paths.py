@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.config import BENCHMARK_PATHS
+from gpubench_plugin.config.options import BENCHMARK_PATHS
 from gpubench_plugin.launchers.output import GANG
 
 if TYPE_CHECKING:

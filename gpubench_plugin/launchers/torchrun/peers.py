@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.environment import namespace_id
+from gpubench_plugin.core.records import Json
+from gpubench_plugin.environment.process_identity import namespace_id
+from gpubench_plugin.environment.scratch import private_folder
 from gpubench_plugin.launchers import stacks
-from gpubench_plugin.launchers.gang import exit_code_text, write_to_pipe
-from gpubench_plugin.launchers.scratch import private_folder
-from gpubench_plugin.records import Json
+from gpubench_plugin.launchers.gang.processes import exit_code_text, write_to_pipe
 
 _SHOWN_LOGS: Final = 8
 """Of ranks on other hosts; the logs of the others are beside them."""

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final, TextIO
 import pytest
 from _pytest.runner import runtestprotocol
 
-from gpubench_plugin.environment import listed, open_to_write
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.words import listed
+from gpubench_plugin.environment.files import open_to_write
 from gpubench_plugin.launchers import secondary
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, context_of, update_context
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
@@ -33,10 +34,10 @@ from gpubench_plugin.results import pytest_benchmark
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpubench_plugin.config import Case
-    from gpubench_plugin.distributed import ProcessGroup
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.core.records import Json
     from gpubench_plugin.launchers.output import DeferredStream
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.ranks.process_group import ProcessGroup
 
 
 _RANKS_SHOWN: Final = 8
@@ -225,7 +226,7 @@ class TorchrunRank(LauncherPlugin):
         """
         from torch.distributed.distributed_c10d import PrefixStore
 
-        from gpubench_plugin.distributed import store_for
+        from gpubench_plugin.ranks.rendezvous import store_for
 
         world, timeout_s = self._context.ranks.world, self._context.settings.timeout_s
         connection = store_for(world).clone()  # type: ignore[attr-defined] # not declared

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.environment import TimeoutClock
+    from gpubench_plugin.environment.timeout_clock import TimeoutClock
     from gpubench_plugin.launchers.deadlines import Deadline
 
 

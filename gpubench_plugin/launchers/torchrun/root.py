@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 
 import pytest
 
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers import signals
 from gpubench_plugin.launchers.forced_exit import force_exit
@@ -22,7 +23,6 @@ from gpubench_plugin.launchers.signals import EXIT_GRACE_S, ORPHAN_GRACE_S, Exit
 from gpubench_plugin.launchers.torchrun.peers import Peers, exit_text, offer_stacks
 from gpubench_plugin.launchers.torchrun.rank import RankRole, RunningTest, has_agent
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
-from gpubench_plugin.records import Json
 
 _TRACEBACKS_SHOWN: Final = 8
 """Of failed phases, in the report; every rank's log has its own."""

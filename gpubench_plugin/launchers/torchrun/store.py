@@ -10,15 +10,15 @@ import math
 from time import sleep
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment import TimeoutClock, is_stopped
+from gpubench_plugin.environment.timeout_clock import TimeoutClock, is_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch.distributed.distributed_c10d import Store
 
-    from gpubench_plugin.distributed import World
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.core.records import Json
+    from gpubench_plugin.ranks.world import World
 
 _SHORTEST_PAUSE_S: Final = 0.0005
 _LONGEST_PAUSE_S: Final = 0.02

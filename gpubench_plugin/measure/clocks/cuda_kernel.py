@@ -10,6 +10,7 @@ from statistics import median
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from gpubench_plugin.core.quality_flags import LAUNCH_BOUND, TIMER_OVERHEAD
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
 from gpubench_plugin.measure.clocks.other_streams import (
@@ -20,7 +21,6 @@ from gpubench_plugin.measure.clocks.other_streams import (
 )
 from gpubench_plugin.measure.clocks.spin import Spin
 from gpubench_plugin.measure.clocks.timed_calls import TimedCalls, falls_behind
-from gpubench_plugin.quality_flags import LAUNCH_BOUND, TIMER_OVERHEAD
 
 if TYPE_CHECKING:
     import torch

@@ -10,6 +10,7 @@ from statistics import median
 from time import perf_counter_ns
 from typing import ClassVar
 
+from gpubench_plugin.core.quality_flags import LAUNCH_BOUND
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
 from gpubench_plugin.measure.clocks.other_streams import (
@@ -25,7 +26,6 @@ from gpubench_plugin.measure.clocks.step_cost import (
     StepCost,
     step_cost,
 )
-from gpubench_plugin.quality_flags import LAUNCH_BOUND
 
 # Launch time over step time from which the device waits for the host: 5% for their jitter. Not
 # measured.

@@ -11,8 +11,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from gpubench_plugin.core.quality_flags import DESCHEDULED
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
-from gpubench_plugin.quality_flags import DESCHEDULED
 
 # CPU time per wall time below which a single-threaded step was descheduled: 2% for interrupts. Not
 # measured.

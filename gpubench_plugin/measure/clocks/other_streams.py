@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gpubench_plugin.core.quality_flags import ELSEWHERE
 from gpubench_plugin.measure.clocks.base import HostClock
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
-from gpubench_plugin.quality_flags import ELSEWHERE
 
 # Shorter work is left out: waiting for an idle device costs the host some 10 to 20 µs. Neither
 # limit measured.

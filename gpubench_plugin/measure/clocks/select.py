@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
 from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.clocks.host import CpuClock, SynchronisedClock
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import Timing
+    from gpubench_plugin.config.marks import Timing
     from gpubench_plugin.measure.clocks.base import Clock
 
 

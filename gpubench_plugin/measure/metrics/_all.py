@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from gpubench_plugin import catalog
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.records import Metric, Observation
 from gpubench_plugin.measure.metrics._plausibility import check_times, check_values
 from gpubench_plugin.measure.metrics.base import MetricSource
-from gpubench_plugin.records import Metric, Observation
 
 _PHASE = "phase_"
 """Beginning of the metrics of a mixture of experts' phases, whose names the model chooses."""

@@ -9,8 +9,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
 
-from gpubench_plugin.environment import decimal_rate
-from gpubench_plugin.errors import MeasurementError
+from gpubench_plugin.core.errors import MeasurementError
+from gpubench_plugin.core.records import Metric, Observation, Samples
+from gpubench_plugin.core.words import decimal_rate
 from gpubench_plugin.measure.metrics._peaks import (
     CACHE_FACTOR,
     CACHED_BYTES,
@@ -21,7 +22,6 @@ from gpubench_plugin.measure.metrics._peaks import (
     plausibility_limits,
 )
 from gpubench_plugin.measure.recording import impossible_index
-from gpubench_plugin.records import Metric, Observation, Samples
 
 
 def timed_s(samples: Samples) -> float:

@@ -6,10 +6,16 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
+from gpubench_plugin.core.quality_flags import FAST_CALLS, STALLS
+from gpubench_plugin.core.records import (
+    CONFIDENCE,
+    Metric,
+    Observation,
+    Samples,
+    confidence_bounds_of,
+)
+from gpubench_plugin.core.student import t_quantile
 from gpubench_plugin.measure.metrics._plausibility import median_step_s, per_second, timed_s
-from gpubench_plugin.measure.student import t_quantile
-from gpubench_plugin.quality_flags import FAST_CALLS, STALLS
-from gpubench_plugin.records import CONFIDENCE, Metric, Observation, Samples, confidence_bounds_of
 
 # Batches of blocks put dependent neighbours together. A 95% interval covers the rate of 100
 # independent blocks in 94% of simulated runs, of AR(1) blocks with φ = 0.5 in 94%; without

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
-from gpubench_plugin.catalog import Function
-from gpubench_plugin.records import Better, Metric, Observation
+from gpubench_plugin.core.catalog import Function
+from gpubench_plugin.core.records import Better, Metric, Observation
 
 _PREFIXES = {
     "k": 1e3,

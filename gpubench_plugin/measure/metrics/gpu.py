@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpubench_plugin.core.records import Metric, Observation
 from gpubench_plugin.measure.metrics._plausibility import timed_s
 from gpubench_plugin.measure.metrics.base import fact, metrics
-from gpubench_plugin.records import Metric, Observation
 
 # Share of the time that timed calls must fill, or the energy is also that of other work: setups,
 # writes over the cache. Not measured.

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from math import fsum
 from statistics import median
 
+from gpubench_plugin.core.records import CONFIDENCE, Metric, Observation, Samples, has_quantile
 from gpubench_plugin.measure.interval import median_interval
 from gpubench_plugin.measure.metrics._plausibility import rounds_s
 from gpubench_plugin.measure.metrics._rates import meanings, rate
 from gpubench_plugin.measure.metrics.base import metrics
-from gpubench_plugin.records import CONFIDENCE, Metric, Observation, Samples, has_quantile
 
 _QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
 

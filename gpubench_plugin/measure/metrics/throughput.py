@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpubench_plugin.core.quality_flags import PRECISION_UNUSED
+from gpubench_plugin.core.records import Metric, Observation
 from gpubench_plugin.measure.metrics._peaks import flops_peak
 from gpubench_plugin.measure.metrics._plausibility import flops_per_device, median_step_s
 from gpubench_plugin.measure.metrics._rates import meanings, rate
 from gpubench_plugin.measure.metrics.base import metrics
-from gpubench_plugin.quality_flags import PRECISION_UNUSED
-from gpubench_plugin.records import Metric, Observation
 
 
 @metrics(

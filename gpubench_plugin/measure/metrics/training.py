@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpubench_plugin.core.records import Metric, Observation
 from gpubench_plugin.measure.metrics._plausibility import median_step_s, timed_s
 from gpubench_plugin.measure.metrics.base import fact, metrics
-from gpubench_plugin.records import Metric, Observation
 
 
 @metrics(

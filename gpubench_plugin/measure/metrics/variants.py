@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpubench_plugin.core.records import Metric, Observation, confidence_bounds_of
 from gpubench_plugin.measure.metrics.base import metrics
-from gpubench_plugin.records import Metric, Observation, confidence_bounds_of
 
 _VARIANT, _SPEED_UP = "variant_", "speed_up"
 

@@ -12,8 +12,8 @@ from typing import Final
 
 import torch
 
+from gpubench_plugin.core.quality_flags import GROWING_MEMORY, UNCOLLECTED
 from gpubench_plugin.measure.state import release_memory
-from gpubench_plugin.quality_flags import GROWING_MEMORY, UNCOLLECTED
 
 _STATM: Final = Path("/proc/self/statm")
 

@@ -10,7 +10,7 @@ from typing import Self
 
 import torch
 
-from gpubench_plugin.quality_flags import SINCE_START
+from gpubench_plugin.core.quality_flags import SINCE_START
 
 # Writing 5 to clear_refs resets the peak to the resident size: proc_pid_clear_refs(5).
 _CLEAR = Path("/proc/self/clear_refs")

@@ -18,9 +18,9 @@ from typing import Any, Final, Self
 
 import torch
 
+from gpubench_plugin.core.quality_flags import THROTTLED
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment import nvml
-from gpubench_plugin.quality_flags import THROTTLED
-from gpubench_plugin.records import Json
 
 # Bits of nvmlClocksEventReasons that slow the GPU down. Left out: idle, clocks set by the user,
 # sync boost and the display clock setting. Source: NVML API reference.

@@ -6,12 +6,12 @@ import re
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.environment import redact
+from gpubench_plugin.environment.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.core.records import Json
 
 MOST: Final = 20
 """Operators on record: a step has some hundred, of which few take its time."""

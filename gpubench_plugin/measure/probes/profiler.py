@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from torch.profiler import ProfilerAction, ProfilerActivity, record_function
 from torch.profiler import profile as torch_profile
 
-from gpubench_plugin.environment import synchronize
-from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.environment.devices import synchronize
 from gpubench_plugin.measure.probes.operators import operator_table
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.config import ProfilingSection
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.config.sections import ProfilingSection
+    from gpubench_plugin.core.records import Json
 
 _ACTIVITIES: Final = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final, Self
 
-from gpubench_plugin.environment import HelperThread
-from gpubench_plugin.quality_flags import SUSPENDED
+from gpubench_plugin.core.quality_flags import SUSPENDED
+from gpubench_plugin.environment.helper_threads import HelperThread
 
 _EVENT_BYTES: Final = 16
 """Size of ``struct epoll_event``: 12 or 16 by architecture, see <sys/epoll.h>."""

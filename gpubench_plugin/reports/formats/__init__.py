@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin import lazy_names
+from gpubench_plugin.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from gpubench_plugin.reports.formats.base import Format, Page

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpubench_plugin.catalog import Function
-from gpubench_plugin.records import Comparison, Verdict
+from gpubench_plugin.core.catalog import Function
+from gpubench_plugin.core.records import Comparison, Verdict
 from gpubench_plugin.reports.text import UNICODE, Glyphs
 from gpubench_plugin.reports.verdicts import changed, worst_first
 

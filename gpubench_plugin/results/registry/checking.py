@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Select, func, select, text
 
-from gpubench_plugin.environment import counted, listed
-from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.core.words import counted, listed
 from gpubench_plugin.results.registry import schema, spool
 from gpubench_plugin.results.registry.ingest import state_of
 from gpubench_plugin.results.registry.spool import Report, finished_runs

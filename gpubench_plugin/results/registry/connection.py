@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.errors import RegistryError
+from gpubench_plugin.core.errors import RegistryError
 from gpubench_plugin.results.registry.locations import FILE, NONE
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from pydantic_core import from_json
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from gpubench_plugin.environment import MALFORMED, KernelLock
-from gpubench_plugin.errors import RegistryError, UsageProblem
+from gpubench_plugin.core.errors import RegistryError, UsageProblem
+from gpubench_plugin.environment.json_files import MALFORMED
+from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.results.registry.locations import FILE, Location
 
 _POLL_S: Final = 0.02

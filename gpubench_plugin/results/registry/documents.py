@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gpubench_plugin.errors import RegistryError
+from gpubench_plugin.core.errors import RegistryError
 from gpubench_plugin.results.registry.rows import stored_text
 from gpubench_plugin.results.registry.tables import DOCUMENTS
 from gpubench_plugin.results.registry.texts import clean, indexed

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gpubench_plugin.environment import files, fingerprint_of, json_files
-from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.core.errors import ResultsError, UsageProblem
+from gpubench_plugin.environment import files, json_files
+from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.registry import documents
 from gpubench_plugin.results.registry.rows import beside_settings
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from gpubench_plugin.records import Json, Result, Run
+    from gpubench_plugin.core.records import Json, Result, Run
     from gpubench_plugin.results.registry.database import Database
     from gpubench_plugin.results.run_directory import RunDirectory
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from gpubench_plugin.environment import HIDDEN, redact
-from gpubench_plugin.errors import RegistryError, UsageProblem, nearest
+from gpubench_plugin.core.errors import RegistryError, UsageProblem, nearest
+from gpubench_plugin.environment.redaction import HIDDEN, redact
 
 NONE: Final = "none"
 """Value instead of a URL that disables the registry."""

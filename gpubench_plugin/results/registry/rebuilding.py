@@ -15,8 +15,10 @@ from sqlalchemy import delete, select
 from sqlalchemy import text as statement
 from sqlalchemy.exc import DatabaseError
 
-from gpubench_plugin.environment import counted, json_files, listed, sync_folder
-from gpubench_plugin.errors import RegistryError, ResultsError
+from gpubench_plugin.core.errors import RegistryError, ResultsError
+from gpubench_plugin.core.words import counted, listed
+from gpubench_plugin.environment import json_files
+from gpubench_plugin.environment.files import sync_folder
 from gpubench_plugin.results.registry import documents, ingest, schema
 from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.ingest import read

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy import Connection, Integer, Row, Select, bindparam, func, select
 
-from gpubench_plugin.records import Result, Run
+from gpubench_plugin.core.records import Result, Run
 from gpubench_plugin.results import run_directory
 from gpubench_plugin.results.reader import RunOverview
 from gpubench_plugin.results.registry import documents, ingest, schema

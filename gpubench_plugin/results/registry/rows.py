@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.environment import MALFORMED, informative_facts, machine_facts, stored
-from gpubench_plugin.errors import RegistryError
-from gpubench_plugin.records import Better, Metric, Result, Run
+from gpubench_plugin.core.errors import RegistryError
+from gpubench_plugin.core.records import Better, Metric, Result, Run
+from gpubench_plugin.environment import stored
+from gpubench_plugin.environment.fingerprints import informative_facts, machine_facts
+from gpubench_plugin.environment.json_files import MALFORMED
 from gpubench_plugin.results.reader import RunOverview
 from gpubench_plugin.results.registry.database import REBUILD
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RUNS

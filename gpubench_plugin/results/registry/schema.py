@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-from gpubench_plugin.errors import RegistryError
+from gpubench_plugin.core.errors import RegistryError
 
 if TYPE_CHECKING:
     from gpubench_plugin.results.registry.database import Database

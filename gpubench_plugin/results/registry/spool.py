@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.core.errors import GpubenchError, ResultsError
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.errors import GpubenchError, ResultsError
 from gpubench_plugin.results.reader import is_being_written
 from gpubench_plugin.results.registry.locations import NONE, TIMEOUT_S, Location, location
 from gpubench_plugin.results.run_directory import RunDirectory, runs_in

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare import RELAUNCHES, alarms, rejudge, withdraw_alarms
-from gpubench_plugin.environment import counted
-from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.launchers import case_on_ranks
-from gpubench_plugin.results import RunDirectory, StoredRun
+from gpubench_plugin.compare.confirmation import RELAUNCHES, alarms, rejudge, withdraw_alarms
+from gpubench_plugin.core.errors import GpubenchError
+from gpubench_plugin.core.words import counted
+from gpubench_plugin.launchers.context import case_on_ranks
+from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pytest
 
-    from gpubench_plugin.compare import MatchOptions
-    from gpubench_plugin.compare.baselines import Reference
-    from gpubench_plugin.config import FixedRounds
-    from gpubench_plugin.records import Comparison, Measurement, Run
+    from gpubench_plugin.baselines.model import Reference
+    from gpubench_plugin.compare.comparison import MatchOptions
+    from gpubench_plugin.config.rounds_file import FixedRounds
+    from gpubench_plugin.core.records import Comparison, Measurement, Run
     from gpubench_plugin.session.recording import Recording
 
     Launch = Callable[[Sequence[pytest.Item], Mapping[str, FixedRounds]], Iterable[Measurement]]

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
-from gpubench_plugin.compare import alarms, withdraw_alarms
-from gpubench_plugin.config import cli_limits
-from gpubench_plugin.environment import listed
-from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.records import COMPARED, MISSING, Comparison, Run, Verdict, VerdictKind
+from gpubench_plugin.compare.confirmation import alarms, withdraw_alarms
+from gpubench_plugin.config.limits import cli_limits
+from gpubench_plugin.core.errors import GpubenchError
+from gpubench_plugin.core.records import COMPARED, MISSING, Comparison, Run, Verdict, VerdictKind
+from gpubench_plugin.core.words import listed
 from gpubench_plugin.session.gate.confirmation import Confirmation, not_relaunched_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from gpubench_plugin.compare import MatchOptions
-    from gpubench_plugin.compare.baselines import Reference
+    from gpubench_plugin.baselines.model import Reference
+    from gpubench_plugin.compare.comparison import MatchOptions
     from gpubench_plugin.session.gate.lookup import BaselineLookup, Kind
     from gpubench_plugin.session.recording import Recording
 
@@ -268,7 +268,7 @@ def judge(reference: Reference, head: Run, kind: Kind, options: MatchOptions) ->
     A benchmark that only the reference has is ``removed`` if `is_gone` of the `options` says so.
     Otherwise it may have been deselected; a note names those of which another case ran.
     """
-    from gpubench_plugin.compare import compare_history, compare_threshold
+    from gpubench_plugin.compare.comparison import compare_history, compare_threshold
 
     is_gone = options["is_gone"]
     if kind in {"threshold", "last"} and reference.runs:

@@ -13,20 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpubench_plugin.compare.baselines import (
-    Reference,
-    Resolver,
-    directories_of,
-    looks_like_run,
-)
-from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
-from gpubench_plugin.records import LAST, Run
-from gpubench_plugin.results import find_run
-from gpubench_plugin.results.registry import is_expected
+from gpubench_plugin.baselines.model import Reference
+from gpubench_plugin.baselines.resolve import Resolver, directories_of, looks_like_run
+from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem
+from gpubench_plugin.core.records import LAST, Run
+from gpubench_plugin.results.registry.connection import is_expected
+from gpubench_plugin.results.run_directory import find_run
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import Settings
-    from gpubench_plugin.results import RunDirectory
+    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.results.run_directory import RunDirectory
 
 
 _TIMEOUT_S: Final = 30.0

@@ -7,10 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare import LABEL
-from gpubench_plugin.environment import counted, redacted_command
-from gpubench_plugin.reports import BAD, DOUBTFUL, GOOD, name_room, printable, verdict_lines
+from gpubench_plugin.compare.threshold import LABEL
+from gpubench_plugin.core.words import counted
+from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.reports import github as page
+from gpubench_plugin.reports.markup import BAD, DOUBTFUL, GOOD
+from gpubench_plugin.reports.names import name_room
+from gpubench_plugin.reports.text import printable
+from gpubench_plugin.reports.verdict_table import verdict_lines
 from gpubench_plugin.session.gate.judgement import NOTHING_MEASURED, GateJudgement
 
 if TYPE_CHECKING:
@@ -18,8 +22,9 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.records import Comparison
-    from gpubench_plugin.reports import Glyphs, Line
+    from gpubench_plugin.core.records import Comparison
+    from gpubench_plugin.reports.markup import Line
+    from gpubench_plugin.reports.text import Glyphs
     from gpubench_plugin.session.gate.lookup import BaselineLookup
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare import machine_differences
-from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.launchers import STATE
-from gpubench_plugin.results import StoredRun, median_rounds
+from gpubench_plugin.compare.comparability import machine_differences
+from gpubench_plugin.core.errors import GpubenchError
+from gpubench_plugin.launchers.context import STATE
+from gpubench_plugin.results.reader import StoredRun, median_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pytest
 
-    from gpubench_plugin.config import FixedRounds
-    from gpubench_plugin.records import Run
-    from gpubench_plugin.results import RunDirectory
+    from gpubench_plugin.config.rounds_file import FixedRounds
+    from gpubench_plugin.core.records import Run
+    from gpubench_plugin.results.run_directory import RunDirectory
     from gpubench_plugin.session.gate.lookup import BaselineLookup
 
 

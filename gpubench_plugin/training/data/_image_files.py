@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from gpubench_plugin.errors import MissingPackage, UsageProblem
+from gpubench_plugin.core.errors import MissingPackage, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import torch
 
-from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.training.data._loading import (
     epoch_rows,
     held_out_of,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubench_plugin.training.data._loading import Indices
-    from gpubench_plugin.workloads import Batch, Workload
+    from gpubench_plugin.workloads.base import Batch, Workload
 
 
 class SampleTable(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.training.data._image_files import LoadError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from gpubench_plugin.config import DataSection
+    from gpubench_plugin.config.sections import DataSection
     from gpubench_plugin.training.data._image_files import ImageSequence, LabelledImage
 
     Indices = NDArray[np.int64]

@@ -6,15 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import torch
 
-    from gpubench_plugin.config import DataSection, TrainingSection
-    from gpubench_plugin.workloads import Batch, Workload
+    from gpubench_plugin.config.sections import DataSection, TrainingSection
+    from gpubench_plugin.workloads.base import Batch, Workload
 
 NO_EPOCHS: Final = "this data source has no epochs; use training.steps, or data.source=digits"
 NOTHING_HELD_OUT: Final = (

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from gpubench_plugin.workloads import Batch, Workload
+    from gpubench_plugin.workloads.base import Batch, Workload
 
 FEATURES: Final = DATASETS / "diabetes_data_raw.csv.gz"
 FEATURES_SHA256: Final = "7fc0ded571454b1982210d3bb43f0aca44eae01a0b8654a3b24022bdb6b38009"

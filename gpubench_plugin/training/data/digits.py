@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from gpubench_plugin.workloads import Batch, Workload
+    from gpubench_plugin.workloads.base import Batch, Workload
 
 SHA256: Final = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
 DIGITS: Final = DATASETS / "digits.csv.gz"

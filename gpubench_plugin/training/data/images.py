@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gpubench_plugin.config import DataSection
-from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.config.sections import DataSection
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
 from gpubench_plugin.training.data._image_files import (
     ARCHIVE,
     TRAINING,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from gpubench_plugin.training.data._image_files import ImageDataset
-    from gpubench_plugin.workloads import Batch, Workload
+    from gpubench_plugin.workloads.base import Batch, Workload
 
 _ALLOWED = (
     f"{ARCHIVE} or its folder, a folder with {TRAINING} and its companions, or a folder of images "

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from gpubench_plugin.errors import require_returned
+from gpubench_plugin.core.errors import require_returned
 from gpubench_plugin.training.data.base import DataSource
 from gpubench_plugin.training.seeding import synthetic_seed
-from gpubench_plugin.workloads import Batch
+from gpubench_plugin.workloads.base import Batch
 
 
 class Synthetic(DataSource):

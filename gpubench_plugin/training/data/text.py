@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.training.data._in_memory import DATASETS, InMemory, SampleTable, read_gzip
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from gpubench_plugin.workloads import Batch, Workload
+    from gpubench_plugin.workloads.base import Batch, Workload
 
 SHA256: Final = "fe0d77ac5ed18970926a043d4b07099e2bdcc550875265de70bcc60c5dba1c35"
 TEXT: Final = DATASETS / "asyoulik.txt.gz"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.catalog import Function
+from gpubench_plugin.core.catalog import Function
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads._micro.checks import is_failure
 
 if TYPE_CHECKING:

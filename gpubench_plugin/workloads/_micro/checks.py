@@ -9,8 +9,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from gpubench_plugin.environment import is_device_failure
-from gpubench_plugin.errors import CorrectnessError, Unsupported
+from gpubench_plugin.core.errors import CorrectnessError, Unsupported
+from gpubench_plugin.environment.device_errors import is_device_failure
 
 DTYPES: Final = {
     "fp64": torch.float64,

@@ -9,8 +9,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from gpubench_plugin.errors import Misuse
-from gpubench_plugin.precision import map_tensors
+from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.precision._nested import map_tensors
 from gpubench_plugin.workloads.base import Batch
 
 _PLAIN: Final = (bool, int, float, str)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torch import Tensor, nn
 
-from gpubench_plugin.errors import Misuse, error_text
+from gpubench_plugin.core.errors import Misuse, error_text
 from gpubench_plugin.workloads._own.batch import empty_like
 
 if TYPE_CHECKING:

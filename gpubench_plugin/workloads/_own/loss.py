@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch import Tensor, float32, nn
 
-from gpubench_plugin.errors import Misuse
+from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.workloads._own.batch import described
 from gpubench_plugin.workloads._own.copies import fake_copy
 

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-from gpubench_plugin.errors import Misuse
+from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.workloads._own.copies import copied, fake_copy
 
 _WRAPPERS = (DataParallel, DistributedDataParallel, FSDPModule, FullyShardedDataParallel)

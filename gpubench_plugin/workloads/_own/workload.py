@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import torch
 from torch import Tensor, nn
 
-from gpubench_plugin.config import ModelSection
-from gpubench_plugin.errors import Misuse, Unsupported, error_text
-from gpubench_plugin.precision import tensors_in
+from gpubench_plugin.config.sections import ModelSection
+from gpubench_plugin.core.errors import Misuse, Unsupported, error_text
+from gpubench_plugin.precision._nested import tensors_in
 from gpubench_plugin.workloads._own.batch import described
 from gpubench_plugin.workloads._own.loss import loss_in
 from gpubench_plugin.workloads.base import Batch, Workload

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gpubench_plugin.environment import synchronize
+from gpubench_plugin.environment.devices import synchronize
 from gpubench_plugin.workloads.base import Batch
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from gpubench_plugin.precision import Precision
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.core.records import Json
+    from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.workloads.base import Workload
     from gpubench_plugin.workloads.diffusion.schedulers import NoiseSchedule
 

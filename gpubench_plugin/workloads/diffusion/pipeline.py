@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from gpubench_plugin.environment import synchronize, timed_s
-from gpubench_plugin.errors import CorrectnessError, Unsupported
-from gpubench_plugin.records import Check, Work
+from gpubench_plugin.core.errors import CorrectnessError, Unsupported
+from gpubench_plugin.core.records import Check, Work
+from gpubench_plugin.environment.devices import synchronize, timed_s
 from gpubench_plugin.workloads.diffusion.denoising import Denoising, EventLog, logged
 from gpubench_plugin.workloads.diffusion.schedulers import NoiseSchedule, steps_of
 from gpubench_plugin.workloads.diffusion.transport import Header, Transport
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch import distributed as dist
 
-    from gpubench_plugin.config import DiffusionSection
-    from gpubench_plugin.precision import Precision
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.config.sections import DiffusionSection
+    from gpubench_plugin.core.records import Json
+    from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.workloads.base import Workload
 
     Log = Callable[[Mapping[str, object]], None]

@@ -7,8 +7,8 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.config import SCHEDULERS
-from gpubench_plugin.errors import Unsupported, invalid_choice
+from gpubench_plugin.config.sections import SCHEDULERS
+from gpubench_plugin.core.errors import Unsupported, invalid_choice
 from gpubench_plugin.workloads._transformers import from_library
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from gpubench_plugin.errors import CorrectnessError, LostMessage
+from gpubench_plugin.core.errors import CorrectnessError, LostMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from gpubench_plugin.errors import CorrectnessError
+from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.workloads.moe.dispatchers.base import compute_dtype
 from gpubench_plugin.workloads.moe.experts.base import Experts, swiglu
 from gpubench_plugin.workloads.moe.layer import backward

@@ -9,7 +9,7 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads.moe import rank_sorters
 from gpubench_plugin.workloads.moe.dispatchers import dispatcher_for
 from gpubench_plugin.workloads.moe.dispatchers.base import slot_counts
@@ -29,8 +29,8 @@ from gpubench_plugin.workloads.moe.routing import Router
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gpubench_plugin.config import MoeSection
-    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.config.sections import MoeSection
+    from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.workloads.moe.groups import ParallelGroups
 
 # Far above the streams of weights, which count experts.

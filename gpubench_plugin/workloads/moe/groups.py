@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import distributed as dist
 
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.core.errors import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from gpubench_plugin.config import MoeSection
+    from gpubench_plugin.config.sections import MoeSection
 
 
 @dataclass(frozen=True, kw_only=True)

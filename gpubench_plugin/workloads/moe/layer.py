@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import nn
 
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads.moe.collectives import all_reduce_sum, copy_to_group
 from gpubench_plugin.workloads.moe.dispatchers.base import COMBINE, DISPATCH
 from gpubench_plugin.workloads.moe.routing import Router, Routing

@@ -12,9 +12,9 @@ import torch
 from torch import distributed as dist
 from torch._subclasses import FakeTensorMode
 
-from gpubench_plugin.environment import timed_s
-from gpubench_plugin.errors import CorrectnessError, Misuse, Unsupported, invalid_choice
-from gpubench_plugin.records import Check, Work
+from gpubench_plugin.core.errors import CorrectnessError, Misuse, Unsupported, invalid_choice
+from gpubench_plugin.core.records import Check, Work
+from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.workloads.moe.comparison import compare
 from gpubench_plugin.workloads.moe.construction import Construction
 from gpubench_plugin.workloads.moe.experts.grouped import Grouped
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from gpubench_plugin.config import MoeSection
+    from gpubench_plugin.config.sections import MoeSection
     from gpubench_plugin.workloads.moe.dispatchers.base import DispatchState
     from gpubench_plugin.workloads.moe.layer import Stage
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.errors import UsageProblem, invalid_choice
+from gpubench_plugin.core.errors import UsageProblem, invalid_choice
 
 if TYPE_CHECKING:
     from gpubench_plugin.workloads.moe.groups import ParallelGroups

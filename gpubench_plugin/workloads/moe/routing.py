@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, one_hot
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config import MoeSection
+    from gpubench_plugin.config.sections import MoeSection
 
 
 class Routing(NamedTuple):

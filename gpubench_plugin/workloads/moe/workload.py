@@ -9,7 +9,12 @@ from pydantic import Field, model_validator
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from gpubench_plugin.config import MoeSection, PositiveFloat, PositiveInt, refuse_second_z_loss
+from gpubench_plugin.config.sections import (
+    MoeSection,
+    PositiveFloat,
+    PositiveInt,
+    refuse_second_z_loss,
+)
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 from gpubench_plugin.workloads.moe.dispatchers.base import Local
 from gpubench_plugin.workloads.moe.experts import KINDS

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.distributed.collectives import Collective
+    from gpubench_plugin.workloads.collectives.base import Collective
 
 COLLECTIVES = catalog.choices("collectives")
 RANKS = 3

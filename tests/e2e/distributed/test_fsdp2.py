@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from torch import nn
 
-from gpubench_plugin.config import DistributedSection, ModelSection, TrainingSection
-from gpubench_plugin.distributed.parallelism.fsdp2 import FSDP2
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.config.sections import DistributedSection, ModelSection, TrainingSection
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.training.parallelism.fsdp2 import FSDP2
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])

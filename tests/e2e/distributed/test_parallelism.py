@@ -13,17 +13,18 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import DistributedSection
-from gpubench_plugin.distributed import ProcessGroup, World
-from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.training import Inference
+from gpubench_plugin.config.sections import DistributedSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.ranks.process_group import ProcessGroup
+from gpubench_plugin.ranks.world import World
+from gpubench_plugin.training.inference import Inference
 from tests.e2e.distributed.conftest import found_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpubench_plugin.distributed.parallelism import Parallelism
+    from gpubench_plugin.training.parallelism.base import Parallelism
 
     Found = list[dict[str, Any]]
 

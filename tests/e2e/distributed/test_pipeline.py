@@ -11,16 +11,17 @@ import torch
 from torch import nn
 from torch.torch_version import TorchVersion
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import DistributedSection, TrainingSection
-from gpubench_plugin.distributed import World
-from gpubench_plugin.distributed.parallelism.pipeline import (
+from gpubench_plugin.config.sections import DistributedSection, TrainingSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
+from gpubench_plugin.ranks.world import World
+from gpubench_plugin.training.parallelism.pipeline import (
     PipelineParallel,
     microbatches,
     runs_in_a_v,
 )
-from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.workloads import Stages, decoder_stages
+from gpubench_plugin.workloads.base import Stages
+from gpubench_plugin.workloads.llama import decoder_stages
 
 pytestmark = pytest.mark.followed
 
@@ -221,7 +222,7 @@ def test_microbatches_that_do_not_suit_are_refused(
 
 def test_activations_keep_the_dtype_of_parameters_between_stages() -> None:
     """Under autocast a stage hands on what the next rank expects to receive."""
-    from gpubench_plugin.distributed.parallelism._stages import _Stage
+    from gpubench_plugin.training.parallelism._stages import _Stage
 
     stage = nn.Linear(2, 2)
     autocast = _Stage(stage, lambda: torch.autocast("cpu", torch.bfloat16), torch.float32)

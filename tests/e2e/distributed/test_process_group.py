@@ -12,15 +12,11 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from gpubench_plugin.distributed import (
-    ProcessGroup,
-    RankSession,
-    World,
-    backend_for,
-    process_group,
-    rank_device,
-)
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.ranks import process_group
+from gpubench_plugin.ranks.process_group import ProcessGroup, backend_for, rank_device
+from gpubench_plugin.ranks.ranks import RankSession
+from gpubench_plugin.ranks.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from gpubench_plugin.config import Case, CaseFactory, resolve_case
-from gpubench_plugin.distributed import World, backend_for, free_bytes, rank_device
+from gpubench_plugin.config import resolve_case
+from gpubench_plugin.config.case import Case
+from gpubench_plugin.config.resolve_case import CaseFactory
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
 from gpubench_plugin.environment import cuda_devices, devices
-from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.ranks.process_group import backend_for, rank_device
+from gpubench_plugin.ranks.world import World
+from gpubench_plugin.training.timed_collective import free_bytes
 
 SHARED = pytest.mark.gpubench_set("distributed.share_device=true").mark
 CUDA = torch.device("cuda")

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import DistributedSection, TrainingSection
-from gpubench_plugin.distributed import World
-from gpubench_plugin.distributed.parallelism.tensor import TensorParallel, _require_layers
-from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.config.sections import DistributedSection, TrainingSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
+from gpubench_plugin.ranks.world import World
+from gpubench_plugin.training.parallelism.tensor import TensorParallel, _require_layers
 
 pytestmark = pytest.mark.followed
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.measure import measure
-from gpubench_plugin.measure.clocks import clock_for
-from gpubench_plugin.measure.probes import PeakMemory
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.measure.clocks.select import clock_for
+from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.measure.probes.memory import PeakMemory
+from gpubench_plugin.ranks.process_group import RankAgreement
 
 if TYPE_CHECKING:
-    from gpubench_plugin.measure.clocks import Step
-    from gpubench_plugin.records import Samples
+    from gpubench_plugin.core.records import Samples
+    from gpubench_plugin.measure.clocks.base import Step
 
 pytestmark = [
     pytest.mark.gpu,

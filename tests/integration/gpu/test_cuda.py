@@ -8,10 +8,10 @@ from typing import Literal
 import pytest
 import torch
 
-from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.measure import measure
-from gpubench_plugin.measure.clocks import clock_for
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.measure.clocks.select import clock_for
+from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.gpu_selections import FULL_TRAINING, TINY_TRAINING
 
 pytestmark = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin.measure.clocks import TorchCuda
+from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
 from gpubench_plugin.workloads.moe.experts.grouped import Grouped
 
 pytestmark = [

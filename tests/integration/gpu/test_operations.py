@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from gpubench_plugin.config import MeasureSection, ProfilingSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.measure import measure
-from gpubench_plugin.measure.clocks import clock_for
-from gpubench_plugin.measure.probes import profile
+from gpubench_plugin.config.sections import MeasureSection, ProfilingSection
+from gpubench_plugin.measure.clocks.select import clock_for
+from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.measure.probes.profiler import profile
+from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.gpu_selections import COLD_START, FULL_CONVOLUTIONS, KERNELS
 
 if TYPE_CHECKING:

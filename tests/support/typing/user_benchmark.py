@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_type
 
-from gpubench_plugin import Measurement, Metric, Observation, Samples, Unsupported
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.core.records import Measurement, Metric, Observation, Samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,9 +13,9 @@ if TYPE_CHECKING:
     import pytest
     import torch
 
-    from gpubench_plugin.bench import Bench
-    from gpubench_plugin.precision import Precision
-    from gpubench_plugin.training import Trainer
+    from gpubench_plugin.bench.bench import Bench
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.training.trainer import Trainer
 
 
 def test_own_step(gpubench: Bench, torch_device: torch.device, precision: Precision) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gpubench_plugin.bench.agreement import ResultCheck, agreement, copied
-from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
 
 ONES, NAN = torch.ones(4), float("nan")
 

@@ -20,18 +20,12 @@ import pytest
 import torch
 
 import gpubench_plugin.measure
-from gpubench_plugin.bench import Bench
+from gpubench_plugin.bench.bench import Bench
 from gpubench_plugin.bench.benchmark_parts import BenchmarkParts, FirstForward
-from gpubench_plugin.config import (
-    BenchmarkMark,
-    Case,
-    Configuration,
-    MeasureSection,
-    ModelSection,
-)
-from gpubench_plugin.distributed import RankAgreement, Reduction
-from gpubench_plugin.environment import Device
-from gpubench_plugin.errors import (
+from gpubench_plugin.config.case import Case
+from gpubench_plugin.config.marks import BenchmarkMark
+from gpubench_plugin.config.sections import Configuration, MeasureSection, ModelSection
+from gpubench_plugin.core.errors import (
     CorrectnessError,
     MeasurementError,
     Misuse,
@@ -39,9 +33,14 @@ from gpubench_plugin.errors import (
     Unsupported,
     UsageProblem,
 )
-from gpubench_plugin.launchers import BenchmarkState, Notes
-from gpubench_plugin.measure import clocks, probes, wait_while_throttled
-from gpubench_plugin.records import Check, Json, Work
+from gpubench_plugin.core.records import Check, Json, Work
+from gpubench_plugin.environment.devices import Device
+from gpubench_plugin.launchers.context import BenchmarkState
+from gpubench_plugin.launchers.report_payload import Notes
+from gpubench_plugin.measure import clocks, probes
+from gpubench_plugin.measure.throttle import wait_while_throttled
+from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.reduction import Reduction
 
 ID = "test_it.py::test_step"
 

@@ -12,7 +12,8 @@ import torch
 
 from gpubench_plugin import launchers
 from gpubench_plugin.bench import device as fixtures
-from gpubench_plugin.config import Configuration, ExperimentSection, ModelSection, Preset
+from gpubench_plugin.config.marks import Preset
+from gpubench_plugin.config.sections import Configuration, ExperimentSection, ModelSection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpubench_plugin.bench.batch_fitting import host_memory_limited
-from gpubench_plugin.environment import is_out_of_memory
+from gpubench_plugin.environment.device_errors import is_out_of_memory
 
 GIB = 2**30
 

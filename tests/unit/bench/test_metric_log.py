@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpubench_plugin.bench.metric_log import MetricLog
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 
 
 def test_every_kind_of_number_is_logged_as_a_float() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.bench.training_checks import scheduled
-from gpubench_plugin.config import Configuration, ModelSection, TrainingSection
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.config.sections import Configuration, ModelSection, TrainingSection
+from gpubench_plugin.core.errors import UsageProblem
 from tests.support.presets import preset_of, trainer_of
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpubench_plugin.bench.variants import with_variants
-from gpubench_plugin.measure import variant_metrics
-from gpubench_plugin.records import Check, Observation, Samples, Work
+from gpubench_plugin.core.records import Check, Observation, Samples, Work
+from gpubench_plugin.measure.paired_turns import variant_metrics
 
 
 def observed(step_s: float, *flags: str, turns: int = 20) -> Observation:

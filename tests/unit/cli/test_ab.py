@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from gpubench_plugin.cli.commands import ExitCode, ab
+from gpubench_plugin.cli.commands import ab
+from gpubench_plugin.cli.commands.base import ExitCode
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.records import Comparison, Verdict
+from gpubench_plugin.core.records import Comparison, Verdict
 
 
 def ended(*verdicts: Verdict, broken: bool = False, judged: bool = True) -> int:

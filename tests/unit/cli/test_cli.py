@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 import gpubench_plugin
-from gpubench_plugin import __main__, catalog
+from gpubench_plugin import __main__
 from gpubench_plugin.cli import main
-from gpubench_plugin.cli.commands import ExitCode
+from gpubench_plugin.cli.commands.base import ExitCode
 from gpubench_plugin.cli.commands.schema import Schema
-from gpubench_plugin.errors import (
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import (
     GpubenchError,
     NothingComparable,
     RegistryError,

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.api import load_run
 from gpubench_plugin.cli import main
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results import ResumableRun, RunDirectory
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.results.reader import ResumableRun
+from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.session.api import load_run
 from tests.support.runs_builder import MLP, RESNET, run_id, write_run
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpubench_plugin.cli.commands.compare import LimitOptions
-from gpubench_plugin.compare import judged_metrics
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.records import Metric, Result, Run
+from gpubench_plugin.compare.matched_metrics import judged_metrics
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.records import Metric, Result, Run
 
 TIME = Metric(name="step_time_s", value=1.0, unit="s", better="lower")
 RATE = Metric(name="samples_per_s", value=1.0, unit="samples/s", better="higher")

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from gpubench_plugin import catalog
 from gpubench_plugin.cli.main import main
+from gpubench_plugin.core import catalog
 
 
 def rows(capsys, *arguments):

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.cli.ab import State
+from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.cli.validation import KINDS
-from gpubench_plugin.config import FixedRounds, rounds_file
+from gpubench_plugin.cli.validation.kinds import KINDS
+from gpubench_plugin.config import rounds_file
+from gpubench_plugin.config.rounds_file import FixedRounds
+from gpubench_plugin.core.records import Samples
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.records import Samples
-from gpubench_plugin.results import append, append_events, change_tags, table_text
-from gpubench_plugin.training import Manifest
+from gpubench_plugin.results.csv_table import table_text
+from gpubench_plugin.results.recorder import append, append_events
+from gpubench_plugin.results.tags import change_tags
+from gpubench_plugin.training.manifest import Manifest
 from tests.support.runs_builder import MLP, measurement, run_id, write_run, write_verdicts
 
 if TYPE_CHECKING:

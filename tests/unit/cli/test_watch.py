@@ -9,8 +9,10 @@ import pytest
 
 from gpubench_plugin.cli.commands import watch
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.reports import ASCII, live_lines
-from gpubench_plugin.results import Journal, LiveRun
+from gpubench_plugin.reports.live import live_lines
+from gpubench_plugin.reports.text import ASCII
+from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.live import LiveRun
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:

@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from gpubench_plugin.compare import (
+from gpubench_plugin.compare.comparability import (
     Comparability,
     differences_text,
     machine_differences,
     reported_differences,
     settings_differences,
 )
-from gpubench_plugin.records import FactDifference, Metric
+from gpubench_plugin.core.records import FactDifference, Metric
 from tests.support.made import result, run
 
 

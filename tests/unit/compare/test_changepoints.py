@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare.baselines import change_points
+from gpubench_plugin.baselines.trend import change_points
 
 
 def history(runs, noise=0.01, seed=0, step_at=None, step=0.05):

@@ -1,7 +1,8 @@
 import pytest
 
 from gpubench_plugin.compare import comparability
-from gpubench_plugin.measure.clocks import CpuClock, CudaStepClock
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.clocks.host import CpuClock
 
 WALL = (
     CpuClock.timer,

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpubench_plugin.compare import compare_history, compare_paired, compare_runs, rejudge
-from gpubench_plugin.errors import NothingComparable
+from gpubench_plugin.compare.comparison import compare_history, compare_paired, compare_runs
+from gpubench_plugin.compare.confirmation import rejudge
+from gpubench_plugin.core.errors import NothingComparable
 from tests.support.made import result, run, timed
 
 LIMIT = {"step_time_min_s": "1.1%"}
@@ -112,7 +113,7 @@ def test_comparing_two_runs_imports_nothing_heavy():
     """Neither torch nor what only statistics need."""
     heavy = {"torch", "numpy", "scipy", "pydantic", "yaml", "ruptures"}
     code = (
-        "import sys, gpubench_plugin.compare.comparison, gpubench_plugin.compare.baselines.trend;"
+        "import sys, gpubench_plugin.compare.comparison, gpubench_plugin.baselines.trend;"
         f"print(sorted({heavy!r} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -2,8 +2,8 @@ from fractions import Fraction
 
 import pytest
 
-from gpubench_plugin.config import Limit
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.config.limits import Limit
+from gpubench_plugin.core.errors import UsageProblem
 
 
 @pytest.mark.parametrize(

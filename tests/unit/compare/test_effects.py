@@ -3,7 +3,7 @@ import math
 import pytest
 
 from gpubench_plugin.compare import threshold
-from gpubench_plugin.config import Limit
+from gpubench_plugin.config.limits import Limit
 
 
 @pytest.mark.parametrize(("better", "base", "head"), [("lower", 2.0, 2.1), ("higher", 2.0, 1.9)])

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import Spread, estimate_prior, posterior_spread
+from gpubench_plugin.compare.empirical_bayes import estimate_prior, posterior_spread
+from gpubench_plugin.compare.statistics import Spread
 from tests.support import simulation as sim
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from gpubench_plugin.compare import is_device_timed, judged_metrics, value_of
+from gpubench_plugin.compare.matched_metrics import is_device_timed, judged_metrics, value_of
 from tests.support.made import result
 
 ALL = {

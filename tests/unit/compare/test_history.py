@@ -4,7 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import history, variance_of_median
+from gpubench_plugin.compare import history
+from gpubench_plugin.compare.prediction import variance_of_median
 from tests.support.made import series
 
 DRAWN = np.exp(0.01 * np.random.default_rng(3).standard_normal(30))

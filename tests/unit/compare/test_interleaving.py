@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.compare import compare_paired
+from gpubench_plugin.compare.comparison import compare_paired
 from tests.support.made import result, run, timed
 
 

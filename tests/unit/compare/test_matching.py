@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpubench_plugin.compare import WINDOW, match
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.quality_flags import UNFINISHED
-from gpubench_plugin.records import FactDifference, Metric
+from gpubench_plugin.compare.matching import WINDOW, match
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.quality_flags import UNFINISHED
+from gpubench_plugin.core.records import FactDifference, Metric
 from tests.support.made import UNITS, result, run, timed
 
 

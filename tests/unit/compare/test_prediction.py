@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpubench_plugin.compare import (
+from gpubench_plugin.compare.prediction import (
+    inlier_mask,
     level_of,
     noise_about_level,
     noise_of_steps,
@@ -14,7 +15,6 @@ from gpubench_plugin.compare import (
     variance_within,
     widened_noise,
 )
-from gpubench_plugin.compare.prediction import inlier_mask
 
 
 def test_the_prediction_of_one_more_value_has_the_spread_of_the_earlier_ones():

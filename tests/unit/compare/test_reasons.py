@@ -1,4 +1,5 @@
-from gpubench_plugin.compare import effect_text, interval_text, judge_pairs, variation_text
+from gpubench_plugin.compare.launch_values import effect_text, interval_text, variation_text
+from gpubench_plugin.compare.pairs import judge_pairs
 from tests.support.made import series
 
 

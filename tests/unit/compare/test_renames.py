@@ -5,8 +5,9 @@ from time import process_time
 
 import pytest
 
-from gpubench_plugin.compare import compare_runs, match
-from gpubench_plugin.errors import NothingComparable
+from gpubench_plugin.compare.comparison import compare_runs
+from gpubench_plugin.compare.matching import match
+from gpubench_plugin.core.errors import NothingComparable
 from tests.support.made import result, run
 
 OLD, NEW = "test_it.py::test_old[8-ws1]", "test_it.py::test_new[8-ws1]"

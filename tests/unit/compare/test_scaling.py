@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.compare import Families, compare_threshold, families, kind_of
-from gpubench_plugin.records import Measurement, Metric, Run, Work
+from gpubench_plugin.compare.comparison import compare_threshold
+from gpubench_plugin.compare.scaling import Families, families, kind_of
+from gpubench_plugin.core.records import Measurement, Metric, Run, Work
 from tests.support.made import result
 
 

@@ -6,8 +6,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import history, merge_parts, threshold
+from gpubench_plugin.compare import history, threshold
 from gpubench_plugin.compare.pairs import judge_pairs
+from gpubench_plugin.compare.step_time import merge_parts
 from tests.support import simulation as sim
 from tests.support.exhaustive import shown
 from tests.support.made import series

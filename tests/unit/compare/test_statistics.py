@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpubench_plugin.compare import Estimates, benjamini_hochberg, judge_all_series, statistics
+from gpubench_plugin.compare import statistics
+from gpubench_plugin.compare.statistics import Estimates, benjamini_hochberg, judge_all_series
 
 WORSE, BETTER = np.asarray(math.log1p(0.02)), np.asarray(math.log1p(-0.02))
 

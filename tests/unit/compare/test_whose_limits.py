@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpubench_plugin.compare import match
+from gpubench_plugin.compare.matching import match
 from tests.support.made import result, run
 
 TIME = "step_time_min_s"

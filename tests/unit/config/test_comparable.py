@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.compare import differences_text, settings_differences
-from gpubench_plugin.config import (
+from gpubench_plugin.compare.comparability import differences_text, settings_differences
+from gpubench_plugin.config.case import CUDA_METHOD, comparable
+from gpubench_plugin.config.sections import (
     Configuration,
     ExperimentSection,
     ModelSection,
     TrainingSection,
-    comparable,
 )
-from gpubench_plugin.config.case import CUDA_METHOD
-from gpubench_plugin.environment import flat
+from gpubench_plugin.environment.fingerprints import flat
 from tests.support.made import result
 
 

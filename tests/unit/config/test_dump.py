@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 import yaml
 
-from gpubench_plugin.config import (
+from gpubench_plugin.config import resolved_file, yaml_reader
+from gpubench_plugin.config.sections import (
     Configuration,
     ExperimentSection,
     ModelSection,
     TrainingSection,
-    resolved_file,
-    yaml_reader,
 )
 
 TEXTS = ["1e-3", "0o17", "yes", "on", "1_000", "2024-01-01", "null", "~", "", "a: b\n- c", "é", "="]

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.config import ConfigurationFile, Layer
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.config.files import ConfigurationFile
+from gpubench_plugin.config.layers import Layer
+from gpubench_plugin.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from pathlib import Path

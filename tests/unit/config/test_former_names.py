@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.config import former_ids
+from gpubench_plugin.config.parametrization import former_ids
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.config import Case, CaseFactory, resolve_case
+from gpubench_plugin.config import resolve_case
+from gpubench_plugin.config.case import Case
+from gpubench_plugin.config.resolve_case import CaseFactory
+from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.environment import cuda_devices
-from gpubench_plugin.errors import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.config import InferenceSection, TrainingSection
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.config.sections import InferenceSection, TrainingSection
+from gpubench_plugin.core.errors import Unsupported
 
 
 @pytest.mark.parametrize(

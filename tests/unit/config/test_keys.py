@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from gpubench_plugin.config import Section, schema_errors
+from gpubench_plugin.config import schema_errors
+from gpubench_plugin.config.sections import Section
 
 
 class Inner(Section):

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.config import Configuration, ModelSection, comparable, resolve
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.config.case import comparable
+from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.config.sections import Configuration, ModelSection
+from gpubench_plugin.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gpubench_plugin.config import Layer, merge, nested
+from gpubench_plugin.config.layers import Layer, merge, nested
 
 
 def layers(*values: dict[str, object]) -> list[Layer]:

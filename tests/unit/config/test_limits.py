@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import Configuration, ModelSection, resolve
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.config.sections import Configuration, ModelSection
+from gpubench_plugin.core.errors import UsageProblem
 
 
 def resolved(folder: Path, *overrides: str, yaml: str = "") -> Configuration[Any]:

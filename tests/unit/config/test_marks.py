@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from gpubench_plugin.config import BenchmarkMark, check_precisions, full_profile_only
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.config.marks import BenchmarkMark, check_precisions, full_profile_only
+from gpubench_plugin.core.errors import UsageProblem
 
 
 class _Node:

@@ -4,8 +4,9 @@ from typing import Literal
 
 import pytest
 
-from gpubench_plugin.config import Configuration, ModelSection, overrides
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.config import overrides
+from gpubench_plugin.config.sections import Configuration, ModelSection
+from gpubench_plugin.core.errors import UsageProblem
 
 
 class Widths(ModelSection):

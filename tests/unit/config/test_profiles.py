@@ -7,15 +7,11 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import (
-    PROFILES,
-    Configuration,
-    MeasureSection,
-    ModelSection,
-    comparable,
-    resolve,
-)
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.config.case import comparable
+from gpubench_plugin.config.layers import PROFILES
+from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.config.sections import Configuration, MeasureSection, ModelSection
+from gpubench_plugin.core.errors import UsageProblem
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
 

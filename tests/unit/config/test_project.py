@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from _pytest.config.findpaths import locate_config
 
-from gpubench_plugin.config import project_results_dir
-from gpubench_plugin.errors import BrokenFile
+from gpubench_plugin.config.project import project_results_dir
+from gpubench_plugin.core.errors import BrokenFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

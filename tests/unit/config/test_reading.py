@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.config import yaml_reader
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from gpubench_plugin.config import Configuration, ModelSection, Section, schema_errors
+from gpubench_plugin.config import schema_errors
+from gpubench_plugin.config.sections import Configuration, ModelSection, Section
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
 

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import model_validator
 
-from gpubench_plugin.config import Configuration, ModelSection, needs_memory_gib, resolve
-from gpubench_plugin.errors import UsageProblem, invalid_choice
+from gpubench_plugin.config.resolution import needs_memory_gib, resolve
+from gpubench_plugin.config.sections import Configuration, ModelSection
+from gpubench_plugin.core.errors import UsageProblem, invalid_choice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.config import Preset
+    from gpubench_plugin.config.marks import Preset
 
 MLP = """
 experiment: {notes: from the file}

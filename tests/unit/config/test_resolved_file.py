@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.config import resolved_file
-from gpubench_plugin.errors import BrokenFile
+from gpubench_plugin.core.errors import BrokenFile
 
 if TYPE_CHECKING:
     from pathlib import Path

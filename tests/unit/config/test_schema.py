@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from gpubench_plugin.config import SECTIONS, Configuration, ModelSection
+from gpubench_plugin.config.options import SECTIONS
+from gpubench_plugin.config.sections import Configuration, ModelSection
 
 NAMES = (
     "experiment",

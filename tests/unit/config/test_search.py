@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.config import files
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from pathlib import Path

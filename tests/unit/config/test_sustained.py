@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import CaseFactory, MeasureSection, resolve_case
-from gpubench_plugin.environment import Device
+from gpubench_plugin.config import resolve_case
+from gpubench_plugin.config.resolve_case import CaseFactory
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.environment.devices import Device
 
 PRESETS = """
 model: {}

@@ -6,16 +6,11 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import (
-    BenchmarkMark,
-    Case,
-    Configuration,
-    MeasureSection,
-    ModelSection,
-    comparable,
-)
-from gpubench_plugin.environment import Device
-from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.config.case import Case, comparable
+from gpubench_plugin.config.marks import BenchmarkMark
+from gpubench_plugin.config.sections import Configuration, MeasureSection, ModelSection
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
+from gpubench_plugin.environment.devices import Device
 
 
 def case(device: str = "cpu", marked: Any = "step", **keys: Any) -> Case:

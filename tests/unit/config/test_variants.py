@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import (
+from gpubench_plugin.config.marks import (
     CHANNELS_LAST,
     COMPILED,
     FSDP2,
@@ -20,7 +20,7 @@ from gpubench_plugin.config import (
     BenchmarkMark,
     Variant,
 )
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 
 SUITE = """
 import pytest

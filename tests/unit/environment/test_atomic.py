@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.errors import ResultsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

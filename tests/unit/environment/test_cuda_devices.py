@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import child_process, cuda_devices, devices
-from gpubench_plugin.errors import UsageProblem
 from tests.support.fake_gpus import GIB, CudaStartedError, FakeGpu, FakeNvml, install
 
 UUIDS = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]

@@ -13,8 +13,8 @@ import torch
 from torch._dynamo.exc import BackendCompilerFailed
 from torch.distributed import DistBackendError
 
-from gpubench_plugin.environment import (
-    device_errors,
+from gpubench_plugin.environment import device_errors
+from gpubench_plugin.environment.device_errors import (
     failures_as_warnings,
     is_only_lost_context,
     is_out_of_memory,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubench_plugin.environment import change_text, differences, flat
+from gpubench_plugin.environment.fingerprints import change_text, differences, flat
 
 
 def test_nested_facts_are_flat() -> None:

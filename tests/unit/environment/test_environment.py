@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin import records
-from gpubench_plugin.environment import collect
+from gpubench_plugin.core import records
+from gpubench_plugin.environment.system_facts import collect
 
 pytestmark = pytest.mark.slow
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.environment import (
-    collect,
+from gpubench_plugin.environment.fingerprints import (
     fingerprint,
     fingerprint_of,
     informative_facts,
     machine_facts,
 )
+from gpubench_plugin.environment.system_facts import collect
 
 FACTS: dict[str, Any] = {
     "schema_version": 1,

@@ -6,10 +6,10 @@ import faulthandler
 import threading
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.environment import (
+from gpubench_plugin.environment import helper_threads
+from gpubench_plugin.environment.helper_threads import (
     HelperThread,
     helper_idents,
-    helper_threads,
     record_in,
     recorded_idents,
     without_helpers,

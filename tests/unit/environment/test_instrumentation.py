@@ -12,15 +12,11 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.compare.baselines import objections
-from gpubench_plugin.environment import (
-    fingerprint,
-    instrumentation,
-    interpreter_facts,
-    is_instrumented,
-    machine_facts,
-)
-from gpubench_plugin.records import Result, Run
+from gpubench_plugin.baselines.samples import objections
+from gpubench_plugin.core.records import Result, Run
+from gpubench_plugin.environment import instrumentation
+from gpubench_plugin.environment.fingerprints import fingerprint, machine_facts
+from gpubench_plugin.environment.instrumentation import interpreter_facts, is_instrumented
 
 TOLD = """
 import json

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpubench_plugin.core.errors import BrokenFile, UsageProblem
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.errors import BrokenFile, UsageProblem
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.cli.ab import State
-from gpubench_plugin.environment import KernelLock, locked
-from gpubench_plugin.results import Journal, is_being_written
-from gpubench_plugin.results.registry import FileLock, location
+from gpubench_plugin.cli.ab.state import State
+from gpubench_plugin.environment.locks import KernelLock, locked
+from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.reader import is_being_written
+from gpubench_plugin.results.registry.database import FileLock
+from gpubench_plugin.results.registry.locations import location
 from tests.support.runs_builder import write_run
 
 if TYPE_CHECKING:
@@ -117,7 +119,7 @@ def test_no_lock_of_ours_is_held_by_a_forked_child(
 
 
 def _append_in_child(lines: Journal) -> None:
-    from gpubench_plugin.errors import ResultsError
+    from gpubench_plugin.core.errors import ResultsError
 
     with pytest.raises(ResultsError, match="cannot write"):
         lines.append({"event": "from a child"})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.environment import cpu_facts, memory_bytes
+from gpubench_plugin.environment.hardware import cpu_facts, memory_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.environment import ProcessIdentity, process_identity
+from gpubench_plugin.environment import process_identity
+from gpubench_plugin.environment.process_identity import ProcessIdentity
 
 TELL = """
 import json, sys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.environment import (
+from gpubench_plugin.environment.redaction import (
     is_secret_name,
     recorded_variables,
     redact,

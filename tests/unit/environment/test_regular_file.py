@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.core.errors import BrokenFile, ResultsError
 from gpubench_plugin.environment import files
-from gpubench_plugin.errors import BrokenFile, ResultsError
-from gpubench_plugin.results import Recorder, RunDirectory, recorder
+from gpubench_plugin.results import recorder
+from gpubench_plugin.results.recorder import Recorder
+from gpubench_plugin.results.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from gpubench_plugin.environment import csv_text
+from gpubench_plugin.environment.spreadsheet import csv_text
 
 
 @pytest.mark.parametrize(

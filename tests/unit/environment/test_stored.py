@@ -11,14 +11,15 @@ from typing import Any, Final
 
 import pytest
 
-from gpubench_plugin.cli.ab import State
-from gpubench_plugin.compare.baselines import from_text
+from gpubench_plugin.baselines.model import from_text
+from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.config import rounds_file
-from gpubench_plugin.environment import stored
-from gpubench_plugin.errors import GpubenchError, ResultsError, UsageProblem
-from gpubench_plugin.launchers import scratch
-from gpubench_plugin.results import RunDirectory, journal, load_run, tags, verdicts
-from gpubench_plugin.training import Manifest
+from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
+from gpubench_plugin.environment import scratch, stored
+from gpubench_plugin.results import journal, tags, verdicts
+from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.sources import load_run
+from gpubench_plugin.training.manifest import Manifest
 
 DATA: Final = Path(__file__).parents[2] / "support" / "data" / "stored"
 RUN: Final = RunDirectory(path=DATA / "kept" / "20261123T180949Z_run_03dd66")

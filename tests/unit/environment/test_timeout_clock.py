@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 from torch import distributed as dist
 
-from gpubench_plugin.distributed import World
-from gpubench_plugin.environment import TimeoutClock, is_stopped, poll_interval_s, timeout_clock
-from gpubench_plugin.launchers.torchrun import OutcomeExchange
+from gpubench_plugin.environment import timeout_clock
+from gpubench_plugin.environment.timeout_clock import TimeoutClock, is_stopped, poll_interval_s
+from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
+from gpubench_plugin.ranks.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.environment import files, json_files
-from gpubench_plugin.results import Journal
+from gpubench_plugin.results.journal import Journal
 from tests.support.kill_points import points
 
 TEMPORARY = ".a.json.gpubench-0123abcd.tmp"

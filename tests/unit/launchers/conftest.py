@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.launchers import RankOutcome, private_folder, report_payload
-from gpubench_plugin.launchers.gang import GangLauncher, JoinInfo
+from gpubench_plugin.environment.scratch import private_folder
+from gpubench_plugin.launchers import report_payload
+from gpubench_plugin.launchers.gang.processes import GangLauncher
+from gpubench_plugin.launchers.gang.protocol import JoinInfo
+from gpubench_plugin.launchers.outcome import RankOutcome
 
 Launch = Callable[..., GangLauncher]
 

@@ -8,22 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.config import BenchmarkMark, Case, Configuration, ModelSection
-from gpubench_plugin.environment import Device
-from gpubench_plugin.launchers import (
-    CONTEXT,
-    STATE,
-    BenchmarkState,
-    RunContext,
-    report_payload,
-)
-from gpubench_plugin.launchers.gang import GangController, controller
+from gpubench_plugin.config.case import Case
+from gpubench_plugin.config.marks import BenchmarkMark
+from gpubench_plugin.config.sections import Configuration, ModelSection
+from gpubench_plugin.environment.devices import Device
+from gpubench_plugin.launchers import report_payload
+from gpubench_plugin.launchers.context import CONTEXT, STATE, BenchmarkState, RunContext
+from gpubench_plugin.launchers.gang import controller
+from gpubench_plugin.launchers.gang.controller import GangController
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpubench_plugin.launchers import RankOutcome
+    from gpubench_plugin.launchers.outcome import RankOutcome
 
     EndedMaker = Callable[..., RankOutcome]
 

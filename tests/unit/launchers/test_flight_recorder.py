@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.launchers.gang import save_flights
+from gpubench_plugin.launchers.gang.processes import save_flights
 
 if TYPE_CHECKING:
-    from gpubench_plugin.launchers.gang import JoinInfo
+    from gpubench_plugin.launchers.gang.protocol import JoinInfo
 
 
 def test_ranks_are_asked_for_their_records_and_these_are_kept(

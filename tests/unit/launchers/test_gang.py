@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.core.errors import GangError
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment import timeout_clock
-from gpubench_plugin.errors import GangError
-from gpubench_plugin.launchers import LogForwarder, Timeouts
-from gpubench_plugin.launchers.gang import Gang
-from gpubench_plugin.records import Json
+from gpubench_plugin.launchers.deadlines import Timeouts
+from gpubench_plugin.launchers.gang.gang import Gang
+from gpubench_plugin.launchers.output import LogForwarder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

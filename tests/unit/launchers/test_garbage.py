@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from gpubench_plugin.launchers import STATE, LauncherPlugin
+from gpubench_plugin.launchers.context import STATE
+from gpubench_plugin.launchers.in_process import LauncherPlugin
 from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:

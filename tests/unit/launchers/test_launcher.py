@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpubench_plugin.launchers.gang import GangLauncher, JoinInfo
+    from gpubench_plugin.launchers.gang.processes import GangLauncher
+    from gpubench_plugin.launchers.gang.protocol import JoinInfo
 
     Launch = Callable[..., GangLauncher]
 

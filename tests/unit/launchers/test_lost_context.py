@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from gpubench_plugin.config import BenchmarkMark, Case, Configuration, ModelSection
-from gpubench_plugin.environment import Device
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.config.case import Case
+from gpubench_plugin.config.marks import BenchmarkMark
+from gpubench_plugin.config.sections import Configuration, ModelSection
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.launchers import lost_context, report_payload
 from gpubench_plugin.launchers.lost_context import LostContext
 

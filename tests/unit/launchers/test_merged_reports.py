@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.errors import GangError, Unsupported
-from gpubench_plugin.launchers import RankOutcome, judge, report_payload
+from gpubench_plugin.core.errors import GangError, Unsupported
 from gpubench_plugin.launchers import merged_reports as merging
+from gpubench_plugin.launchers import report_payload
+from gpubench_plugin.launchers.outcome import RankOutcome, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.launchers import LogForwarder
+from gpubench_plugin.launchers.output import LogForwarder
 
 if TYPE_CHECKING:
     from pathlib import Path

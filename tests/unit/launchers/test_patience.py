@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.launchers import Deadline, Timeouts
+from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
 
 PATIENCE = Timeouts(timeout_s=100.0, failure_grace_s=5.0, divergence_s=60.0)
 

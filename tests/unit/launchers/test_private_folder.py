@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.errors import GangError
-from gpubench_plugin.launchers import private_folder
-from gpubench_plugin.launchers.gang import JoinInfo
+from gpubench_plugin.core.errors import GangError
+from gpubench_plugin.environment.scratch import private_folder
+from gpubench_plugin.launchers.gang.protocol import JoinInfo
 
 ABANDON = """
 import os, signal
-from gpubench_plugin.launchers.scratch import private_folder
+from gpubench_plugin.environment.scratch import private_folder
 print(private_folder().path, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

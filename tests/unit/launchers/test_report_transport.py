@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.core.records import Measurement, Samples
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.report_transport import (
     LIMIT_BYTES,
@@ -19,13 +20,12 @@ from gpubench_plugin.launchers.report_transport import (
     warning_to_json,
 )
 from gpubench_plugin.launchers.torchrun import rank
-from gpubench_plugin.records import Measurement, Samples
 from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.core.records import Json
 
     ReportMaker = Callable[..., pytest.TestReport]
 

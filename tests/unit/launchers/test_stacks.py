@@ -12,7 +12,8 @@ from gpubench_plugin.launchers import stacks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.launchers.gang import GangLauncher, JoinInfo
+    from gpubench_plugin.launchers.gang.processes import GangLauncher
+    from gpubench_plugin.launchers.gang.protocol import JoinInfo
 
 pytestmark = pytest.mark.slow
 

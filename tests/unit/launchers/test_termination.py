@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.launchers import ExitRequest, ExitWatcher
+from gpubench_plugin.launchers.signals import ExitRequest, ExitWatcher
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.launchers import JointVerdict, RankOutcome, judge, ranks_text
+from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge, ranks_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

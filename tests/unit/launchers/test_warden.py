@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.launchers.gang import OrphanReaper, wait_and_kill
+from gpubench_plugin.launchers.gang.orphan_reaper import OrphanReaper, wait_and_kill
 from tests.support.processes import is_running
 
 pytestmark = pytest.mark.slow

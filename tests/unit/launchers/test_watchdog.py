@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from gpubench_plugin.launchers import Watchdog
+from gpubench_plugin.launchers.watchdog import Watchdog
 
 
 def test_what_ends_in_time_is_left_alone() -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.launchers.gang import Link
 from gpubench_plugin.launchers.gang import protocol as module
+from gpubench_plugin.launchers.gang.protocol import Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

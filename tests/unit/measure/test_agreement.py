@@ -9,17 +9,14 @@ from threading import Barrier
 
 import pytest
 
-from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.measure import measure
-from gpubench_plugin.measure.clocks import (
-    Clock,
-    CpuClock,
-    CudaKernelClock,
-    CudaStepClock,
-    SynchronisedClock,
-)
-from gpubench_plugin.records import Samples
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.core.records import Samples
+from gpubench_plugin.measure.clocks.base import Clock
+from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.clocks.host import CpuClock, SynchronisedClock
+from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import CURRENT, SIDE, FakeCuda, FakeHost
 
 # A rank that takes part once too often, or not often enough, breaks the barrier for all.

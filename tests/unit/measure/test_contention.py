@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.measure import measure
-from gpubench_plugin.measure.clocks import CpuClock
-from gpubench_plugin.measure.probes import Contention
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.measure.clocks.host import CpuClock
+from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.measure.probes.contention import Contention
+from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import FakeHost
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gpubench_plugin.measure.clocks import CpuClock, Task, Usage
+from gpubench_plugin.measure.clocks.base import Task
+from gpubench_plugin.measure.clocks.host import CpuClock, Usage
 from tests.support.fake_cuda import FakeHost
 
 

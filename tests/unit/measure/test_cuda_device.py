@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpubench_plugin.measure.clocks import TorchCuda
+from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
 
 WAIT = "called a synchronizing CUDA operation (Triggered internally at CUDAFunctions.cpp:148.)"
 ANNOUNCEMENT = "Synchronization debug mode is a prototype feature and does not yet detect all"

@@ -6,7 +6,8 @@ from typing import Literal
 
 import pytest
 
-from gpubench_plugin.measure.clocks import CudaKernelClock, Step, Task
+from gpubench_plugin.measure.clocks.base import Step, Task
+from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
 from tests.support.fake_cuda import CURRENT, SIDE, FakeCuda, FakeHost
 
 US = 1000

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gpubench_plugin.measure.clocks import CudaStepClock, Step, Task
+from gpubench_plugin.measure.clocks.base import Step, Task
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.clocks.other_streams import counts
 from tests.support.fake_cuda import SIDE, FakeCuda, FakeHost
 

@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.measure import measure
-from gpubench_plugin.measure.clocks import CudaKernelClock, CudaStepClock, Task
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.measure.clocks.base import Task
+from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.exhaustive import shown
 from tests.support.fake_cuda import CURRENT, SIDE, FakeCuda, FakeHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Samples
+    from gpubench_plugin.core.records import Samples
 
 US = 1000
 EVENT_NS = 1500

@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import FixedRounds, MeasureSection, rounds_file
-from gpubench_plugin.distributed import RankAgreement, condense
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.measure import measure
-from gpubench_plugin.measure.clocks import CpuClock
-from gpubench_plugin.records import Samples
+from gpubench_plugin.config import rounds_file
+from gpubench_plugin.config.rounds_file import FixedRounds
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.records import Samples
+from gpubench_plugin.measure.clocks.host import CpuClock
+from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.rank_report import condense
 from tests.support.fake_cuda import FakeHost
 
 MS = 1_000_000

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from gpubench_plugin.measure.probes import MemoryGrowth, grows
-from gpubench_plugin.quality_flags import GROWING_MEMORY
+from gpubench_plugin.core.quality_flags import GROWING_MEMORY
+from gpubench_plugin.measure.probes.growth import MemoryGrowth, grows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

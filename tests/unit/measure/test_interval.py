@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from gpubench_plugin.measure import Autocorrelation, interval_ranks, median_interval
+from gpubench_plugin.measure.interval import Autocorrelation, interval_ranks, median_interval
 
 
 def coverage(count: int, low: int) -> float:

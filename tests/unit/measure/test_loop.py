@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.measure import measure
-from gpubench_plugin.measure.clocks import Block, Clock, CpuClock, CudaStepClock, Task
-from gpubench_plugin.records import Samples
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.core.errors import MeasurementError
+from gpubench_plugin.core.records import Samples
+from gpubench_plugin.measure.clocks.base import Block, Clock, Task
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.clocks.host import CpuClock
+from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.exhaustive import shown
 from tests.support.fake_cuda import FakeCuda, FakeHost
 

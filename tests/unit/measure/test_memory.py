@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpubench_plugin.measure.probes import PeakMemory
-from gpubench_plugin.quality_flags import SINCE_START
+from gpubench_plugin.core.quality_flags import SINCE_START
+from gpubench_plugin.measure.probes.memory import PeakMemory
 
 CPU = torch.device("cpu")
 MIB = 1024**2

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from gpubench_plugin.environment import nvml
-from gpubench_plugin.measure.probes import DeviceState
 from gpubench_plugin.measure.probes import nvml as probes_nvml
+from gpubench_plugin.measure.probes.nvml import DeviceState
 from tests.support import fake_counters
 from tests.support.fake_counters import (
     IDLE,

@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import FixedRounds, MeasureSection
-from gpubench_plugin.measure import Pace, Plan, Planner, remaining_rounds
-from gpubench_plugin.measure.clocks import Clock, CpuClock, CudaKernelClock, CudaStepClock
+from gpubench_plugin.config.rounds_file import FixedRounds
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.measure.clocks.base import Clock
+from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.clocks.host import CpuClock
+from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
 from tests.support.fake_cuda import FakeCuda, FakeHost
 
 CPU = CpuClock()

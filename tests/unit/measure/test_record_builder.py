@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin import hookspecs
-from gpubench_plugin.errors import Misuse
+from gpubench_plugin.core import hookspecs
+from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.core.records import Check, Measurement, Metric, Observation, Samples, Work
 from gpubench_plugin.measure.record_builder import build_measurement
-from gpubench_plugin.records import Check, Measurement, Metric, Observation, Samples, Work
 
 UNMEASURED = Metric(name="a", value=None, unit="s")  # type: ignore[arg-type] # as users mistake it
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.measure import Plan, Recording
-from gpubench_plugin.measure.clocks import Block
-from gpubench_plugin.records import round_medians
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.core.errors import MeasurementError
+from gpubench_plugin.core.records import round_medians
+from gpubench_plugin.measure.clocks.base import Block
+from gpubench_plugin.measure.plan import Plan
+from gpubench_plugin.measure.recording import Recording
 
 
 def recording(width: int = 1, **keys: Any) -> Recording:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.measure.clocks import Task
+from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.clocks.host import CpuClock, SynchronisedClock
@@ -16,7 +16,7 @@ from tests.support.fake_cuda import FakeCuda, FakeHost
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.measure.clocks import Clock
+    from gpubench_plugin.measure.clocks.base import Clock
 
 HOST = FakeHost()
 CLOCKS: dict[str, Callable[[], Clock]] = {

@@ -14,21 +14,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.distributed import LIMIT_BYTES, RankAggregate, RankAgreement, RankReport
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.records import Observation, Samples, Sketch, Work
 from gpubench_plugin.environment import stored
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.measure import (
-    LEAST_RANK_ERROR,
-    Plan,
-    Recording,
-    Sketcher,
-    measure,
-    size_for,
-)
-from gpubench_plugin.measure.clocks import Block, CpuClock
-from gpubench_plugin.measure.metrics import compute_all
-from gpubench_plugin.records import Observation, Samples, Sketch, Work
+from gpubench_plugin.measure.clocks.base import Block
+from gpubench_plugin.measure.clocks.host import CpuClock
+from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.measure.metrics._all import compute_all
+from gpubench_plugin.measure.plan import Plan
+from gpubench_plugin.measure.recording import Recording
+from gpubench_plugin.measure.sketch import LEAST_RANK_ERROR, Sketcher, size_for
+from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.rank_report import LIMIT_BYTES, RankReport
+from gpubench_plugin.ranks.reduction import RankAggregate
 from tests.support.fake_cuda import FakeHost
 
 MS = 1_000_000

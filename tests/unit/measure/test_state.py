@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 
-from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.measure import state_restored
+from gpubench_plugin.core.errors import GpubenchError
+from gpubench_plugin.measure.state import state_restored
 
 CPU = torch.device("cpu")
 

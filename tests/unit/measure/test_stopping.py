@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.measure import CheckSchedule, Plan, Recording, make_rule
-from gpubench_plugin.measure.clocks import Block
-from gpubench_plugin.quality_flags import NOT_CONVERGED
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.core.quality_flags import NOT_CONVERGED
+from gpubench_plugin.measure.clocks.base import Block
+from gpubench_plugin.measure.plan import Plan
+from gpubench_plugin.measure.recording import Recording
+from gpubench_plugin.measure.stopping import CheckSchedule, make_rule
 from tests.support.virtual_steps import independent, measured
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.measure.probes import Suspension
+from gpubench_plugin.measure.probes.suspension import Suspension
 
 if TYPE_CHECKING:
     from collections.abc import Callable

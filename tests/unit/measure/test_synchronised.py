@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.measure.clocks import SynchronisedClock, Task
+from gpubench_plugin.measure.clocks.base import Task
+from gpubench_plugin.measure.clocks.host import SynchronisedClock
 from tests.support.fake_cuda import FakeCuda, FakeHost
 
 US = 1000

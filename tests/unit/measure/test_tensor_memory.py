@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.measure.probes import TensorMemory, take_census
+from gpubench_plugin.measure.probes.products import take_census
+from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

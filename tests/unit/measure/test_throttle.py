@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.measure import longest_wait_s, wait_while_throttled
-from gpubench_plugin.measure.throttle import ThrottleWait
+from gpubench_plugin.measure.throttle import ThrottleWait, longest_wait_s, wait_while_throttled
+from gpubench_plugin.ranks.process_group import RankAgreement
 
 HEAT = ("thermal slowdown",)
 

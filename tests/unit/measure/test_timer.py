@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.measure.clocks import clock_for
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.measure.clocks.select import clock_for
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from gpubench_plugin.config import ProfilingSection
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.measure.probes import profile, profiler
+from gpubench_plugin.config.sections import ProfilingSection
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.measure.probes import profiler
 from gpubench_plugin.measure.probes.operators import operator_table
+from gpubench_plugin.measure.probes.profiler import profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from gpubench_plugin.measure import Tracers
+from gpubench_plugin.measure.tracers import Tracers
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.quality_flags import doubtful_flags
+from gpubench_plugin.core.quality_flags import doubtful_flags
 from tests.support import virtual_steps as steps
 from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:
-    from gpubench_plugin.records import Samples
+    from gpubench_plugin.core.records import Samples
     from tests.support.virtual_steps import Course
 
 RUNS = 60

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.config import FixedRounds, MeasureSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.measure import FEWEST_TURNS, Variant, measure_in_turns, paired_speed_up
-from gpubench_plugin.measure.clocks import CudaStepClock, Task
+from gpubench_plugin.config.rounds_file import FixedRounds
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.measure.clocks.base import Task
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.paired_turns import paired_speed_up
+from gpubench_plugin.measure.turns import FEWEST_TURNS, Variant, measure_in_turns
+from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import FakeCuda, FakeHost
 from tests.support.virtual_steps import autoregressive, independent, modes, noisy
 from tests.support.virtual_variants import VirtualVariants

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.measure import WarmUp, warm_up
-from gpubench_plugin.measure.clocks import Clock, CpuClock, CudaStepClock, Task
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.measure.clocks.base import Clock, Task
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.clocks.host import CpuClock
+from gpubench_plugin.measure.warmup import WarmUp, warm_up
+from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import FakeCuda, FakeHost
 
 MS = 1_000_000

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from gpubench_plugin.precision import operations
-from gpubench_plugin.precision.single import FP32, TF32
+from gpubench_plugin.precision.single import FP32, TF32, operations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

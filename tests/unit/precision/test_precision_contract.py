@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin import catalog
-from gpubench_plugin.measure.metrics import DEVICES
-from gpubench_plugin.precision import operations
+from gpubench_plugin.core import catalog
+from gpubench_plugin.measure.metrics._peaks import DEVICES
+from gpubench_plugin.precision.single import operations
 
 if TYPE_CHECKING:
-    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.precision.base import Precision
 
 CPU = torch.device("cpu")
 PRECISIONS = catalog.choices("precision")

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from gpubench_plugin import catalog
+from gpubench_plugin.core import catalog
 
 CUDA = torch.device("cuda", 0)
 

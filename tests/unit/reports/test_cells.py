@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.reports import cut, fill, printable, shorten, width
+from gpubench_plugin.reports.text import cut, fill, printable, shorten, width
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab import Tracker
-from gpubench_plugin.compare import compare_runs
-from gpubench_plugin.records import Comparison, Result, Run
-from gpubench_plugin.reports import UNICODE, plain, verdict_lines
+from gpubench_plugin.cli.ab.findings import Tracker
+from gpubench_plugin.compare.comparison import compare_runs
+from gpubench_plugin.core.records import Comparison, Result, Run
+from gpubench_plugin.reports.markup import plain
+from gpubench_plugin.reports.text import UNICODE
+from gpubench_plugin.reports.verdict_table import verdict_lines
 from tests.support.made import result, run
 from tests.support.screens import SCREENS, assert_screen
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.reports import ASCII, UNICODE, Dot, Glyphs, dot_lines, plain, width
+from gpubench_plugin.reports.dot_plot import Dot, dot_lines
+from gpubench_plugin.reports.markup import plain
+from gpubench_plugin.reports.text import ASCII, UNICODE, Glyphs, width
 
 
 def picture(

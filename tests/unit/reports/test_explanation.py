@@ -9,21 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from gpubench_plugin.records import FactDifference, Verdict, VerdictPart
-from gpubench_plugin.reports import (
-    ASCII,
-    UNICODE,
+from gpubench_plugin.core.records import FactDifference, Verdict, VerdictPart
+from gpubench_plugin.reports.explanation import (
     Explanation,
-    Glyphs,
     LookVerdicts,
     PlotPoint,
     Recommendation,
     explanation_as_json,
     explanation_lines,
-    painted,
-    plain,
-    width,
 )
+from gpubench_plugin.reports.markup import painted, plain
+from gpubench_plugin.reports.text import ASCII, UNICODE, Glyphs, width
 
 COMMAND = "gpubench ab --resume=results/ab/20260101T000000Z_ab_abcdef --pairs=45 --a-long-option=x"
 VERDICT = Verdict(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.reports import ASCII, UNICODE, Glyphs, glyphs_for
+from gpubench_plugin.reports.text import ASCII, UNICODE, Glyphs, glyphs_for
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.reports import UNICODE, name_room, short_names
+from gpubench_plugin.reports.names import name_room, short_names
+from gpubench_plugin.reports.text import UNICODE
 
 FILE = "bench/test_mlp.py"
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.reports import operator_lines, plain
+from gpubench_plugin.reports.markup import plain
+from gpubench_plugin.reports.operators import operator_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.core.records import Measurement
 
 ROW = {"calls": 2.5, "self_s": 1.5e-5, "total_s": 2e-3, "share": 0.75}
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.records import Measurement, Metric, Result
-from gpubench_plugin.reports import ASCII, UNICODE, result_line
+from gpubench_plugin.core.records import Measurement, Metric, Result
+from gpubench_plugin.reports.text import ASCII, UNICODE
+from gpubench_plugin.reports.verbose_line import result_line
 
 
 def numbers(step: float, half_width: float | None, rounds: int = 100) -> dict[str, Metric]:

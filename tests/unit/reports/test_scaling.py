@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gpubench_plugin.compare import Families
-from gpubench_plugin.records import Measurement, Metric, Work
-from gpubench_plugin.reports import ASCII, plain, scaling_lines, width
+from gpubench_plugin.compare.scaling import Families
+from gpubench_plugin.core.records import Measurement, Metric, Work
+from gpubench_plugin.reports.markup import plain
+from gpubench_plugin.reports.scaling import scaling_lines
+from gpubench_plugin.reports.text import ASCII, width
 
 
 def benchmark(

@@ -6,9 +6,12 @@ from typing import Any, Final
 
 import pytest
 
-from gpubench_plugin.compare import Families
-from gpubench_plugin.records import Measurement, Metric, RankTimes, Work
-from gpubench_plugin.reports import ASCII, UNICODE, plain, scaling_lines, summary_lines
+from gpubench_plugin.compare.scaling import Families
+from gpubench_plugin.core.records import Measurement, Metric, RankTimes, Work
+from gpubench_plugin.reports.markup import plain
+from gpubench_plugin.reports.scaling import scaling_lines
+from gpubench_plugin.reports.terminal import summary_lines
+from gpubench_plugin.reports.text import ASCII, UNICODE
 from tests.support.screens import assert_screen
 
 TRAINING: Final = "benchmarks/training/test_resnet.py"

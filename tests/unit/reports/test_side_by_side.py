@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.records import Measurement, Metric, Work
-from gpubench_plugin.reports import ASCII, plain, side_by_side_lines, width
+from gpubench_plugin.core.records import Measurement, Metric, Work
+from gpubench_plugin.reports.markup import plain
+from gpubench_plugin.reports.side_by_side import side_by_side_lines
+from gpubench_plugin.reports.text import ASCII, width
 
 STEPS_MS = {("cpu", "fp32"): 41.2, ("cpu", "bf16"): 33.0, ("cuda", "fp32"): 1.84}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubench_plugin.reports import ASCII, UNICODE, evenly_chosen, sparkline
+from gpubench_plugin.reports.text import ASCII, UNICODE, evenly_chosen, sparkline
 
 
 def test_the_least_is_low_and_the_greatest_high() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpubench_plugin.reports import ASCII, StatusLine
+from gpubench_plugin.reports.status import StatusLine
+from gpubench_plugin.reports.text import ASCII
 
 CLEAR = "\x1b[J"
 

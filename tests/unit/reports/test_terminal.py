@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import AUTO_TABLE, TableOptions
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.records import OUTCOMES, Measurement, Metric, RankTimes
-from gpubench_plugin.reports import ASCII, header_lines, plain, summary_lines, width
+from gpubench_plugin.config.table_options import AUTO_TABLE, TableOptions
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.records import OUTCOMES, Measurement, Metric, RankTimes
+from gpubench_plugin.reports.markup import plain
+from gpubench_plugin.reports.terminal import header_lines, summary_lines
+from gpubench_plugin.reports.text import ASCII, width
 
 FILE = "benchmarks/training/test_resnet.py"
 NUMBERS = {

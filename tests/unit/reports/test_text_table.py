@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpubench_plugin.reports import ASCII, UNICODE, column, lines, wrapped
+from gpubench_plugin.reports.table import column, lines, wrapped
+from gpubench_plugin.reports.text import ASCII, UNICODE
 
 
 def test_a_table_is_aligned_and_leaves_empty_columns_out() -> None:

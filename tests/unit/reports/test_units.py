@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.environment import count, quantity
-from gpubench_plugin.reports import ASCII, text
+from gpubench_plugin.core.quantities import count, quantity
+from gpubench_plugin.reports import text
+from gpubench_plugin.reports.text import ASCII
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.records import Measurement, Metric
-from gpubench_plugin.reports import ASCII, plain, variant_lines, width
+from gpubench_plugin.core.records import Measurement, Metric
+from gpubench_plugin.reports.markup import plain
+from gpubench_plugin.reports.text import ASCII, width
+from gpubench_plugin.reports.variants import variant_lines
 
 
 def benchmark(*names: str, flags: tuple[str, ...] = (), **metrics: float) -> Measurement:

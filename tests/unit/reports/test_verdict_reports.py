@@ -14,26 +14,24 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from gpubench_plugin import records
-from gpubench_plugin.catalog import choices, load
-from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.records import VERDICT_KINDS, Comparison, FactDifference, Verdict, VerdictKind
-from gpubench_plugin.reports import (
-    ASCII,
-    ORDER,
-    UNICODE,
-    github,
-    headline,
-    mark,
-    number,
-    plain,
-    signed,
-    verdict_lines,
-    worst_first,
+from gpubench_plugin.core import records
+from gpubench_plugin.core.catalog import choices, load
+from gpubench_plugin.core.errors import ResultsError, UsageProblem
+from gpubench_plugin.core.records import (
+    VERDICT_KINDS,
+    Comparison,
+    FactDifference,
+    Verdict,
+    VerdictKind,
 )
+from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.reports import github
 from gpubench_plugin.reports import text as cells
-from gpubench_plugin.reports.formats import Page
+from gpubench_plugin.reports.formats.base import Page
+from gpubench_plugin.reports.markup import plain
+from gpubench_plugin.reports.text import ASCII, UNICODE
+from gpubench_plugin.reports.verdict_table import verdict_lines
+from gpubench_plugin.reports.verdicts import ORDER, headline, mark, number, signed, worst_first
 from gpubench_plugin.results import verdicts as verdict_document
 
 PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "verdicts.schema.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.results import artifacts
+from gpubench_plugin.results.prune import artifacts
 from tests.support.runs_builder import write_run
 
 if TYPE_CHECKING:

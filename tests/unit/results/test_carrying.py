@@ -5,13 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.records import Samples
+from gpubench_plugin.core.records import Samples
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.core.records import Measurement
 
 
 def carried(measurement: Measurement) -> Any:

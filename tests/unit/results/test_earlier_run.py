@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.records import Metric
-from gpubench_plugin.results import Recorder, ResumableRun, RunDirectory
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.core.records import Metric
+from gpubench_plugin.results.reader import ResumableRun
+from gpubench_plugin.results.recorder import Recorder
+from gpubench_plugin.results.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.core.records import Measurement
 
 IDS = [f"test_it.py::test_{letter}[amp]" for letter in "abcd"]
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.compare import compare_runs
-from gpubench_plugin.results import load_run
+from gpubench_plugin.compare.comparison import compare_runs
+from gpubench_plugin.results.sources import load_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpubench_plugin.records import Run
+    from gpubench_plugin.core.records import Run
 
 OPTIONS: dict[str, Any] = {
     "disable_gc": False,

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin import records
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results import Journal, journal
+from gpubench_plugin.core import records
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.results import journal
+from gpubench_plugin.results.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

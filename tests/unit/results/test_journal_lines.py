@@ -12,15 +12,16 @@ from jsonschema import Draft202012Validator, ValidationError
 from pydantic import TypeAdapter
 from pydantic import ValidationError as Refused
 
-from gpubench_plugin import records
+from gpubench_plugin.core import records
+from gpubench_plugin.core.records import Comparison, Verdict
 from gpubench_plugin.environment import stored
-from gpubench_plugin.records import Comparison, Verdict
-from gpubench_plugin.results import Journal, journal_schema, verdicts
+from gpubench_plugin.results import journal_schema, verdicts
+from gpubench_plugin.results.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.core.records import Measurement
 
 PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "journal.schema.json"
 VALIDATOR = Draft202012Validator(json.loads(PUBLISHED.read_text(encoding="utf-8")))

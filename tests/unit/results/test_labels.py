@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.results import (
+from gpubench_plugin.core.errors import ResultsError, UsageProblem
+from gpubench_plugin.results.tags import (
     TagChange,
     change_tags,
     current_tags,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.results import RunDirectory, leftovers, removal_name, remove_leftover, runs_in
+from gpubench_plugin.results.prune import leftovers, remove_leftover
+from gpubench_plugin.results.run_directory import RunDirectory, removal_name, runs_in
 from tests.support.runs_builder import run_id, write_run
 
 TEMPORARY = ".summary.json.gpubench-0123abcd.tmp"

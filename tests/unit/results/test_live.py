@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.reports import ASCII, live_json, live_lines
-from gpubench_plugin.results import LiveRun
+from gpubench_plugin.reports.live import live_json, live_lines
+from gpubench_plugin.reports.text import ASCII
+from gpubench_plugin.results.live import LiveRun
 
 NAME = "bench/test_it.py::test_train[amp-ws1]"
 OTHER = "bench/test_it.py::test_other[ws1]"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpubench_plugin.errors import Misuse, Unsupported, UsageProblem
+from gpubench_plugin.core.errors import Misuse, Unsupported, UsageProblem
 from gpubench_plugin.results import outcomes
 from tests.support.fake_gpus import CudaStartedError, install
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.results import Journal, StoredRun, change_tags, is_being_written
+from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.reader import StoredRun, is_being_written
+from gpubench_plugin.results.tags import change_tags
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results import Journal, RunDirectory, prune, runs_in
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.results import prune
+from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.run_directory import RunDirectory, runs_in
 from tests.support.runs_builder import FIRST, run_id, started, write_run
 
 if TYPE_CHECKING:

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pytest_benchmark.stats import Stats
 
-from gpubench_plugin import records
-from gpubench_plugin.errors import MeasurementError
+from gpubench_plugin.core import records
+from gpubench_plugin.core.errors import MeasurementError
+from gpubench_plugin.core.records import LaunchSample, Metric, RoundLayout
 from gpubench_plugin.measure.sketch import Sketcher
-from gpubench_plugin.records import LaunchSample, Metric, RoundLayout
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.core.records import Measurement
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.records import Measurement, Metric, Samples
+from gpubench_plugin.core.records import Measurement, Metric, Samples
 from gpubench_plugin.results import pytest_benchmark
 
 MEASUREMENTS, CARRIED = {}, []

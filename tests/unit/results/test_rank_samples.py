@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.core.records import Samples
 from gpubench_plugin.environment import stored
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.records import Samples
 from gpubench_plugin.results import recorder
 
 if TYPE_CHECKING:

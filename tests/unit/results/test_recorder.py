@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results import Recorder, RunDirectory, journal
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.results import journal
+from gpubench_plugin.results.recorder import Recorder
+from gpubench_plugin.results.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.core.records import Measurement
 
 
 def recorder(results: Path) -> Recorder:

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from gpubench_plugin.environment import digests
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.results import Journal, Recorder, RunDirectory, open_to_resume
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.environment.code import digests
+from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.recorder import Recorder
+from gpubench_plugin.results.resume_checks import open_to_resume
+from gpubench_plugin.results.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.config import FixedRounds
+from gpubench_plugin.config.rounds_file import FixedRounds
+from gpubench_plugin.core.records import Samples
 from gpubench_plugin.environment import stored
-from gpubench_plugin.records import Samples
-from gpubench_plugin.results import RunDirectory, StoredRun
 from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.results import RunDirectory, find_run, runs_in
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.results.run_directory import RunDirectory, find_run, runs_in
 from tests.support.runs_builder import run_id, write_run
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.results import new_run_id, path_component
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.results.run_directory import new_run_id, path_component
 
 NOON = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 

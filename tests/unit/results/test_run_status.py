@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.session import status_of
+from gpubench_plugin.session.recording import status_of
 from tests.support.runs_builder import measurement
 
 

@@ -16,18 +16,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from gpubench_plugin import records
-from gpubench_plugin.compare import compare_runs
+from gpubench_plugin.compare.comparison import compare_runs
+from gpubench_plugin.core import records
+from gpubench_plugin.core.errors import NothingComparable, ResultsError, UsageProblem
+from gpubench_plugin.core.records import LaunchSample, Measurement, Metric
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.errors import NothingComparable, ResultsError, UsageProblem
-from gpubench_plugin.records import LaunchSample, Measurement, Metric
-from gpubench_plugin.results import Journal, RunDirectory, StoredRun, run_of, sources, write_summary
+from gpubench_plugin.results import sources
+from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.reader import StoredRun, run_of
+from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.summary import write_summary
 from tests.support.runs_builder import RESNET, measurement, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gpubench_plugin.records import Result, Run, RunRecord, RunStatus
+    from gpubench_plugin.core.records import Result, Run, RunRecord, RunStatus
 
 SCHEMA = Path(records.__file__).parents[1] / "docs" / "schemas" / "journal.schema.json"
 QUICK = (

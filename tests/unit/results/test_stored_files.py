@@ -16,15 +16,19 @@ from typing import Any, Final
 import pytest
 from jsonschema import Draft202012Validator
 
-from gpubench_plugin import records
-from gpubench_plugin.cli.ab import State
+from gpubench_plugin.baselines.model import to_text
+from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.compare.baselines import Baselines, to_text
+from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.config import rounds_file
-from gpubench_plugin.errors import BrokenFile
-from gpubench_plugin.records import Comparison
-from gpubench_plugin.results import RunDirectory, StoredRun, journal, load_run, tags, verdicts
+from gpubench_plugin.core import records
+from gpubench_plugin.core.errors import BrokenFile
+from gpubench_plugin.core.records import Comparison
+from gpubench_plugin.results import journal, tags, verdicts
+from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.recorder import Recorder
+from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.sources import load_run
 from gpubench_plugin.results.summary import write_summary
 from gpubench_plugin.training.manifest import Manifest
 

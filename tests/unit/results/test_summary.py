@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from gpubench_plugin import records
+from gpubench_plugin.core import records
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.core.records import OUTCOMES, Measurement, Metric, RankTimes
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.records import OUTCOMES, Measurement, Metric, RankTimes
 from gpubench_plugin.results import summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import RunRecord
+    from gpubench_plugin.core.records import RunRecord
 
 PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "summary.schema.json"
 

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin import records
-from gpubench_plugin.records import Metric
-from gpubench_plugin.results import table_problems, table_schema, table_text
-from gpubench_plugin.results.csv_table import METRIC_UNITS
+from gpubench_plugin.core import records
+from gpubench_plugin.core.records import Metric
+from gpubench_plugin.results.csv_table import METRIC_UNITS, table_problems, table_schema, table_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.core.records import Measurement
 
 SCHEMAS = Path(records.__file__).parents[1] / "docs" / "schemas"
 

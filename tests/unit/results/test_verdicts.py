@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.core.records import Comparison, Verdict, VerdictPart
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.records import Comparison, Verdict, VerdictPart
 from gpubench_plugin.results import verdicts
 
 if TYPE_CHECKING:

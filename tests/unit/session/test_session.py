@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.launchers import CONTEXT, RunContext
-from gpubench_plugin.session import OpenRun, Recording
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.launchers.context import CONTEXT, RunContext
 from gpubench_plugin.session import recording as room
+from gpubench_plugin.session.recording import Recording
+from gpubench_plugin.session.run import OpenRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.core.records import Measurement
 
 
 class Files:

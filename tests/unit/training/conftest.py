@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import ModelSection, PrecisionSection, TrainingSection
-from gpubench_plugin.training import Trainer, build_model
+from gpubench_plugin.config.sections import ModelSection, PrecisionSection, TrainingSection
+from gpubench_plugin.core import catalog
 from gpubench_plugin.training.data.synthetic import Synthetic
-from gpubench_plugin.workloads import Batch, Workload
+from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.trainer import Trainer
+from gpubench_plugin.workloads.base import Batch, Workload
 from tests.support.presets import preset_of, trainer_of
 
 if TYPE_CHECKING:

@@ -4,8 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.training import COUNTING, NAME, CountingBackend, backend_names, make_compiler
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.training.compile import (
+    COUNTING,
+    NAME,
+    CountingBackend,
+    backend_names,
+    make_compiler,
+)
 
 
 class _Broken(nn.Module):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from gpubench_plugin.errors import DoesNotFit
+from gpubench_plugin.core.errors import DoesNotFit
 from gpubench_plugin.results.outcomes import outcome_of
-from gpubench_plugin.training import LARGEST, fit_batch
+from gpubench_plugin.training.batch_fit import LARGEST, fit_batch
 
 
 def memory_of(capacity: int) -> Callable[[int], str | None]:

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training import (
+from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.training.check import (
     check_loss_drop,
     require_gradients,
     require_scalar_loss,

@@ -12,19 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.errors import ResultsError, Unsupported, UsageProblem
-from gpubench_plugin.training import (
-    BEST,
-    LATEST,
-    Checkpoints,
-    Manifest,
-    checkpoint,
-    load_model_state,
-    manifest,
-    model_state,
-    sha256_of,
-)
+from gpubench_plugin.core.errors import ResultsError, Unsupported, UsageProblem
+from gpubench_plugin.training import checkpoint, manifest
 from gpubench_plugin.training import checkpoint as checkpoint_module
+from gpubench_plugin.training.checkpoint import BEST, LATEST, Checkpoints
+from gpubench_plugin.training.manifest import Manifest, sha256_of
+from gpubench_plugin.training.model import load_model_state, model_state
 from tests.support.kill_points import Scenario, survive
 
 CPU = torch.device("cpu")

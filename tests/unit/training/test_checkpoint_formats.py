@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from gpubench_plugin.errors import CorrectnessError, ResultsError, Unsupported, UsageProblem
-from gpubench_plugin.training import FORMATS, CheckpointIO, checkpoint_formats
+from gpubench_plugin.core.errors import CorrectnessError, ResultsError, Unsupported, UsageProblem
+from gpubench_plugin.training import checkpoint_formats
+from gpubench_plugin.training.checkpoint_formats import FORMATS, CheckpointIO
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
 IN_THIS_PROCESS = [name for name in FORMATS if name not in {"dcp-thread", "dcp-process"}]

@@ -11,22 +11,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import CompileScope, ModelSection
-from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.measure.probes import count_flops
-from gpubench_plugin.training import (
-    COUNTING,
-    NAME,
-    ModelWithLoss,
-    build_model,
-    call_compiler,
-    capture_counters,
-    load_model_state,
-    loss_function,
-    model_state,
-)
-from gpubench_plugin.workloads import Workload, blocks_of
+from gpubench_plugin.config.sections import CompileScope, ModelSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
+from gpubench_plugin.measure.probes.flops import count_flops
+from gpubench_plugin.training.compile import COUNTING, NAME
+from gpubench_plugin.training.compile_scope import ModelWithLoss, call_compiler, loss_function
+from gpubench_plugin.training.compile_study import capture_counters
+from gpubench_plugin.training.model import build_model, load_model_state, model_state
+from gpubench_plugin.workloads._blocks import blocks_of
+from gpubench_plugin.workloads.base import Workload
 from tests.support.presets import preset_of, trainer_of, workload_of
 
 CPU = torch.device("cpu")

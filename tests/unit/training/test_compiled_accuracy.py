@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gpubench_plugin.errors import CorrectnessError
+from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.training import compiled_accuracy
 from gpubench_plugin.training.compiled_accuracy import (
     StepResults,
@@ -18,7 +18,7 @@ from gpubench_plugin.training.compiled_accuracy import (
     exact_results,
     wider_dtype,
 )
-from gpubench_plugin.workloads import Batch
+from gpubench_plugin.workloads.base import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

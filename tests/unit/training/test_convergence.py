@@ -8,21 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.bench import in_fp32
-from gpubench_plugin.config import DistributedSection, TrainingSection, resolve
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.errors import CorrectnessError, Misuse, UsageProblem
-from gpubench_plugin.training import (
-    Evaluation,
-    Evaluator,
-    ReproducibleTraining,
-    Target,
-    TimeToTarget,
-    Trainer,
-    build_model,
-)
+from gpubench_plugin.bench.training_studies import in_fp32
+from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.config.sections import DistributedSection, TrainingSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
+from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training import convergence as convergence_module
+from gpubench_plugin.training.convergence import ReproducibleTraining, Target, TimeToTarget
+from gpubench_plugin.training.evaluation import Evaluation, Evaluator
+from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[3]

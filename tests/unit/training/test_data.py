@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import DataSection
-from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.training.data import held_out_rows
+from gpubench_plugin.config.sections import DataSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
+from gpubench_plugin.training.data._loading import held_out_rows
 
 CPU = torch.device("cpu")
 every_source = pytest.mark.parametrize("name", catalog.choices("data"))

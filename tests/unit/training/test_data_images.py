@@ -14,12 +14,13 @@ import pytest
 import torch
 from PIL import Image
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import DataSection
-from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.training.data import ArrayImages, Loader, epoch_rows
+from gpubench_plugin.config.sections import DataSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
+from gpubench_plugin.training.data._image_files import ArrayImages
+from gpubench_plugin.training.data._loading import Loader, epoch_rows
 from gpubench_plugin.training.data.images import Images
-from gpubench_plugin.workloads import Batch, Workload
+from gpubench_plugin.workloads.base import Batch, Workload
 
 CPU = torch.device("cpu")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.training.data.diabetes import (
     FEATURES,
     FEATURES_SHA256,
@@ -17,7 +17,7 @@ from gpubench_plugin.training.data.diabetes import (
     Diabetes,
     read_diabetes,
 )
-from gpubench_plugin.workloads import Batch
+from gpubench_plugin.workloads.base import Batch
 
 CPU = torch.device("cpu")
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from gpubench_plugin.errors import GpubenchError, Unsupported, UsageProblem
+from gpubench_plugin.core.errors import GpubenchError, Unsupported, UsageProblem
 from gpubench_plugin.training.data.text import SHA256, TEXT, Text, read_text
-from gpubench_plugin.workloads import Batch, Workload
+from gpubench_plugin.workloads.base import Batch, Workload
 
 CPU = torch.device("cpu")
 

@@ -8,14 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.training import (
-    deterministic,
-    nondeterminism_errors,
-    seeding,
-    seeds_of,
-)
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.training import seeding
 from gpubench_plugin.training.data.synthetic import Synthetic
+from gpubench_plugin.training.seeding import deterministic, nondeterminism_errors, seeds_of
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"

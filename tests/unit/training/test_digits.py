@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.training.data.digits import DIGITS, SHA256, Digits, read_digits
 
 CPU = torch.device("cpu")

@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin import catalog
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.precision.single import FP32
-from gpubench_plugin.training import Evaluation, EvaluationCheck, Evaluator, RecordFacts
-from gpubench_plugin.workloads import Batch
+from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.training.check import RecordFacts
+from gpubench_plugin.training.evaluation import Evaluation, EvaluationCheck, Evaluator
+from gpubench_plugin.workloads.base import Batch
 
 CPU = torch.device("cpu")
 

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import resolve
-from gpubench_plugin.errors import CorrectnessError, UsageProblem
-from gpubench_plugin.measure.probes import count_flops
-from gpubench_plugin.records import Work
-from gpubench_plugin.training import TOLERANCE, Decode, Prefill, build_model
+from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.core.records import Work
+from gpubench_plugin.measure.probes.flops import count_flops
 from gpubench_plugin.training import generation as generation_module
-from gpubench_plugin.workloads import CachedModel
+from gpubench_plugin.training.generation import TOLERANCE, Decode, Prefill
+from gpubench_plugin.training.model import build_model
+from gpubench_plugin.workloads._language import CachedModel
 from tests.support.operations import Operations
 
 ROOT = Path(__file__).parents[3]

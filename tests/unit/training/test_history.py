@@ -8,16 +8,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training import (
-    EpochHistory,
-    Evaluation,
-    LossHistory,
-    TrainingClock,
-    build_model,
-)
-from gpubench_plugin.workloads import Batch
+from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.training.evaluation import Evaluation
+from gpubench_plugin.training.history import EpochHistory, LossHistory, TrainingClock
+from gpubench_plugin.training.model import build_model
+from gpubench_plugin.workloads.base import Batch
 from tests.support.presets import CPU, preset_of, trainer_of, workload_of
 
 if TYPE_CHECKING:

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpubench_plugin import catalog
-from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.records import Work
-from gpubench_plugin.training import Inference, build_model
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.core.records import Work
 from gpubench_plugin.training import inference as inference_module
 from gpubench_plugin.training.data.synthetic import Synthetic
+from gpubench_plugin.training.inference import Inference
+from gpubench_plugin.training.model import build_model
 
 CPU = torch.device("cpu")
 NAN = float("nan")

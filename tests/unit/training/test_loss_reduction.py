@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from gpubench_plugin.training.loss_reduction import adds_up_samples
-from gpubench_plugin.workloads import Batch
+from gpubench_plugin.workloads.base import Batch
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.training import FORMAT, Manifest, differences, layouts_of, refuse_mismatch
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.training.manifest import (
+    FORMAT,
+    Manifest,
+    differences,
+    layouts_of,
+    refuse_mismatch,
+)
 
 
 def manifest(**changes):

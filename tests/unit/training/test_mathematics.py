@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpubench_plugin.training import run_fake_step
 from gpubench_plugin.training.data.synthetic import Synthetic
+from gpubench_plugin.training.model import run_fake_step
 
 
 def flops(step):

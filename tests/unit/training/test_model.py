@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from gpubench_plugin import catalog
-from gpubench_plugin.training import build_model
+from gpubench_plugin.core import catalog
+from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import seeded
 
 CPU = torch.device("cpu")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training import Fp32Reference, Optimization
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.training.optimization import Optimization
+from gpubench_plugin.training.reference import Fp32Reference
 
 CPU = torch.device("cpu")
 

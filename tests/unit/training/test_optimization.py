@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.config import TrainingSection
-from gpubench_plugin.training import Optimization, deterministic
+from gpubench_plugin.config.sections import TrainingSection
+from gpubench_plugin.training.optimization import Optimization
+from gpubench_plugin.training.seeding import deterministic
 from tests.support.operations import Operations
 
 CPU = torch.device("cpu")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import TrainingSection
-from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.config.sections import TrainingSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
 
 every_optimizer = pytest.mark.parametrize("name", catalog.choices("optimizers"))
 

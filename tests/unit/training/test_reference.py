@@ -8,20 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import MeasureSection, TrainingSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.errors import CorrectnessError, UsageProblem
-from gpubench_plugin.training import (
-    BANDS,
-    BATCH_NORMALISED,
-    Fp32Reference,
-    Optimization,
-    bands_of,
-    build_model,
-)
+from gpubench_plugin.config.sections import MeasureSection, TrainingSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training import reference as reference_module
+from gpubench_plugin.training.bands import BANDS, BATCH_NORMALISED, bands_of
 from gpubench_plugin.training.data.digits import Digits
+from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.optimization import Optimization
+from gpubench_plugin.training.reference import Fp32Reference
 from tests.support.shipped import shipped
 
 CPU = torch.device("cpu")

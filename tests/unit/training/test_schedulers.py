@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin import catalog
+from gpubench_plugin.core import catalog
 
 
 def rates(name, *, steps, updates):

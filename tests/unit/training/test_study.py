@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from gpubench_plugin.errors import CorrectnessError, Unsupported
-from gpubench_plugin.records import Work
-from gpubench_plugin.training import CompiledStep, capture_counters, make_compiler
+from gpubench_plugin.core.errors import CorrectnessError, Unsupported
+from gpubench_plugin.core.records import Work
+from gpubench_plugin.training.compile import make_compiler
+from gpubench_plugin.training.compile_study import CompiledStep, capture_counters
 
 pytestmark = pytest.mark.slow
 

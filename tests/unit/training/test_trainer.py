@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.errors import CorrectnessError, Misuse, UsageProblem
-from gpubench_plugin.records import Work
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
+from gpubench_plugin.core.records import Work
 from gpubench_plugin.training import trainer as trainer_module
 from gpubench_plugin.training.data.digits import Digits
 from gpubench_plugin.training.data.synthetic import Synthetic

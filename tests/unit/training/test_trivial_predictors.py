@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from gpubench_plugin import catalog
+from gpubench_plugin.core import catalog
 from gpubench_plugin.training.data.text import read_text
 from tests.support.presets import ROOT, preset_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpubench_plugin.config import Preset
-    from gpubench_plugin.workloads import Batch
+    from gpubench_plugin.config.marks import Preset
+    from gpubench_plugin.workloads.base import Batch
 
 NAMES = sorted(path.stem for path in (ROOT / "configs").glob("convergence-*.yaml"))
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import PrecisionSection, TrainingSection
-from gpubench_plugin.training import Inference, Trainer
+from gpubench_plugin.config.sections import PrecisionSection, TrainingSection
+from gpubench_plugin.core import catalog
 from gpubench_plugin.training.data.synthetic import Synthetic
-from gpubench_plugin.training.trainer import PAIRS, ExposedCommunication
+from gpubench_plugin.training.inference import Inference
+from gpubench_plugin.training.trainer import PAIRS, ExposedCommunication, Trainer
 from tests.support.exhaustive import shown
 from tests.support.hot_path import Reads
 from tests.support.presets import inference_of, preset_of, trainer_of

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import resolve
+from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.core import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.workloads import Workload
+    from gpubench_plugin.workloads.base import Workload
 
 ROOT = Path(__file__).parents[3]
 

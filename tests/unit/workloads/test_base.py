@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gpubench_plugin.workloads import Batch
+from gpubench_plugin.workloads.base import Batch
 
 
 def test_split_gives_views_in_order():

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from gpubench_plugin import catalog
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Unsupported
 
 CPU = torch.device("cpu")
 every_workload = pytest.mark.parametrize("name", catalog.choices("workloads"))

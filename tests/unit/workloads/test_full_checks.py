@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import Configuration
+from gpubench_plugin.config.sections import Configuration
 from tests.support.presets import ROOT, preset_of
 
 OVERLAYS = {"gpt2-xl": "gpt2", "llama-3b": "llama", "llama-8b": "llama", "vit-l16": "vit"}

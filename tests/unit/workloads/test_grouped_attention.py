@@ -12,8 +12,9 @@ from torch.utils._pytree import tree_leaves
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv
 
-from gpubench_plugin.workloads import CachedModel, _grouped_attention
+from gpubench_plugin.workloads import _grouped_attention
 from gpubench_plugin.workloads._grouped_attention import groups_heads, with_folded_groups
+from gpubench_plugin.workloads._language import CachedModel
 
 CPU = torch.device("cpu")
 SMALL = (

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import resolve
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.workloads.bert import NO_TARGET
 from tests.support.operations import Operations
 

@@ -10,7 +10,7 @@ from torch._subclasses import FakeTensorMode
 from torch.nn.functional import interpolate
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 from tests.support.operations import Operations
 
 CPU = torch.device("cpu")

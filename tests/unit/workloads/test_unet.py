@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 
 CPU = torch.device("cpu")
 both = pytest.mark.parametrize("name", ["unet2d", "unet-cond"])

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from gpubench_plugin.errors import MissingPackage, UsageProblem
+from gpubench_plugin.core.errors import MissingPackage, UsageProblem
 
 
 def test_patches_become_tokens(make_workload):

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 
-from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.measure import measure
-from gpubench_plugin.measure.clocks import CudaKernelClock, CudaStepClock, Spin, TorchCuda
-from gpubench_plugin.quality_flags import ELSEWHERE, LAUNCH_BOUND
+from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.core.quality_flags import ELSEWHERE, LAUNCH_BOUND
+from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
+from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.clocks.spin import Spin
+from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.ranks.process_group import RankAgreement
 
 if TYPE_CHECKING:
     from gpubench_plugin.cli.gpu_check.stage import StageRun
-    from gpubench_plugin.measure.clocks import Step
-    from gpubench_plugin.records import Samples
+    from gpubench_plugin.core.records import Samples
+    from gpubench_plugin.measure.clocks.base import Step
 
 _STEP_LIMIT: Final = 0.5
 _KERNEL_LIMIT: Final = 2.0

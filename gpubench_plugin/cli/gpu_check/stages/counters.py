@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.environment import nvml
-from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.measure.probes import DeviceState
+from gpubench_plugin.measure.probes.nvml import DeviceState
 
 if TYPE_CHECKING:
     from gpubench_plugin.cli.gpu_check.stage import StageRun

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.cli.doctor import software
 from gpubench_plugin.cli.doctor.machine import this_machine
-from gpubench_plugin.environment import ChildError, gpu_facts, package_versions
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.environment.child_process import ChildError
+from gpubench_plugin.environment.hardware import gpu_facts
+from gpubench_plugin.environment.system_facts import package_versions
 
 if TYPE_CHECKING:
     from gpubench_plugin.cli.doctor.machine import Machine

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpubench_plugin.cli.gpu_check.stage import StageRun
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.core.records import Measurement
 
 LIMIT: Final = 0.5
 """Percent that measuring may add to a step."""

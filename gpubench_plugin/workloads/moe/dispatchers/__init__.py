@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads.moe.dispatchers.base import Local
 from gpubench_plugin.workloads.moe.dispatchers.between_ranks import AllGather, AllToAll
 

@@ -15,7 +15,7 @@ from torch.nn.functional import silu
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.config import MoeSection
+    from gpubench_plugin.config.sections import MoeSection
 
 Numbers = TypeVar("Numbers", int, Tensor)
 

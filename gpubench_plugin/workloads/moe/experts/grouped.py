@@ -8,8 +8,8 @@ import torch
 from torch._subclasses import FakeTensor
 from torch.nn import functional
 
-from gpubench_plugin.environment import is_device_failure
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.environment.device_errors import is_device_failure
 from gpubench_plugin.workloads.moe.dispatchers.base import compute_dtype
 from gpubench_plugin.workloads.moe.experts.base import (
     Experts,
@@ -22,7 +22,7 @@ from gpubench_plugin.workloads.moe.experts.base import (
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gpubench_plugin.config import MoeSection
+    from gpubench_plugin.config.sections import MoeSection
 
 _DTYPES: Final = {
     "fp64": torch.float64,

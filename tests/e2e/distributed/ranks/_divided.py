@@ -9,18 +9,17 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import DistributedSection, resolve
-from gpubench_plugin.distributed.parallelism.pipeline import runs_in_a_v
-from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training import (
-    Inference,
-    Trainer,
-    build_model,
-    loss_function,
-    require_gradients,
-)
-from gpubench_plugin.workloads import Stages
+from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.config.sections import DistributedSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.training.check import require_gradients
+from gpubench_plugin.training.compile_scope import loss_function
+from gpubench_plugin.training.inference import Inference
+from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.parallelism.pipeline import runs_in_a_v
+from gpubench_plugin.training.trainer import Trainer
+from gpubench_plugin.workloads.base import Stages
 from gpubench_plugin.workloads.mlp import MLP
 
 if TYPE_CHECKING:

@@ -11,16 +11,18 @@ from unittest import mock
 
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.distributed import ProcessGroup, TimedCollective, World, exchange
-from gpubench_plugin.errors import CorrectnessError
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.ranks.process_group import ProcessGroup
+from gpubench_plugin.ranks.world import World
+from gpubench_plugin.training.timed_collective import TimedCollective, exchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from gpubench_plugin.distributed.collectives import Collective
+    from gpubench_plugin.workloads.collectives.base import Collective
 
     Run = Callable[[Collective, Tensor, Tensor], None]
 

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import DistributedSection, resolve
-from gpubench_plugin.distributed import ProcessGroup, RankAgreement, World
-from gpubench_plugin.training import (
-    Evaluator,
-    ReproducibleTraining,
-    TimeToTarget,
-    Trainer,
-    build_model,
-)
+from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.config.sections import DistributedSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.ranks.process_group import ProcessGroup, RankAgreement
+from gpubench_plugin.ranks.world import World
+from gpubench_plugin.training.convergence import ReproducibleTraining, TimeToTarget
+from gpubench_plugin.training.evaluation import Evaluator
+from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 KEYS = ("training.target_accuracy=0.85", "training.evaluate_every=7")

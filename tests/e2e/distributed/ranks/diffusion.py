@@ -12,13 +12,16 @@ from pathlib import Path
 import torch
 from torch import distributed as dist
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import resolve
-from gpubench_plugin.distributed import ProcessGroup, World
-from gpubench_plugin.errors import CorrectnessError, MeasurementError
-from gpubench_plugin.training import build_model
-from gpubench_plugin.workloads.diffusion import SPLIT_SAFE, Header, Transport, build_pipeline
+from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError, MeasurementError
+from gpubench_plugin.ranks.process_group import ProcessGroup
+from gpubench_plugin.ranks.world import World
+from gpubench_plugin.training.model import build_model
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
+from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
+from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE
+from gpubench_plugin.workloads.diffusion.transport import Header, Transport
 
 CPU = torch.device("cpu")
 SAMPLES = (1, 2, 4, 8)

@@ -11,11 +11,13 @@ from pathlib import Path
 import torch
 from torch.distributed.tensor import DTensor
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import DistributedSection, resolve
-from gpubench_plugin.distributed import ProcessGroup, World
-from gpubench_plugin.distributed.parallelism.pipeline import runs_in_a_v
-from gpubench_plugin.training import build_model
+from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.config.sections import DistributedSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.ranks.process_group import ProcessGroup
+from gpubench_plugin.ranks.world import World
+from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.parallelism.pipeline import runs_in_a_v
 
 CPU = torch.device("cpu")
 RANKS = 2

@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 from torch import distributed as dist
 
-from gpubench_plugin.distributed import ProcessGroup, World
+from gpubench_plugin.ranks.process_group import ProcessGroup
+from gpubench_plugin.ranks.world import World
 
 sys.path.insert(0, str(Path(__file__).parent))
 from listeners import listeners, on_loopback  # a neighbour, not a package

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import MoeSection
-from gpubench_plugin.distributed import ProcessGroup, World
-from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.workloads.moe import Construction, MoESubject, ParallelGroups, rank_sorters
+from gpubench_plugin.config.sections import MoeSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.ranks.process_group import ProcessGroup
+from gpubench_plugin.ranks.world import World
+from gpubench_plugin.workloads.moe import rank_sorters
+from gpubench_plugin.workloads.moe.construction import Construction
+from gpubench_plugin.workloads.moe.groups import ParallelGroups
+from gpubench_plugin.workloads.moe.measured import MoESubject
 
 CPU = torch.device("cpu")
 SIZE = {"tokens": 32, "width": 16, "hidden": 8, "experts": 8}

@@ -10,11 +10,15 @@ from pathlib import Path
 
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import resolve
-from gpubench_plugin.distributed import ProcessGroup, World
-from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training import Checkpoints, Fp32Reference, Trainer, build_model
+from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.ranks.process_group import ProcessGroup
+from gpubench_plugin.ranks.world import World
+from gpubench_plugin.training.checkpoint import Checkpoints
+from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.reference import Fp32Reference
+from gpubench_plugin.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 SHORT = ("training.steps=3", "training.loss_drop=null", "measure.check_steps=3")

@@ -12,18 +12,18 @@ from typing import get_args
 import torch
 from torch.distributed.tensor import DTensor
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import CompileScope, DistributedSection, resolve
-from gpubench_plugin.distributed import ProcessGroup, RankAgreement, World
-from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training import (
-    EAGER,
-    Optimization,
-    Trainer,
-    build_model,
-    loss_function,
-    require_gradients,
-)
+from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.config.sections import CompileScope, DistributedSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.ranks.process_group import ProcessGroup, RankAgreement
+from gpubench_plugin.ranks.world import World
+from gpubench_plugin.training.check import require_gradients
+from gpubench_plugin.training.compile import EAGER
+from gpubench_plugin.training.compile_scope import loss_function
+from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.optimization import Optimization
+from gpubench_plugin.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 BATCH = 8

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gpubench_plugin.core.records import Measurement, Metric, RunRecord, Samples
 from gpubench_plugin.environment import stored
-from gpubench_plugin.records import Measurement, Metric, RunRecord, Samples
 from gpubench_plugin.results import journal, summary
 
 

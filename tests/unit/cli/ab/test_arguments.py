@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import parse_arguments
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.cli.ab.request import parse_arguments
+from gpubench_plugin.core.errors import UsageProblem
 
 HERE = Path("/repo/sub")
 

@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import Request, check_pairs, check_unchanged_from, parse_duration
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.cli.ab.request import (
+    Request,
+    check_pairs,
+    check_unchanged_from,
+    parse_duration,
+)
+from gpubench_plugin.core.errors import UsageProblem
 
 HERE = Path("/repo/sub")
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab import Progress, Request, compare, load_state, new_state
-from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.cli.ab.comparison import compare, load_state, new_state
+from gpubench_plugin.cli.ab.progress import Progress
+from gpubench_plugin.cli.ab.request import Request
+from gpubench_plugin.core.errors import ResultsError, UsageProblem
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from gpubench_plugin.cli.ab import (
+from gpubench_plugin.cli.ab.disturbance import (
     Attempt,
     disturbance_cause,
     disturbance_notes,
@@ -14,7 +14,7 @@ from gpubench_plugin.cli.ab import (
     may_hide_slow_launches,
     pair_to_remeasure,
 )
-from gpubench_plugin.records import Result, Run
+from gpubench_plugin.core.records import Result, Run
 
 
 def attempts(text: str) -> list[Attempt]:

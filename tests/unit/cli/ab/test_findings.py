@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab import Tracker, next_pairs
-from gpubench_plugin.compare import LaunchValues, judge_pairs
-from gpubench_plugin.errors import NothingComparable
-from gpubench_plugin.records import Metric, Result, Run, Verdict
+from gpubench_plugin.cli.ab.findings import Tracker, next_pairs
+from gpubench_plugin.compare.launch_values import LaunchValues
+from gpubench_plugin.compare.pairs import judge_pairs
+from gpubench_plugin.core.errors import NothingComparable
+from gpubench_plugin.core.records import Metric, Result, Run, Verdict
 
 
 def run(**times: float | str) -> Run:

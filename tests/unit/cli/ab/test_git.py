@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab import Repository, remove_worktrees
-from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.cli.ab.git import Repository, remove_worktrees
+from gpubench_plugin.core.errors import ResultsError, UsageProblem
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import Side, imports, require_own_code
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.cli.ab.preflight import imports, require_own_code
+from gpubench_plugin.cli.ab.sides import Side
+from gpubench_plugin.core.errors import UsageProblem
 
 
 @pytest.fixture

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.cli.ab import STATE, LaunchOutcome, LaunchSpec, Request, State, new_state
+from gpubench_plugin.cli.ab.comparison import new_state
+from gpubench_plugin.cli.ab.launch import LaunchOutcome, LaunchSpec
+from gpubench_plugin.cli.ab.request import Request
+from gpubench_plugin.cli.ab.state import STATE, State
 from tests.support.kill_points import Scenario, survive, unwatched
 from tests.unit.cli.ab.stage import Fake, Stage, clear, stage_in
 

@@ -13,20 +13,13 @@ from time import monotonic, sleep
 
 import pytest
 
-from gpubench_plugin.cli.ab import (
-    Capabilities,
-    LaunchOutcome,
-    LaunchSpec,
-    PytestLauncher,
-    Side,
-    Workspace,
-    features,
-    imports,
-    launch,
-    launch_plugin,
-)
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers import exit_on_signals
+from gpubench_plugin.cli.ab import launch, launch_plugin
+from gpubench_plugin.cli.ab.launch import LaunchOutcome, LaunchSpec, PytestLauncher
+from gpubench_plugin.cli.ab.preflight import Capabilities, features, imports
+from gpubench_plugin.cli.ab.sides import Side
+from gpubench_plugin.cli.ab.workspaces import Workspace
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.launchers.signals import exit_on_signals
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.cli.ab import receives_own_output
+from gpubench_plugin.cli.ab.git import receives_own_output
 
 if TYPE_CHECKING:
     from pathlib import Path

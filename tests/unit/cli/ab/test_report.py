@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.cli.ab import ComparisonResult, Request, write_files
-from gpubench_plugin.cli.commands import ExitCode
+from gpubench_plugin.cli.ab.comparison import ComparisonResult, write_files
+from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.commands.ab import Ab
-from gpubench_plugin.records import Comparison, Verdict
+from gpubench_plugin.cli.commands.base import ExitCode
+from gpubench_plugin.core.records import Comparison, Verdict
 from gpubench_plugin.reports import github
 
 if TYPE_CHECKING:

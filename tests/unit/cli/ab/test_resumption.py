@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli import main
-from gpubench_plugin.cli.ab import Request, merge_resumed, new_state
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.cli.ab.comparison import new_state
+from gpubench_plugin.cli.ab.request import Request, merge_resumed
+from gpubench_plugin.core.errors import UsageProblem
 
 BEFORE = Request(
     here=Path("/repo"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gpubench_plugin.cli.ab import freeze
+from gpubench_plugin.cli.ab.schedule import freeze
 from gpubench_plugin.config import rounds_file
-from gpubench_plugin.results import RunDirectory, StoredRun
+from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.run_directory import RunDirectory
 
 
 def test_both_sides_take_the_larger_number(tmp_path: Path, write_run: Callable[..., Path]) -> None:

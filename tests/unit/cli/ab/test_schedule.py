@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubench_plugin.cli.ab import estimate_remaining_s, side_order
+from gpubench_plugin.cli.ab.schedule import estimate_remaining_s, side_order
 
 
 def test_sides_begin_in_turns() -> None:

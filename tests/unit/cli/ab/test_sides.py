@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab import Repository, Source, prepare_side, resolve_source
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.cli.ab.git import Repository
+from gpubench_plugin.cli.ab.sides import Source, prepare_side, resolve_source
+from gpubench_plugin.core.errors import UsageProblem
 
 pytestmark = pytest.mark.slow
 

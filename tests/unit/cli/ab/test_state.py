@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import LaunchRecord, Look, State
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.cli.ab.state import LaunchRecord, Look, State
+from gpubench_plugin.core.errors import UsageProblem
 
 
 def state(folder: Path) -> State:

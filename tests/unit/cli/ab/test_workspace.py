@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab import Repository, temporary_workspace
-from gpubench_plugin.launchers import TOKEN
+from gpubench_plugin.cli.ab.git import Repository
+from gpubench_plugin.cli.ab.workspaces import temporary_workspace
+from gpubench_plugin.environment.scratch import TOKEN
 
 pytestmark = pytest.mark.slow
 

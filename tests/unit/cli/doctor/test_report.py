@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli import main
-from gpubench_plugin.cli.commands import ExitCode
+from gpubench_plugin.cli.commands.base import ExitCode
 from gpubench_plugin.cli.doctor import machine as machines
 from gpubench_plugin.cli.doctor import torch_facts
 from gpubench_plugin.cli.doctor.checks import GPU_CHECKS, MACHINE_CHECKS, SOFTWARE_CHECKS

@@ -7,19 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import (
-    LaunchOutcome,
-    LaunchRecord,
-    Request,
-    SideName,
-    State,
-    next_command,
-    write_files,
-)
-from gpubench_plugin.cli.explain import explain_comparison
+from gpubench_plugin.cli.ab.comparison import next_command, write_files
+from gpubench_plugin.cli.ab.launch import LaunchOutcome
+from gpubench_plugin.cli.ab.request import Request
+from gpubench_plugin.cli.ab.sides import SideName
+from gpubench_plugin.cli.ab.state import LaunchRecord, State
+from gpubench_plugin.cli.explain.comparison import explain_comparison
 from gpubench_plugin.cli.explain.measurement import CURES
-from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.quality_flags import DEPENDENT
+from gpubench_plugin.core.errors import ResultsError, UsageProblem
+from gpubench_plugin.core.quality_flags import DEPENDENT
 from tests.unit.cli.ab.conftest import write_run
 from tests.unit.cli.ab.stage import Stage, Times, clear, stage_in
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from gpubench_plugin.cli.explain import explain_measurement
-from gpubench_plugin.cli.explain.measurement import CURES
-from gpubench_plugin.quality_flags import DOUBTFUL_FLAGS, MEANINGS
-from gpubench_plugin.records import LaunchSample, Measurement, Metric, Samples
-from gpubench_plugin.reports import ASCII
+from gpubench_plugin.cli.explain.measurement import CURES, explain_measurement
+from gpubench_plugin.core.quality_flags import DOUBTFUL_FLAGS, MEANINGS
+from gpubench_plugin.core.records import LaunchSample, Measurement, Metric, Samples
+from gpubench_plugin.reports.text import ASCII
 
 SAMPLES = Samples(
     timer="perf_counter_ns",

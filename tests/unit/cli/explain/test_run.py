@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.cli.explain import explain_run
-from gpubench_plugin.compare.baselines import Baselines, Resolver
+from gpubench_plugin.baselines.resolve import Resolver
+from gpubench_plugin.baselines.store import Baselines
+from gpubench_plugin.cli.explain.run import explain_run
+from gpubench_plugin.core.records import Comparison, FactDifference, Verdict
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.records import Comparison, FactDifference, Verdict
-from gpubench_plugin.reports import ASCII, Explanation
-from gpubench_plugin.results import StoredRun, verdicts
+from gpubench_plugin.reports.explanation import Explanation
+from gpubench_plugin.reports.text import ASCII
+from gpubench_plugin.results import verdicts
+from gpubench_plugin.results.reader import StoredRun
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gpubench_plugin.cli.gpu_check.stages import counters
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.core.errors import Unsupported
 from tests.support.fake_counters import IDLE, UUID, FakeGpu, FakeNvml
 from tests.support.gpu_stages import CannedRun, failed
 

@@ -21,8 +21,8 @@ from gpubench_plugin.cli.gpu_check.stages import (
     traces,
 )
 from gpubench_plugin.cli.gpu_check.stages import tests as test_stage
-from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.records import Comparison, Verdict
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
+from gpubench_plugin.core.records import Comparison, Verdict
 from gpubench_plugin.results import verdicts
 from tests.support.gpu_stages import CannedRun, criteria, failed, measurement, session
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from torch import distributed as dist
 
-from gpubench_plugin.distributed import World
-from gpubench_plugin.launchers.torchrun import OutcomeExchange, wait_until
+from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
+from gpubench_plugin.ranks.world import World
 
 
 def ranks(size: int) -> list[OutcomeExchange]:

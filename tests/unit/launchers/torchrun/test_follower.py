@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from torch import distributed as dist
 
-from gpubench_plugin.distributed import World
 from gpubench_plugin.launchers import signals
-from gpubench_plugin.launchers.torchrun import OutcomeExchange
 from gpubench_plugin.launchers.torchrun.follower import Follower
+from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
+from gpubench_plugin.ranks.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

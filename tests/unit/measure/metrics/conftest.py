@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.records import Observation, RankTimes, Samples, Work
+from gpubench_plugin.core.records import Observation, RankTimes, Samples, Work
 
 Observe = Callable[..., Observation]
 

@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.errors import MeasurementError, UsageProblem
+from gpubench_plugin.core.errors import MeasurementError, UsageProblem
+from gpubench_plugin.core.records import Work
 from gpubench_plugin.measure.metrics import _all
 from gpubench_plugin.measure.metrics.step_time import rounds
-from gpubench_plugin.records import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Observation, Samples
+    from gpubench_plugin.core.records import Observation, Samples
 
 
 def test_every_source_contributes(everything: Observation) -> None:

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin import catalog
-from gpubench_plugin.records import Metric
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.records import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Observation, RankTimes, Samples
+    from gpubench_plugin.core.records import Observation, RankTimes, Samples
 
 
 def computed(source: str, seen: Observation) -> list[Metric]:

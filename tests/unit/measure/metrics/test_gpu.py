@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin import catalog
+from gpubench_plugin.core import catalog
 
 if TYPE_CHECKING:
-    from gpubench_plugin.records import Observation
+    from gpubench_plugin.core.records import Observation
 
 
 @pytest.mark.parametrize(("window_s", "per_sample"), [(60.0, True), (62.0, False)])

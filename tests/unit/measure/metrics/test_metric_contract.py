@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from gpubench_plugin import catalog
-from gpubench_plugin.measure.metrics import UNITS
-from gpubench_plugin.records import Better, Metric
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.records import Better, Metric
+from gpubench_plugin.measure.metrics.base import UNITS
 from tests.support.shipped import shipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Observation, Samples
+    from gpubench_plugin.core.records import Observation, Samples
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.measure.metrics import compute_all
+from gpubench_plugin.measure.metrics._all import compute_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Observation
+    from gpubench_plugin.core.records import Observation
 
 
 def test_shares_are_of_the_sum_of_all_phases(observe: Callable[..., Observation]) -> None:

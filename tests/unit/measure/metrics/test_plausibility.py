@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.measure.metrics import check_times, check_values
-from gpubench_plugin.records import Metric, Work
+from gpubench_plugin.core.errors import MeasurementError
+from gpubench_plugin.core.records import Metric, Work
+from gpubench_plugin.measure.metrics._plausibility import check_times, check_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Observation, RankTimes, Samples
+    from gpubench_plugin.core.records import Observation, RankTimes, Samples
 
 
 @pytest.mark.parametrize("time_s", [0.0, -1e-9, float("nan"), float("inf")])

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.core.quality_flags import DOUBTFUL_FLAGS, NOTES
 from gpubench_plugin.measure.metrics.ranks import pipeline
-from gpubench_plugin.quality_flags import DOUBTFUL_FLAGS, NOTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Observation, Samples
+    from gpubench_plugin.core.records import Observation, Samples
 
 FACTS = {"one_process_s": 1.1, "ideal_speed_up": 1.6}
 

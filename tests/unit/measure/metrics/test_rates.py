@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.measure.metrics import rate_flags
-from gpubench_plugin.measure.metrics._rates import log_rate_half_width
+from gpubench_plugin.core.records import Work
+from gpubench_plugin.measure.metrics._rates import log_rate_half_width, rate_flags
 from gpubench_plugin.measure.metrics.ranks import algbw, busbw
 from gpubench_plugin.measure.metrics.throughput import mfu, tflops, throughput
-from gpubench_plugin.records import Work
 from tests.support import virtual_steps as steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.measure.metrics import MetricSource
-    from gpubench_plugin.records import Observation, Samples
+    from gpubench_plugin.core.records import Observation, Samples
+    from gpubench_plugin.measure.metrics.base import MetricSource
 
 
 BUS = {"collective_bytes": 12.0, "bus_factor": 1.5}

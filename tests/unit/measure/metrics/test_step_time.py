@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from gpubench_plugin.core.records import RoundLayout
 from gpubench_plugin.measure.metrics.step_time import step_time
 from gpubench_plugin.measure.sketch import Sketcher
-from gpubench_plugin.records import RoundLayout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Observation, RankTimes, Samples
+    from gpubench_plugin.core.records import Observation, RankTimes, Samples
 
 
 def computed(seen: Observation) -> dict[str, float]:

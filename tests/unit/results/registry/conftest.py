@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.environment import json_files
-from gpubench_plugin.records import (
+from gpubench_plugin.core.records import (
     Comparison,
     LaunchSample,
     Measurement,
@@ -27,9 +26,11 @@ from gpubench_plugin.records import (
     Verdict,
     Work,
 )
-from gpubench_plugin.results import RunDirectory, write_summary
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.results import verdicts as verdict_document
-from gpubench_plugin.results.registry import Registry
+from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.summary import write_summary
 
 VARIABLE = "GPUBENCH_TEST_POSTGRESQL"
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.errors import RegistryError
-from gpubench_plugin.results.registry import FileLock, location
+from gpubench_plugin.core.errors import RegistryError
+from gpubench_plugin.results.registry.database import FileLock
+from gpubench_plugin.results.registry.locations import location
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import create_engine
 
-from gpubench_plugin.results.registry import upgrade
+from gpubench_plugin.results.registry.registry import upgrade
 from tests.support.kill_points import survive
 from tests.support.scenarios import Accept, Ingest, Rebuild, Results
 

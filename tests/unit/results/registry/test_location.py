@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.errors import RegistryError, UsageProblem
-from gpubench_plugin.results.registry import absolute_url, location
+from gpubench_plugin.core.errors import RegistryError, UsageProblem
+from gpubench_plugin.results.registry.locations import absolute_url, location
 
 RESULTS = Path("/somewhere/results")
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from gpubench_plugin.baselines.store import Baselines, merge_files
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.compare.baselines import Baselines, merge_files
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.results import Journal
-from gpubench_plugin.results.registry import check, documents, location, rebuilding
+from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.registry import documents, rebuilding
+from gpubench_plugin.results.registry.checking import check
+from gpubench_plugin.results.registry.locations import location
 
 
 @pytest.fixture
@@ -264,7 +266,7 @@ def test_rebuild_waits_for_those_who_have_it_open(
     backend: Any, make_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that another process has open is not replaced."""
-    from gpubench_plugin.errors import RegistryError
+    from gpubench_plugin.core.errors import RegistryError
 
     make_run(1)
     with backend.open(), pytest.raises(RegistryError, match="another process has it open"):

@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.environment import fingerprint_of, json_files, stored
-from gpubench_plugin.errors import RegistryError, ResultsError
-from gpubench_plugin.results import StoredRun, change_tags, reader
-from gpubench_plugin.results.registry import (
-    Registry,
-    check,
-    digest,
-    documents,
-    ingest,
-    samples,
-    values,
-)
+from gpubench_plugin.core.errors import RegistryError, ResultsError
+from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.environment.fingerprints import fingerprint_of
+from gpubench_plugin.results import reader
+from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.registry import documents, ingest
+from gpubench_plugin.results.registry.checking import check
+from gpubench_plugin.results.registry.registry import Registry, samples, values
+from gpubench_plugin.results.registry.texts import digest
+from gpubench_plugin.results.tags import change_tags
 
 
 def ids(runs: Any) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.records import Result
+from gpubench_plugin.core.records import Result
 from gpubench_plugin.results.registry import rows
 
 RESULT = Result(id="a", outcome="measured", settings={"measure.by": "steps"})

@@ -14,7 +14,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
-from gpubench_plugin.results.registry import METADATA, schema
+from gpubench_plugin.results.registry import schema
+from gpubench_plugin.results.registry.tables import METADATA
 
 
 def test_versions_are_the_migrations() -> None:

@@ -13,16 +13,12 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.errors import RegistryError, UsageProblem
-from gpubench_plugin.results.registry import (
-    Database,
-    Registry,
-    check,
-    location,
-    schema,
-    spool,
-    upgrade,
-)
+from gpubench_plugin.core.errors import RegistryError, UsageProblem
+from gpubench_plugin.results.registry import schema, spool
+from gpubench_plugin.results.registry.checking import check
+from gpubench_plugin.results.registry.database import Database
+from gpubench_plugin.results.registry.locations import location
+from gpubench_plugin.results.registry.registry import Registry, upgrade
 
 
 def waiting(backend: Any) -> list[str]:

@@ -15,11 +15,14 @@ from typing import Any
 
 import pytest
 
+from gpubench_plugin.baselines.model import Baseline
+from gpubench_plugin.baselines.store import KIND, Baselines
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.compare.baselines import KIND, Baseline, Baselines
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results import RunDirectory, change_tags
-from gpubench_plugin.results.registry import Registry, check
+from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.results.registry.checking import check
+from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.tags import change_tags
 
 RUNS = tuple(f"2026010{day}T000000Z_run_00000{day}" for day in range(1, 6))
 

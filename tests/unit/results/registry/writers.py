@@ -13,10 +13,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from gpubench_plugin.baselines import model
+from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.main import main as main_command
-from gpubench_plugin.compare.baselines import Baselines, model
-from gpubench_plugin.results import change_tags, runs_in, tags_of, verdicts
-from gpubench_plugin.results.registry import Registry, database, documents, ingest, schema
+from gpubench_plugin.results import verdicts
+from gpubench_plugin.results.registry import database, documents, ingest, schema
+from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.results.run_directory import runs_in
+from gpubench_plugin.results.tags import change_tags, tags_of
 
 LOADED = (
     model,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.session.gate import benchmark_id, is_gate
+from gpubench_plugin.session.gate.plugin import benchmark_id, is_gate
 
 
 @pytest.mark.parametrize(

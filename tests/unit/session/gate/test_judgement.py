@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from gpubench_plugin.compare.baselines import Reference
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers import STATE
-from gpubench_plugin.results import run_of
-from gpubench_plugin.session.gate import NOTHING_MEASURED, Confirmation, GateJudgement, judge
+from gpubench_plugin.baselines.model import Reference
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.launchers.context import STATE
+from gpubench_plugin.results.reader import run_of
+from gpubench_plugin.session.gate.confirmation import Confirmation
+from gpubench_plugin.session.gate.judgement import NOTHING_MEASURED, GateJudgement, judge
 from tests.support.runs_builder import MLP, RESNET, environment, measurement, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpubench_plugin.records import Comparison, Measurement, Run, Verdict
+    from gpubench_plugin.core.records import Comparison, Measurement, Run, Verdict
 
 HERE = environment()
 ITEMS: Any = [

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.compare.baselines import Baselines
-from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.results import run_of
-from gpubench_plugin.results.registry import Registry
-from gpubench_plugin.session.gate import BaselineLookup
+from gpubench_plugin.baselines.store import Baselines
+from gpubench_plugin.core.errors import ResultsError, UsageProblem
+from gpubench_plugin.results.reader import run_of
+from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.session.gate.lookup import BaselineLookup
 from tests.support.runs_builder import MLP, environment, measurement, write_run
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def test_a_baseline_called_last_from_before_is_a_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It gates as any other."""
-    monkeypatch.setattr("gpubench_plugin.compare.baselines.store.baseline_name", str)
+    monkeypatch.setattr("gpubench_plugin.baselines.store.baseline_name", str)
     Baselines(tmp_path).set("last", [write_run(tmp_path, 1).run_id], branch=None)
 
     assert early(tmp_path, "last").kind == "history"

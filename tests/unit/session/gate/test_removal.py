@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.session.gate import RemovedBenchmarks
+from gpubench_plugin.session.gate.removed import RemovedBenchmarks
 
 if TYPE_CHECKING:
     from pathlib import Path

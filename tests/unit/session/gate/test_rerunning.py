@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from gpubench_plugin.session.gate import remember_benchmarks
+from gpubench_plugin.session.gate.plugin import remember_benchmarks
 
 
 class Cache(dict[str, Any]):

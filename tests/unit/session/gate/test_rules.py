@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.records import VERDICT_KINDS, Verdict
-from gpubench_plugin.session.gate import Policy, gate_outcome, verdict_line
+from gpubench_plugin.core.records import VERDICT_KINDS, Verdict
+from gpubench_plugin.session.gate.judgement import Policy, gate_outcome, verdict_line
 
 
 def verdict(kind: Any, metric: str = "step_time_s", **fields: Any) -> Verdict:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.reports import glyphs_for
+from gpubench_plugin.reports.text import glyphs_for
 from gpubench_plugin.session.gate import report
 
 

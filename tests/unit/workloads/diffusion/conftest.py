@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import DiffusionSection
-from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.workloads.diffusion import build_pipeline
+from gpubench_plugin.config.sections import DiffusionSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.workloads.diffusion import DenoisingPipeline
+    from gpubench_plugin.workloads.diffusion.pipeline import DenoisingPipeline
 
 CPU = torch.device("cpu")
 
@@ -61,7 +61,7 @@ def unet() -> Any:
     """The dummy, with random weights, and its workload."""
     from pathlib import Path
 
-    from gpubench_plugin.config import resolve
+    from gpubench_plugin.config.resolution import resolve
 
     section = resolve(
         name="diffusion",

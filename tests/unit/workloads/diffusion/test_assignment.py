@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.workloads.diffusion import REMAINDERS, steps_of
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
+from gpubench_plugin.workloads.diffusion.schedulers import REMAINDERS, steps_of
 
 
 def assigned(total: int, world_size: int, remainder: str = "refuse", together: int = 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin.workloads.diffusion import LENGTH, Header
+from gpubench_plugin.workloads.diffusion.transport import LENGTH, Header
 
 
 def header(**changes: object) -> Header:

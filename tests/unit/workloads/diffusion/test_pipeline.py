@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import DiffusionSection
-from gpubench_plugin.errors import CorrectnessError, MeasurementError, Unsupported
-from gpubench_plugin.measure.probes import count_flops
-from gpubench_plugin.workloads.diffusion import build_pipeline, ideal_speed_up
+from gpubench_plugin.config.sections import DiffusionSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError, MeasurementError, Unsupported
+from gpubench_plugin.measure.probes.flops import count_flops
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
+from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline, ideal_speed_up
 from tests.unit.workloads.diffusion.conftest import Place, Ranks, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpubench_plugin.workloads.diffusion import DenoisingPipeline
+    from gpubench_plugin.workloads.diffusion.pipeline import DenoisingPipeline
 
     Make = Callable[..., DenoisingPipeline]
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from gpubench_plugin.config import SCHEDULERS, DiffusionSection
-from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.workloads.diffusion import SPLIT_SAFE, NoiseSchedule
+from gpubench_plugin.config.sections import SCHEDULERS, DiffusionSection
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
+from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE, NoiseSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.workloads.diffusion import DenoisingPipeline
+    from gpubench_plugin.workloads.diffusion.pipeline import DenoisingPipeline
 
 CPU = torch.device("cpu")
 

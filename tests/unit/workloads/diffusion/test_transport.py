@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from gpubench_plugin.errors import LostMessage
-from gpubench_plugin.workloads.diffusion import Header, Transport, transport
+from gpubench_plugin.core.errors import LostMessage
+from gpubench_plugin.workloads.diffusion import transport
+from gpubench_plugin.workloads.diffusion.transport import Header, Transport
 
 HEADER = Header(
     call=1, sample=0, step=4, sender=0, receiver=1, dtype=torch.float32, shape=(1, 2, 2, 2)

@@ -5,8 +5,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads._micro import flops, run_attention
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.workloads._micro.attention import flops, run_attention
 
 
 def _attention() -> torch.Tensor:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from gpubench_plugin.workloads._micro import LinearStacks, NodeTimes
+from gpubench_plugin.workloads._micro.backward import LinearStacks, NodeTimes
 
 _CPU = torch.device("cpu")
 

@@ -3,9 +3,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.workloads._micro import DTYPES, TOLERANCES, require_close, require_equal
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.workloads._micro.checks import (
+    DTYPES,
+    TOLERANCES,
+    require_close,
+    require_equal,
+)
 
 
 def test_the_error_is_relative_to_the_norm() -> None:

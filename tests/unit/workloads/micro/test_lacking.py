@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads._micro import skip_if_unsupported
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.workloads._micro.checks import skip_if_unsupported
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, NotImplementedError, TypeError, ValueError])

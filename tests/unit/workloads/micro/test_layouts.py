@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin.workloads._micro import LAYOUTS, with_layout
+from gpubench_plugin.workloads._micro.layouts import LAYOUTS, with_layout
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpubench_plugin import Unsupported
+from gpubench_plugin.core.errors import Unsupported
 from tests.support.micro_suite import operations
 
 META = torch.device("meta")

@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin.errors import CorrectnessError, Unsupported
-from gpubench_plugin.workloads._micro import (
+from gpubench_plugin.core.errors import CorrectnessError, Unsupported
+from gpubench_plugin.workloads._micro import parameter_lists as room
+from gpubench_plugin.workloads._micro.parameter_lists import (
     IMPLEMENTATIONS,
     OPTIMIZERS,
     TENSORS_MOVED,
     check,
     optimizer,
 )
-from gpubench_plugin.workloads._micro import parameter_lists as room
 
 _CPU = torch.device("cpu")
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpubench_plugin import Unsupported
 from gpubench_plugin.config.sections import MicroSection
+from gpubench_plugin.core.errors import Unsupported
 from tests.support.micro_suite import benchmarks
 
 WAITS = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero"}

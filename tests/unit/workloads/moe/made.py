@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import MoeSection
-from gpubench_plugin.workloads.moe import Construction, MoESubject, ParallelGroups
+from gpubench_plugin.config.sections import MoeSection
+from gpubench_plugin.core import catalog
+from gpubench_plugin.workloads.moe.construction import Construction
+from gpubench_plugin.workloads.moe.groups import ParallelGroups
+from gpubench_plugin.workloads.moe.measured import MoESubject
 
 CPU = torch.device("cpu")
 

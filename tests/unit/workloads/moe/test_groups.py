@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from torch import distributed as dist
 
-from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.workloads.moe import ParallelGroups, sizes
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
+from gpubench_plugin.workloads.moe.groups import ParallelGroups, sizes
 from tests.unit.workloads.moe.made import section
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads.moe import ExpertCache, GraphedRouter, offload, phase_times
+from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads.moe import construction as room
 from gpubench_plugin.workloads.moe import measured as timing
-from gpubench_plugin.workloads.moe.layer import _TensorRouter, capture_router
+from gpubench_plugin.workloads.moe.layer import GraphedRouter, _TensorRouter, capture_router
+from gpubench_plugin.workloads.moe.measured import phase_times
+from gpubench_plugin.workloads.moe.pinned_cache import ExpertCache, offload
 from tests.unit.workloads.moe.made import CPU, construction, measured
 
 

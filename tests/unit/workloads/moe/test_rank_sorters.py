@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.workloads.moe import ParallelGroups, rank_sorters
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.workloads.moe import rank_sorters
+from gpubench_plugin.workloads.moe.groups import ParallelGroups
 from tests.unit.workloads.moe.made import construction, measured
 
 LOADS = (9.0, 8.0, 1.0, 2.0, 7.0, 3.0)

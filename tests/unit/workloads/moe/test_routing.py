@@ -8,7 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from gpubench_plugin.workloads.moe import Router, capacity
+from gpubench_plugin.workloads.moe.routing import Router, capacity
 from gpubench_plugin.workloads.moe.workload import MoEModelSection
 from tests.unit.workloads.moe.made import section
 

@@ -1,0 +1,1 @@
+"""Baselines, and the earlier runs that serve as their samples."""

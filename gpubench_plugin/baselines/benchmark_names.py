@@ -1,0 +1,124 @@
+"""Benchmarks named by a user: the id, a part of it, or an expression as for pytest's ``-k``."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.core.errors import UsageProblem, nearest
+from gpubench_plugin.core.words import counted, listed
+
+if TYPE_CHECKING:
+    from gpubench_plugin.core.records import Outcome, Result
+
+_MOST_LISTED: Final = 20
+"""Choices in a message, one per line: a screen of 24 lines; not measured."""
+
+_OPERATOR: Final = re.compile(r"\b(?:and|or|not)\b")
+
+_WITHOUT_VALUES: Final[frozenset[Outcome]] = frozenset({"skipped", "unsupported", "not_measured"})
+
+
+def run_benchmarks(results: Mapping[str, Result]) -> list[str]:
+    """Benchmarks of a run that did run: measured or failed, not skipped or unsupported."""
+    return [name for name, result in results.items() if result.outcome not in _WITHOUT_VALUES]
+
+
+def matching_benchmarks(text: str, names: Iterable[str]) -> list[str]:
+    """The `names` that `text` selects, sorted; one that equals `text` is meant alone.
+
+    Else those that contain it in any case, or those for which it is true as an expression of
+    pytest's ``-k``: ``resnet50 and train and not amp``. Parts match anywhere in the id.
+
+    Raises:
+        UsageProblem: `text` is empty, or a wrong expression.
+    """
+    if not text.strip():
+        raise UsageProblem("BENCHMARK: empty; allowed: an id, a part of it, or 'part and not part'")
+    candidates = sorted(set(names))
+    if text in candidates:
+        return [text]
+    matches = [name for name in candidates if _contains(name, text)]
+    return matches or _matching_expression(text, candidates)
+
+
+def the_benchmark(
+    text: str, names: Iterable[str], scope: str, *, unmeasured: Iterable[str] = ()
+) -> str:
+    """The one of `names` that `text` selects; `scope` describes where they are from.
+
+    Raises:
+        UsageProblem: none or several match; see :func:`unknown_benchmark` and
+            :func:`ambiguous_benchmark`.
+    """
+    candidates = list(names)
+    matches = matching_benchmarks(text, candidates)
+    if not matches:
+        raise unknown_benchmark(text, candidates, scope, unmeasured=unmeasured)
+    if len(matches) > 1:
+        raise ambiguous_benchmark(text, matches, scope)
+    return matches[0]
+
+
+def ambiguous_benchmark(
+    text: str, matches: Sequence[str], scope: str, *, allowed: str = "give one of them"
+) -> UsageProblem:
+    """Error that lists the `matches` as arguments for a shell, and says what is `allowed`."""
+    choices = listed([shlex.quote(name) for name in matches], _MOST_LISTED, "\n  ")
+    return UsageProblem(
+        f"{text!r} matches {len(matches)} benchmarks of {scope}; {allowed}, or narrow it down as "
+        f"for pytest -k ('{_first_word(text)} and …'):\n  {choices}"
+    )
+
+
+def unknown_benchmark(
+    text: str, names: Iterable[str], scope: str, *, unmeasured: Iterable[str] = ()
+) -> UsageProblem:
+    """Error that `text` selects none of `names`; it names the nearest, and `unmeasured` matches."""
+    candidates = sorted(set(names))
+    if skipped := matching_benchmarks(text, unmeasured):
+        return UsageProblem(
+            f"no measured benchmark of {scope} matches {text!r}: "
+            f"{counted(len(skipped), 'benchmark')} that would were skipped or are unsupported, "
+            f"such as {skipped[0]}"
+        )
+    short = {name.rpartition("::")[2]: name for name in candidates}
+    hint = nearest(text, candidates) or nearest(text, short)
+    listing = f"; known: {listed(candidates, most=10)}" if candidates else "; there are none"
+    return UsageProblem(f"no measured benchmark of {scope} matches {text!r}{hint}{listing}")
+
+
+def _contains(name: str, text: str) -> bool:
+    return text.casefold() in name.casefold()
+
+
+def _matching_expression(text: str, candidates: Sequence[str]) -> list[str]:
+    """Candidates for which the expression is true; none if it is not one.
+
+    Raises:
+        UsageProblem: it has an operator, and is wrong all the same.
+    """
+    from _pytest.mark.expression import Expression
+
+    try:
+        expression = Expression.compile(text)
+    except SyntaxError as error:
+        if _OPERATOR.search(text):
+            raise UsageProblem(
+                f"BENCHMARK: {text!r} is not an expression as for pytest -k: {error.msg}"
+            ) from None
+        return []
+
+    def matches(name: str) -> bool:
+        def contains(part: str, /, **arguments: object) -> bool:
+            return not arguments and _contains(name, part)
+
+        return expression.evaluate(contains)
+
+    return [name for name in candidates if matches(name)]
+
+
+def _first_word(text: str) -> str:
+    return text.partition(" ")[0]

@@ -1,0 +1,449 @@
+"""Resolution of a user's text to a run, a baseline's history, or the last run.
+
+A run is named by a path, an id or its beginning, and is searched here, then in the registry. A
+baseline is a history: its pinned and accepted runs, and later runs as further samples.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.baselines.last import last_runs
+from gpubench_plugin.baselines.model import RUN_ID, Reference
+from gpubench_plugin.baselines.samples import (
+    LaterRuns,
+    objections,
+    pin_objections,
+    remarks,
+)
+from gpubench_plugin.baselines.store import Baselines
+from gpubench_plugin.compare.matching import WINDOW
+from gpubench_plugin.core.errors import (
+    BrokenFile,
+    GpubenchError,
+    RegistryError,
+    ResultsError,
+    UsageProblem,
+)
+from gpubench_plugin.core.records import LAST, Run
+from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.registry.connection import Connection, connect
+from gpubench_plugin.results.run_directory import RunDirectory, find_run, names_latest, runs_in
+from gpubench_plugin.results.sources import load_run
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
+    from typing import TypeAlias
+
+    from gpubench_plugin.baselines.model import Baseline
+    from gpubench_plugin.core.records import Result
+    from gpubench_plugin.results.reader import RunOverview
+    from gpubench_plugin.results.registry.registry import Registry
+
+    _Place: TypeAlias = tuple[str, str, str, str]  # benchmark, machine, clock, settings
+
+
+def looks_like_run(text: str) -> bool:
+    """Whether `text` is a path or a run id and hence no baseline name."""
+    return _is_path(text) or RUN_ID.fullmatch(text) is not None
+
+
+def _is_path(text: str) -> bool:
+    return os.sep in text or text.endswith(".json")
+
+
+class Resolver(ExitStack):
+    """Resolution of texts; a context manager that opens the registry when it is first needed.
+
+    Args:
+        url: the registry's URL, ``none``, or empty for the default one.
+        results_dir: where runs and baselines are.
+        here: base of relative paths.
+    """
+
+    def __init__(self, url: str, results_dir: Path, here: Path):
+        super().__init__()
+        self.results_dir = results_dir
+        self._url = url
+        self._here = here
+
+    @cached_property
+    def reached(self) -> Connection:
+        """The registry, open until the end of the ``with`` block."""
+        return self.enter_context(connect(self._url, self.results_dir))
+
+    @property
+    def registry(self) -> Registry | None:
+        """The registry, if any; raises RegistryError if it cannot be reached."""
+        if self.reached.note:
+            raise RegistryError(self.reached.note)
+        return self.reached.registry
+
+    def baselines(self) -> Baselines:
+        """The baselines here and in the registry."""
+        return Baselines(self.results_dir, self.reached.registry, unanswered=self.reached.note)
+
+    def find(self, text: str) -> RunDirectory | RunOverview:
+        """The directory of the run that `text` names; else its overview in the registry.
+
+        Raises:
+            UsageProblem: no run or several match (so for all methods), or the registry cannot be
+                reached.
+        """
+        try:
+            return find_run(self.results_dir, text, cwd=self._here)
+        except UsageProblem as problem:
+            with suppress(RegistryError):
+                return self._registered(text, problem)
+            raise
+
+    def candidate(self, text: str) -> Reference:
+        """The run to pin, with objections and remarks.
+
+        Raises:
+            ResultsError: it cannot be read; so for the following methods.
+        """
+        place = self.find(text)
+        if isinstance(place, RunDirectory):
+            stored = StoredRun(place)
+            run = stored.run()
+            run_objections = _objections(run, stored)
+        else:
+            run = self._stored(place)
+            run_objections = objections(run, int(place.regressed))
+        return Reference(
+            label=text,
+            kind="single",
+            runs=(run,),
+            notes=tuple(remarks(run)),
+            objections=(*run_objections, *pin_objections(run)),
+        )
+
+    def single(self, text: str) -> Reference:
+        """The run or the file that `text` names.
+
+        Raises:
+            RegistryError: it is not here, and the registry cannot be reached; so for the following.
+        """
+        try:
+            run = load_run(text, results_dir=self.results_dir, cwd=self._here)
+        except BrokenFile:  # it is here: what the registry has would hide the damage
+            raise
+        except UsageProblem as problem:
+            run = self._stored(self._registered(text, problem))
+        return Reference(label=text, kind="single", runs=(run,))
+
+    def run(self, text: str) -> Reference:
+        """The run that `text` names, or the first pinned run of the baseline, with notes."""
+        try:
+            run = load_run(text, results_dir=self.results_dir, cwd=self._here)
+        except BrokenFile:
+            raise
+        except UsageProblem as problem:
+            if not text or _is_path(text) or names_latest(text) or (self._here / text).exists():
+                raise
+            return self._first_pinned(text, problem)
+        return Reference(label=text, kind="single", runs=(run,))
+
+    def reference(
+        self, text: str, *, benchmarks: Collection[str], head: Run | None = None
+    ) -> Reference:
+        """The reference of ``--baseline``: a path, a run's id or its beginning, or a baseline.
+
+        :data:`.LAST` is the last comparable run, unless an older baseline has that name.
+
+        Args:
+            text: the user's.
+            benchmarks: node ids to judge; for others only pinned runs are samples.
+            head: the run to judge. It is never a sample, and later runs are samples only with its
+                fingerprints; None for all machines.
+
+        Raises:
+            UsageProblem: also if it is the run to judge.
+        """
+        if looks_like_run(text):
+            single = self.single(text)
+            if head is not None and single.run.run_id == head.run_id != "":
+                raise UsageProblem(f"--baseline={text}: this is the run being judged")
+            return single
+        baselines = self.baselines()
+        if (baseline := baselines.get(text)) is not None:
+            history = _SampleCollector(baseline, self, benchmarks, head)
+            return history.resolve_reference((*baselines.notes, *_shadow_warning(text)))
+        if text == LAST and head is not None:
+            return last_runs(head, results_dir=self.results_dir, connection=self.reached)
+        return Reference(
+            label=text,
+            kind="missing",
+            # The message already contains the registry's error.
+            notes=(baselines.unknown(text), *(() if baselines.registry_error else baselines.notes)),
+            registry_error=baselines.registry_error,
+            typo_hint=baselines.typo_message(text),
+        )
+
+    def rested_on(self, baselines: Iterable[Baseline]) -> dict[str, str]:
+        """Ids of all sample runs of `baselines`, each with the name of one baseline."""
+        names: dict[str, str] = {}
+        for baseline in baselines:
+            pinned = self.reference(baseline.name, benchmarks=())
+            benchmarks = {benchmark for run in pinned.runs for benchmark in run.results}
+            benchmarks |= {*baseline.acceptances}
+            history = self.reference(baseline.name, benchmarks=benchmarks)
+            names |= {run.run_id: baseline.name for run in history.runs}
+        return names
+
+    def _registered(self, text: str, problem: UsageProblem) -> RunOverview:
+        """The registered run with the id `text`, or the only one that starts so.
+
+        Raises:
+            UsageProblem: the `problem`, if there is none.
+            RegistryError: the registry cannot be reached.
+        """
+        if not text or _is_path(text):
+            raise problem
+        try:
+            runs = self.registry.runs(prefix=text) if self.registry is not None else []
+        except RegistryError as error:
+            raise RegistryError(f"{problem}; the registry could not be searched: {error}") from None
+        exact = next((run for run in runs if run.run_id == text), None)
+        here = any(run.run_id.startswith(text) for run in runs_in(self.results_dir))
+        if exact is None and (here or len(runs) != 1):
+            raise problem
+        return exact or runs[0]
+
+    def _stored(self, overview: RunOverview) -> Run:
+        run = self.registry.run(overview.run_id) if self.registry is not None else None
+        if run is None:
+            raise UsageProblem(f"{overview.run_id} was removed from the registry just now")
+        return run
+
+    def _first_pinned(self, text: str, problem: UsageProblem) -> Reference:
+        """The first pinned run of the baseline `text`, or the run of the registry."""
+        reference = self.reference(text, benchmarks=())
+        kind = RegistryError if reference.registry_error else UsageProblem
+        if reference.kind == "missing":
+            raise kind("; ".join((str(problem), *reference.notes))) from None
+        if not reference.runs:
+            raise kind(f"baseline {text!r}: {'; '.join(reference.notes)}")
+        run = reference.run
+        label = text if reference.kind == "single" else f"{text} ({run.run_id})"
+        notes = [f"baseline {text!r}: {note}" for note in reference.notes]
+        if reference.pinned and min(reference.pinned) != run.run_id:
+            pinned = f"the pinned run {min(reference.pinned)}"
+            notes.append(f"baseline {text!r}: {run.run_id} is used instead of {pinned}")
+        labelled = (replace(run, label=label),)
+        return Reference(label=text, kind="single", runs=labelled, notes=tuple(notes))
+
+
+def directories_of(
+    baseline: Baseline, results_dir: Path
+) -> tuple[tuple[RunDirectory, str | None], ...]:
+    """Local directories of the pinned runs, with None, and of accepted ones, with the benchmark."""
+    folders = {directory.run_id: directory for directory in runs_in(results_dir)}
+    level: list[tuple[str, str | None]] = [(run, None) for run in sorted(baseline.runs)]
+    level += [(accepted.run, accepted.benchmark) for accepted in baseline.acceptances.values()]
+    return tuple((folders[run], benchmark) for run, benchmark in level if run in folders)
+
+
+def _shadow_warning(name: str) -> Iterator[str]:
+    """Warn that a baseline named like the keyword shadows the last run."""
+    if name == LAST:
+        yield (
+            f"a baseline is named {LAST!r} and takes precedence over the last run; pin its "
+            f"runs under another name, then: gpubench baseline rm {LAST}"
+        )
+
+
+def _objections(run: Run, stored: StoredRun) -> list[str]:
+    try:
+        return objections(run, len(stored.regressed))
+    except ResultsError as error:
+        return [*objections(run, 0), f"its verdicts cannot be read ({error})"]
+
+
+class _SampleCollector:
+    """Collects the samples of one baseline by run id.
+
+    A run may be an anchor for some benchmarks, and a later run of the branch for others.
+    """
+
+    def __init__(
+        self,
+        baseline: Baseline,
+        resolver: Resolver,
+        benchmarks: Collection[str],
+        head: Run | None,
+    ):
+        self._baseline = baseline
+        self._resolver = resolver
+        self._benchmarks = benchmarks
+        self._head = head
+        self._own_id = head.run_id if head is not None else ""
+        self._accepted_runs = {n: a.run for n, a in baseline.acceptances.items() if n in benchmarks}
+        self._last_pin = max(baseline.runs, default="")
+        self._window = _Window(anchors=self._accepted_runs, since=self._last_pin, head=head)
+        self._runs: dict[str, Run] = {}
+        self._notes: list[str] = []
+        self._registry_error = ""
+
+    def resolve_reference(self, notes: Iterable[str]) -> Reference:
+        for run in self._existing_runs(self._baseline.runs, "pinned"):
+            self._add(self._window.take(run, pinned=True))
+        for run in self._existing_runs(sorted(set(self._accepted_runs.values())), "accepted"):
+            names = [name for name, anchor in self._accepted_runs.items() if anchor == run.run_id]
+            self._add_samples(run, names)
+        self._add_later()
+        return Reference(
+            label=self._baseline.name,
+            kind="history",
+            runs=tuple(self._runs[i] for i in sorted(self._runs)),
+            pinned=self._baseline.runs,
+            notes=(*notes, *self._notes),
+            registry_error=self._registry_error,
+        )
+
+    def _add_later(self) -> None:
+        branch = self._baseline.branch
+        if branch is None:
+            return
+        source = LaterRuns(
+            self._resolver.results_dir,
+            self._resolver.reached,
+            branch=branch,
+            head=self._head,
+            excluded_ids={self._own_id, *self._baseline.runs},
+        )
+        by_anchor: dict[str, list[str]] = {}
+        for name in self._benchmarks:
+            by_anchor.setdefault(self._accepted_runs.get(name, self._last_pin), []).append(name)
+        for anchor, names in sorted(by_anchor.items()):
+            for run in source.since(anchor, names):
+                if self._window.full(names):
+                    break
+                self._add_samples(run, names)
+        self._notes += source.notes
+
+    def _add_samples(self, run: Run, names: Collection[str]) -> None:
+        """Add samples of the benchmarks `names` that the run has not given yet."""
+        existing = self._runs.get(run.run_id)
+        self._add(self._window.take(run, only=names, but=existing.results if existing else ()))
+
+    def _add(self, run: Run) -> None:
+        existing = self._runs.get(run.run_id)
+        if existing is not None:
+            self._runs[run.run_id] = replace(existing, results={**existing.results, **run.results})
+        elif run.results:
+            self._runs[run.run_id] = run
+
+    def _existing_runs(self, run_ids: Iterable[str], role: str) -> Iterator[Run]:
+        """The runs that exist, with a note for each missing one."""
+        results_dir = self._resolver.results_dir
+        folders = {d.run_id: d for d in runs_in(results_dir)}
+        for run_id in run_ids:
+            if run_id == self._own_id:
+                cause = "it is the run being judged and so not a sample"
+                self._notes.append(f"{run_id} is {role}, but {cause}")
+                continue
+            try:
+                run = StoredRun(folders[run_id]).run() if run_id in folders else None
+            except GpubenchError as error:
+                self._notes.append(f"the {role} run {run_id}: {error}")
+                run = None
+            problem = f"is missing: neither in {results_dir} nor in the registry"
+            try:
+                registry = None if run is not None else self._resolver.registry
+                run = registry.run(run_id) if registry is not None else run
+            except RegistryError as error:
+                problem = (
+                    f"is not in {results_dir}, and the registry could not be searched: {error}"
+                )
+                self._registry_error = str(error)
+            if run is not None:
+                yield run
+            else:
+                self._notes.append(f"the {role} run {run_id} {problem}; it is not used as a sample")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Window:
+    """Selects sample results, taking anchors first and then runs oldest first.
+
+    The samples of a benchmark are its first results from its anchor on: those of pinned and
+    accepted runs are the level, later ones the noise. The window does not slide, so that its level
+    stays the confirmed one.
+
+    Args:
+        anchors: run ids from which on benchmarks are sampled, by node id; others are `since`.
+        since: a run id.
+        head: the run to judge, whose fingerprints tell when the window is full; or None.
+    """
+
+    anchors: Mapping[str, str]
+    since: str
+    head: Run | None = None
+    _later: Counter[_Place] = field(default_factory=Counter)
+
+    def take(
+        self,
+        run: Run,
+        *,
+        pinned: bool = False,
+        only: Collection[str] | None = None,
+        but: Collection[str] = (),
+    ) -> Run:
+        """`run` restricted to results that are samples, within `only` and outside `but`.
+
+        A `pinned` run keeps benchmarks that it did not measure, to show what existed.
+        """
+        results = {}
+        machine = _text(run.machine)
+        for name, result in run.results.items():
+            if name in but or (only is not None and name not in only):
+                continue
+            place = _place(machine, result)
+            level = self._is_level(name, run, pinned=pinned)
+            if not self._is_after_anchor(name, run, pinned=pinned) or (
+                self._later[place] >= WINDOW and not level
+            ):
+                continue
+            if result.outcome == "measured":
+                self._later[place] += not level
+                results[name] = replace(result, pinned=level)
+            elif pinned:
+                results[name] = result
+        return replace(run, results=results)
+
+    def _is_level(self, name: str, run: Run, *, pinned: bool) -> bool:
+        """Whether the run sets the benchmark's level: accepted, else pinned."""
+        anchor = self.anchors.get(name)
+        return pinned if anchor is None else run.run_id == anchor
+
+    def full(self, benchmarks: Collection[str]) -> bool:
+        """Whether further runs cannot add samples for the head's `benchmarks`."""
+        if self.head is None:
+            return False
+        machine = _text(self.head.machine)
+        results = (self.head.results[name] for name in benchmarks if name in self.head.results)
+        return all(self._later[_place(machine, result)] >= WINDOW for result in results)
+
+    def _is_after_anchor(self, name: str, run: Run, *, pinned: bool) -> bool:
+        anchor = self.anchors.get(name)
+        if anchor is None:
+            return pinned or run.run_id >= self.since
+        return run.run_id >= anchor
+
+
+def _place(machine: str, result: Result) -> _Place:
+    return result.id, machine, result.timer, _text(result.settings)
+
+
+def _text(facts: Mapping[str, Any]) -> str:
+    """Canonical text of facts, as hashed in a fingerprint."""
+    return json.dumps(dict(facts), sort_keys=True, default=str) if facts else ""

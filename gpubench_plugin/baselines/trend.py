@@ -1,0 +1,312 @@
+"""Trend of a metric over runs, with change points where its level shifts.
+
+It is for the report on a main branch, never for a gate: nothing is judged here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.baselines.samples import latest_registered, read_runs
+from gpubench_plugin.compare.comparability import differing_amounts, requested_work
+from gpubench_plugin.compare.matched_metrics import STEP_TIME, step_time_of, value_of
+from gpubench_plugin.core.errors import RegistryError
+from gpubench_plugin.environment.fingerprints import fingerprint_of
+from gpubench_plugin.results.run_directory import runs_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy import float64
+    from numpy.typing import NDArray
+
+    from gpubench_plugin.core.records import Run
+    from gpubench_plugin.results.registry.registry import Registry
+
+
+FEWEST: Final = 8
+"""Values needed for a search, two levels and more; about 2% of flat histories of 8 are flagged."""
+
+_LEVEL: Final = 3
+"""Values of a level, at least, so that one slow run is none."""
+
+_FLOOR: Final = 0.001
+"""Least noise: steps of constant values below 0.1% are no change; not measured."""
+
+_PENALTY: Final = 7.0
+"""Per change point, times ln(n)·s² for n values of noise s, instead of the usual 2 (Yao 1988) for a
+known noise: about 2% of flat histories of 8 runs are flagged, under 1% of those of 60."""
+
+
+def change_points(values: Sequence[float]) -> list[int] | None:
+    """Indices in `values`, oldest first, at which a new level starts; none of fewer than eight.
+
+    None where `ruptures` is not installed (the extra ``history``).
+
+    PELT (Killick, Fearnhead, Eckley 2012; `ruptures`) with the squared error of the logarithms of
+    the positive values, deterministic. The noise is the median absolute difference of neighbours,
+    which a change of level hardly moves. Outliers are clipped to three noises from the median of
+    their neighbourhood of five.
+    """
+    usable = [
+        position for position, value in enumerate(values) if math.isfinite(value) and value > 0
+    ]
+    if len(usable) < FEWEST:
+        return []
+    try:
+        from ruptures import KernelCPD
+    except ImportError:
+        return None
+    import numpy as np
+
+    logs = np.log([values[position] for position in usable])
+    noise = max(_noise(logs), _FLOOR)
+    scaled = _clip_outliers(logs / noise)
+    search = KernelCPD(kernel="linear", min_size=_LEVEL).fit(scaled.reshape(-1, 1))
+    ends = search.predict(pen=_PENALTY * math.log(len(usable)))
+    return [usable[end] for end in ends[:-1]]
+
+
+def _noise(logs: NDArray[float64]) -> float:
+    import numpy as np
+
+    # 1.4826 makes the median absolute deviation that of a normal distribution; a difference has
+    # the noise of two values.
+    return float(np.median(np.abs(np.diff(logs))) * 1.4826 / math.sqrt(2))
+
+
+def _clip_outliers(scaled: NDArray[float64]) -> NDArray[float64]:
+    import numpy as np
+
+    neighbourhoods = np.lib.stride_tricks.sliding_window_view(np.pad(scaled, 2, mode="edge"), 5)
+    medians = np.median(neighbourhoods, axis=1)
+    return np.clip(scaled, medians - 3, medians + 3)
+
+
+_LOOKED_AT: Final = 20
+"""Latest registered runs whose benchmarks can be named in part; trades time for old names; not
+measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One run's value of a metric: the median over its launches.
+
+    `started` is UTC in ISO 8601. `fingerprint` is equal where machine, settings and clock are
+    comparable. `work` holds the amounts per call, see :func:`.requested_work`.
+    """
+
+    run_id: str
+    started: str
+    commit: str | None
+    branch: str | None
+    value: float
+    unit: str
+    fingerprint: str
+    work: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelChange:
+    """A level change at `point`, number `index` of its segment, with the medians of both levels."""
+
+    index: int
+    point: Point
+    old_level: float
+    new_level: float
+
+    @property
+    def change(self) -> float | None:
+        """Relative change, new/old − 1; None if undefined."""
+        return self.new_level / self.old_level - 1 if self.old_level else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrendSegment:
+    """Comparable points, oldest first: same machine, configuration, clock and work.
+
+    `work` is None where no point has it, `changes` without `ruptures`.
+    """
+
+    fingerprint: str
+    work: Mapping[str, float] | None
+    points: tuple[Point, ...]
+    changes: tuple[LevelChange, ...] | None
+
+
+def trend_segments(points: Sequence[Point]) -> list[TrendSegment]:
+    """Split time-sorted `points` into comparable segments; the latest one comes last.
+
+    A point of unknown work, as recorded by earlier versions, belongs to the latest segment.
+    """
+    segments: list[list[Point]] = []
+    for point in points:
+        segment = next((s for s in reversed(segments) if _is_comparable(s, point)), [])
+        if segment:
+            segments.remove(segment)
+        segment.append(point)
+        segments.append(segment)  # in order of the last use
+    return [
+        TrendSegment(
+            fingerprint=segment[0].fingerprint,
+            work=_work_of(segment),
+            points=tuple(segment),
+            changes=_changes(segment),
+        )
+        for segment in segments
+    ]
+
+
+def _is_comparable(segment: Sequence[Point], point: Point) -> bool:
+    is_same_machine = point.fingerprint == segment[0].fingerprint
+    return is_same_machine and not differing_amounts(_work_of(segment), point.work)
+
+
+def _work_of(segment: Sequence[Point]) -> Mapping[str, float] | None:
+    return next((point.work for point in segment if point.work is not None), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkHistory:
+    """One metric of one benchmark over runs."""
+
+    benchmark: str
+    metric: str
+    segments: tuple[TrendSegment, ...]
+
+
+def benchmark_history(
+    source: HistorySource, benchmark: str, metric: str | None, *, branch: str | None, limit: int
+) -> BenchmarkHistory | None:
+    """History of the latest `limit` runs; None if none has the metric, by default the step time."""
+    metric = metric or source.step_time(benchmark, branch=branch)
+    points = source.points(benchmark, metric, branch=branch, limit=limit)
+    if not points:
+        return None
+    return BenchmarkHistory(
+        benchmark=benchmark, metric=metric, segments=tuple(trend_segments(points))
+    )
+
+
+def levels_of_median(
+    source: HistorySource, shown: BenchmarkHistory, *, branch: str | None, limit: int
+) -> list[str]:
+    """Runs with which a new level of the median starts, but none of the metric `shown`.
+
+    A minimum misses what slows most calls but not the fastest.
+    """
+    median_history = benchmark_history(
+        source, shown.benchmark, STEP_TIME, branch=branch, limit=limit
+    )
+    known = _new_levels(shown)
+    return [run_id for run_id in _new_levels(median_history) if run_id not in known]
+
+
+def _new_levels(history: BenchmarkHistory | None) -> list[str]:
+    segments = history.segments if history else ()
+    return [change.point.run_id for segment in segments for change in segment.changes or ()]
+
+
+class HistorySource:
+    """Source of earlier results: the registry, else the run directories; `notes` says why."""
+
+    def __init__(self, results_dir: Path, registry: Registry | None, note: str):
+        self.notes = [f"registry unavailable: {note}"] if note else []
+        self.results_dir = results_dir
+        self._registry = registry
+        self._runs: list[Run] | None = None
+        self._runs_by_branch: dict[str | None, list[Run]] = {}
+
+    def benchmarks(self, branch: str | None) -> list[str]:
+        """Benchmarks measured in the branch's latest runs; None for any branch."""
+        return sorted(
+            {
+                name
+                for run in self._latest_runs(branch)
+                for name, result in run.results.items()
+                if result.outcome == "measured"
+            }
+        )
+
+    def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Point]:
+        """The latest `limit` values, oldest first."""
+        runs = self._runs_with(benchmark, metric, branch=branch, limit=limit)
+        return [_point(run, fingerprint, benchmark, metric) for run, fingerprint in runs]
+
+    def step_time(self, benchmark: str, *, branch: str | None) -> str:
+        """The step time metric that the benchmark's latest run is judged by."""
+        for run, _ in self._runs_with(benchmark, STEP_TIME, branch=branch, limit=1):
+            return step_time_of(run.results[benchmark].timer, run.results[benchmark].metrics)
+        return STEP_TIME
+
+    def _runs_with(
+        self, benchmark: str, metric: str, *, branch: str | None, limit: int
+    ) -> list[tuple[Run, str]]:
+        """The latest `limit` runs that have the metric, oldest first, with their fingerprints."""
+        if self._registry is not None:
+            try:
+                return self._registry.points(benchmark, metric, branch=branch, limit=limit)
+            except RegistryError as error:
+                self._drop_registry(error)
+        return [
+            (run, fingerprint_of(run.machine, result.settings, result.timer))
+            for run in self._in_folders(branch)
+            if (result := run.results.get(benchmark)) is not None and metric in result.metrics
+        ][-limit:]
+
+    def metrics(self, benchmark: str, branch: str | None) -> list[str]:
+        """Metrics of the benchmark in the latest runs."""
+        results = (run.results.get(benchmark) for run in self._latest_runs(branch))
+        return sorted({name for result in results if result for name in result.metrics})
+
+    def _latest_runs(self, branch: str | None) -> list[Run]:
+        if self._registry is not None:
+            try:
+                if branch not in self._runs_by_branch:
+                    runs = latest_registered(self._registry, branch=branch, limit=_LOOKED_AT)
+                    self._runs_by_branch[branch] = list(runs)
+                return self._runs_by_branch[branch]
+            except RegistryError as error:
+                self._drop_registry(error)
+        return list(self._in_folders(branch))
+
+    def _in_folders(self, branch: str | None) -> Iterator[Run]:
+        if self._runs is None:
+            self._runs = list(read_runs(runs_in(self.results_dir), self.notes))
+        return (run for run in self._runs if branch in {None, run.branch})
+
+    def _drop_registry(self, error: RegistryError) -> None:
+        self._registry = None
+        self.notes.append(f"registry unavailable: {error}")
+
+
+def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...] | None:
+    values = [point.value for point in points]
+    positions = change_points(values)
+    if positions is None:
+        return None
+    levels = [median(values[a:b]) for a, b in pairwise([0, *positions, len(values)])]
+    return tuple(
+        LevelChange(index=index, point=points[index], old_level=old_level, new_level=new_level)
+        for index, (old_level, new_level) in zip(positions, pairwise(levels), strict=True)
+    )
+
+
+def _point(run: Run, fingerprint: str, benchmark: str, metric: str) -> Point:
+    result = run.results[benchmark]
+    value = value_of(result, metric)
+    return Point(
+        run_id=run.run_id,
+        started=run.started,
+        commit=run.commit,
+        branch=run.branch,
+        value=result.metrics[metric].value if value is None else value,
+        unit=result.metrics[metric].unit,
+        fingerprint=fingerprint,
+        work=requested_work(result),
+    )

@@ -1,0 +1,1 @@
+"""What every room shares: records, errors, flags, the catalog, hook specifications."""

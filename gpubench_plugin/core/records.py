@@ -1,0 +1,656 @@
+"""Records: frozen, keyword-only and JSON-serializable.
+
+Units are in the names. Files and other processes get the fields of a record, see
+:mod:`gpubench_plugin.environment.stored`, without pickle. The metadata of a field are for pydantic,
+which this module does not import: descriptions and bounds of the published schemas, and the key if
+it is not the field's name.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import fsum, inf, isclose, isfinite
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+
+Json = dict[str, Any]
+
+Outcome = Literal[
+    "measured",
+    "failed",
+    "skipped",
+    "unsupported",
+    "misconfigured",
+    "oom",
+    "hang",
+    "crashed",
+    "mismatched_ranks",
+    "not_measured",
+]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+Better = Literal["higher", "lower", "none"]
+
+Phase = Literal[
+    "start", "build", "compile", "check", "train", "warm-up", "measure", "inspect", "profile"
+]
+"""Phase of a running benchmark: ``start`` of its ranks, ``build`` of its fixtures, ``compile`` as
+far as the first step, untimed ``check`` and ``train``, ``warm-up``, ``measure``, and afterwards
+``inspect`` (FLOPs, memory, data types) and ``profile``. Short ones may be missing."""
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+CONFIDENCE: Final = 0.95
+"""Default confidence level of intervals."""
+
+
+def doc(description: str, **bounds: object) -> Json:
+    """Metadata of a field: description in its schema, and bounds as in ``annotated_types``."""
+    return {"description": description, **bounds}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundLayout:
+    """Number and sizes of durations; fields as in `Samples`."""
+
+    durations: int
+    calls_per_duration: int
+    durations_per_round: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sketch:
+    """KLL sketch of `count` values that are not stored individually.
+
+    Z. Karnin, K. Lang, E. Liberty: Optimal Quantile Approximation in Streams (2016),
+    https://arxiv.org/abs/1603.05346, in Apache DataSketches. Its error is in ranks: a 95th
+    percentile with a rank error of 0.001 is between the 94.9th and the 95.1st.
+
+    `least`, `most` and `total` are exact. `kll` is the library's serialization in base64, empty,
+    and without quantiles, if the library (the extra ``sketch``) was not installed.
+    """
+
+    count: int
+    least: float
+    most: float
+    total: float
+    rank_error: float
+    kll: str
+
+    @property
+    def mean(self) -> float:
+        """Mean of all values."""
+        return self.total / self.count
+
+    def quantiles(self, fractions: Sequence[float]) -> list[float]:
+        """Values at these `fractions`, 0 to 1, within `rank_error`.
+
+        Raises:
+            UsageProblem: the library that reads `kll` is not installed.
+        """
+        quantiles: list[float] = _kll(self.kll).get_quantiles(list(fractions), inclusive=True)
+        return quantiles
+
+    def representative_values(self, size: int = 1000) -> list[float]:
+        """`size` ascending values with the distribution of the sketch."""
+        return self.quantiles([(at + 0.5) / size for at in range(size)])
+
+    @classmethod
+    def merged(cls, sketches: Iterable[Sketch]) -> Sketch:
+        """Merge `sketches` into one no larger than any of them."""
+        parts = list(sketches)
+        kll, *others = (_kll(part.kll) for part in parts)
+        for other in others:
+            kll.merge(other)
+        return cls(
+            count=sum(part.count for part in parts),
+            least=min(part.least for part in parts),
+            most=max(part.most for part in parts),
+            total=fsum(part.total for part in parts),
+            rank_error=max(part.rank_error for part in parts),
+            kll=kll_text(kll),
+        )
+
+
+def has_quantile(count: int, fraction: float) -> bool:
+    """Whether `count` values have one beyond the quantile: 20 for the 95th percentile."""
+    return round(count * min(fraction, 1 - fraction), 9) >= 1
+
+
+def _kll(text: str) -> Any:
+    try:
+        from datasketches import kll_doubles_sketch
+    except ImportError as error:
+        from gpubench_plugin.core.errors import UsageProblem
+
+        message = "reading a sketch of durations requires datasketches: pip install"
+        raise UsageProblem(f"{message} 'pytest-gpubench[sketch]'") from error
+    return kll_doubles_sketch.deserialize(b64decode(text))
+
+
+def kll_text(kll: Any) -> str:
+    """Serialize a KLL sketch in base64."""
+    return b64encode(kll.serialize()).decode("ascii")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Times of one benchmark on one rank, or reduced over ranks.
+
+    A *duration* is one call of the step, or the mean of `calls_per_duration` calls of a step too
+    short to be timed alone. A *round* is the smallest group of consecutive durations that lasts a
+    millisecond: warm-up and confidence count rounds. A *block* is the calls between two decisions
+    of the loop. Nothing is dropped. `warmup_s` has the seconds of each group of warm-up calls timed
+    together, `warmup_calls` counts all calls between the first one and the timed ones.
+
+    Of too many durations to store, `durations_s` are the medians of the rounds, in order,
+    `calls_per_duration` the calls of a round, `reduced_from` the actual timing, and `sketch` the
+    distribution of the durations in seconds per call, except over several ranks.
+
+    `first_step_s` is None if the first call was not observed; without any observed call before the
+    timed ones there is no warm-up either.
+    """
+
+    timer: str
+    durations_s: tuple[float, ...]
+    calls_per_duration: int = 1
+    durations_per_round: int = 1
+    block_s: tuple[float, ...]
+    block_calls: tuple[int, ...]
+    first_step_s: float | None
+    warmup_s: tuple[float, ...]
+    warmup_calls: int
+    flags: tuple[str, ...] = ()
+    reduced_from: RoundLayout | None = None
+    sketch: Sketch | None = None
+
+    @property
+    def calls(self) -> int:
+        """Timed calls of the step."""
+        return sum(self.block_calls)
+
+    @property
+    def timing(self) -> RoundLayout:
+        """Round layout of the durations, including those no longer stored."""
+        return self.reduced_from or RoundLayout(
+            durations=len(self.durations_s),
+            calls_per_duration=self.calls_per_duration,
+            durations_per_round=self.durations_per_round,
+        )
+
+    @property
+    def rounds(self) -> int:
+        """Complete rounds timed."""
+        return self.timing.durations // self.timing.durations_per_round
+
+    @property
+    def rounds_s(self) -> tuple[float, ...]:
+        """The median duration of each round, in seconds per call."""
+        return tuple(round_medians(self.durations_s, self.durations_per_round))
+
+    def flagged(self, *flags: str) -> Samples:
+        """Copy with `flags` added, without duplicates."""
+        return replace(self, flags=tuple(dict.fromkeys((*self.flags, *flags))))
+
+
+def round_medians(durations_s: Sequence[float], width: int) -> Sequence[float]:
+    """Median of each complete round of `width` durations, in seconds per call."""
+    if width == 1:
+        return durations_s
+    used_length = len(durations_s) - len(durations_s) % width
+    return [median(durations_s[at : at + width]) for at in range(0, used_length, width)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Work of one call of the step, on one rank or summed over ranks; None if unknown."""
+
+    samples: float | None = None
+    tokens: float | None = None
+    bytes: float | None = None
+    flops: float | None = field(default=None, metadata=doc("A multiply-add counts as two"))
+
+    @property
+    def known_amounts(self) -> dict[str, float]:
+        """Known amounts by name."""
+        return {name: amount for name, amount in asdict(self).items() if amount is not None}
+
+
+def is_same_amount(first: float | None, second: float | None) -> bool:
+    """Whether amounts of work are equal within the rounding of per-rank shares."""
+    if first is None or second is None:
+        return first is second
+    return isclose(first, second)  # to 9 digits, its default
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """Result of an untimed check before the measurement.
+
+    `correctness` goes into the record, `facts` into the observation, `flags` into the samples.
+    """
+
+    correctness: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, float] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankTimes:
+    """Time statistics of one rank.
+
+    `median_s` is the median round; all other statistics are of the `count` single durations, in
+    seconds per call. Quantiles are interpolated linearly, and None where too few durations were
+    timed. `total_s` is the length of all blocks. If a duration is not finite, no statistic is.
+    """
+
+    rank: int = field(metadata={"ge": 0})
+    host: str
+    count: int = field(metadata=doc("Durations timed", ge=0))
+    min_s: float
+    p5_s: float | None
+    median_s: float = field(metadata=doc("Median of the rounds"))
+    p95_s: float | None
+    p99_s: float | None
+    max_s: float
+    total_s: float = field(metadata=doc("Length of all timed blocks"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """Observation of one benchmark, the only input of metrics.
+
+    `samples` are reduced over the ranks (maximum per duration); `ranks` has an entry for each of
+    several. `work` is summed over the ranks. `precision` is the compute dtype of matrix products
+    (fp32, tf32, fp16, …), empty without one. `facts` are the other numbers:
+    ``peak_memory_bytes``, ``skipped_steps``, ``data_wait_s`` (inside the timed calls),
+    ``loss_first``, ``loss_last``, ``compiled`` (0 or 1), ``confidence`` (the level of intervals),
+    ``processors`` (of the host) and those of a subject.
+    """
+
+    samples: Samples
+    ranks: tuple[RankTimes, ...] = ()
+    work: Work
+    device: str
+    device_name: str
+    precision: str
+    world_size: int
+    facts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A number with its unit and better direction."""
+
+    name: str
+    value: float
+    unit: str
+    better: Better = "none"
+
+
+_UNITS_IN_NAMES: Final = ("_bytes_per_s", "_per_s", "_s")
+
+
+def confidence_bounds_of(metric: str) -> tuple[str, str]:
+    """Names of the metrics with the confidence bounds of `metric`.
+
+    The unit stays at the end: ``step_time_ci_low_s``, ``samples_ci_low_per_s``.
+    """
+    unit = next((unit for unit in _UNITS_IN_NAMES if metric.endswith(unit)), "")
+    stem = metric.removesuffix(unit)
+    return f"{stem}_ci_low{unit}", f"{stem}_ci_high{unit}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchSample:
+    """Measurement of one of several launches."""
+
+    samples: Samples | None
+    metrics: Mapping[str, Metric]
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """Fields of every record of a benchmark, measured, stored or read.
+
+    `settings` is the configuration by dot key that affects numbers, without defaults; `limits` are
+    those of the gate. `timer` names the clock: ``cuda_events`` and ``cuda_kernel`` are the device's
+    own time, all others clocks of the host.
+    """
+
+    id: str = field(metadata=doc("pytest's node id", min_length=1))
+    outcome: Outcome
+    reason: str = field(
+        default="", metadata=doc("Why it was not measured; empty for measured ones")
+    )
+    settings: Mapping[str, Any] = field(
+        default_factory=dict,
+        metadata=doc("Configuration by dot key that affects numbers, without defaults"),
+    )
+    limits: Mapping[str, str] = field(
+        default_factory=dict, metadata=doc("Limits used by the gate, by metric")
+    )
+    timer: str = field(default="", metadata=doc("Name of the clock"))
+    flags: tuple[str, ...] = field(default=(), metadata=doc("Flags that qualify the numbers"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkRecord(Benchmark):
+    """Fields of a benchmark in a run's files, whatever the form of its numbers.
+
+    `work` is None if nothing was measured, or before amounts were recorded.
+    """
+
+    name: str = field(metadata=doc("Test function's name with its parameters"))
+    params: Mapping[str, str] = field(metadata=doc("Parameters by name"))
+    world_size: int = field(metadata=doc("World size", gt=0))
+    launches: int = field(default=1, metadata=doc("Number of fresh processes per rank", gt=0))
+    configuration: Mapping[str, Any] = field(
+        default_factory=dict, metadata=doc("Resolved configuration")
+    )
+    work: Work | None = field(default=None, metadata=doc("Work of one call, summed over ranks"))
+    correctness: Mapping[str, Any] = field(
+        default_factory=dict, metadata=doc("Results of the untimed checks")
+    )
+    ranks: tuple[RankTimes, ...] = field(
+        default=(), metadata=doc("One entry per rank, for several ranks")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement(BenchmarkRecord):
+    """Record of one benchmark; only outcome ``measured`` has samples and metrics."""
+
+    samples: Samples | None = field(
+        default=None, metadata=doc("Every duration, in seconds per call")
+    )
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    per_launch: tuple[LaunchSample, ...] = ()
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Names of the variants that the benchmark compared, the reference first."""
+        return tuple(str(variant["name"]) for variant in self.correctness.get("variants", ()))
+
+    @property
+    def slowest_rank(self) -> RankTimes | None:
+        """Rank with the longest median round, of several ranks.
+
+        Not the one that was last most often: if the ranks wait for each other, that is chance.
+        """
+        has_several = len(self.ranks) > 1
+        return max(self.ranks, key=lambda rank: rank.median_s) if has_several else None
+
+    @property
+    def confidence(self) -> float:
+        """Confidence level of the intervals."""
+        level: float = self.configuration.get("measure", {}).get("confidence", CONFIDENCE)
+        return level
+
+    def finite(self) -> Measurement:
+        """Copy for JSON without metrics that are not finite, which its flags name."""
+        lost = tuple(f"not_finite:{n}" for n, m in self.metrics.items() if not isfinite(m.value))
+        launches = tuple(
+            replace(launch, metrics=_finite(launch.metrics)) for launch in self.per_launch
+        )
+        return replace(
+            self, metrics=_finite(self.metrics), flags=self.flags + lost, per_launch=launches
+        )
+
+    def without_samples(self) -> Measurement:
+        """Copy without samples, for keeping in memory; the journal has the samples."""
+        launches = tuple(replace(launch, samples=None) for launch in self.per_launch)
+        return replace(self, samples=None, per_launch=launches)
+
+
+def _finite(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    return {name: metric for name, metric in metrics.items() if isfinite(metric.value)}
+
+
+RunStatus = Literal["complete", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunRecord:
+    """Record of a run: command, environment, and every selected benchmark.
+
+    `started`, `resumed` (one per resumption) and `finished` are UTC in ISO 8601; `command` has the
+    arguments of pytest. `events` are the journal's lines of single benchmarks: training steps,
+    epochs, evaluations, what ``gpubench.log`` was given; empty unless loaded from a journal.
+    """
+
+    run_id: str
+    experiment: str
+    status: RunStatus
+    started: str
+    resumed: tuple[str, ...] = ()
+    finished: str
+    command: tuple[str, ...]
+    environment: Mapping[str, Any]
+    benchmarks: tuple[Measurement, ...]
+    events: tuple[Json, ...] = ()
+
+    def __repr__(self) -> str:
+        measured = sum(benchmark.outcome == "measured" for benchmark in self.benchmarks)
+        return (
+            f"<{type(self).__name__} {self.run_id}: {self.status}, "
+            f"{measured} of {len(self.benchmarks)} benchmarks measured>"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Benchmark):
+    """Benchmark of a run, for comparisons.
+
+    `metrics` are those of the whole run; `launches` has the metrics of each launch of fresh
+    processes, at least one for a measured benchmark. `configuration` is complete, by dot key, empty
+    if unknown. `work` has the amounts of a call over all ranks by name, None if not recorded.
+    `pinned`: the run was pinned or accepted as the level of the benchmark. `foreign`: it is from a
+    file of pytest-benchmark alone, which has less.
+    """
+
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    launches: tuple[Mapping[str, float], ...] = ()
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    work: Mapping[str, float] | None = None
+    pinned: bool = False
+    foreign: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Run with its results by node id, for comparisons, from any source.
+
+    Sources are run directories, files of pytest-benchmark, and the registry.
+
+    `label` is its name in messages, as the user wrote it. `started` and `finished` are UTC in ISO
+    8601, or empty; of an unfinished run `finished` is the time of its last line. `machine` has the
+    facts by dot key that must be equal for numbers to be comparable, `environment` other facts to
+    report if they differ. `status` is None if the source has none. `path` is the file or folder of
+    the source. A `foreign` run is a file of pytest-benchmark alone: a fact that it lacks is no
+    difference.
+    """
+
+    label: str
+    run_id: str = ""
+    started: str = ""
+    finished: str = ""
+    status: RunStatus | None = None
+    commit: str | None = None
+    branch: str | None = None
+    dirty: bool | None = None
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    results: Mapping[str, Result] = field(default_factory=dict)
+    path: Path | None = None
+    foreign: bool = False
+
+
+VerdictKind = Literal[
+    "improved",
+    "unchanged",
+    "regressed",
+    "inconclusive",
+    "no_baseline",
+    "new",
+    "removed",
+    "incomparable",
+    "errored",
+    "not_measured",
+]
+VERDICT_KINDS: Final[tuple[VerdictKind, ...]] = get_args(VerdictKind)
+"""``no_baseline``: none, or too few runs of one; ``new``: not in the baseline; ``removed``: only
+there; ``errored``: failed, misconfigured, crashed, hung or out of memory; ``not_measured``: did not
+run."""
+
+MISSING: Final[frozenset[VerdictKind]] = frozenset({"no_baseline", "new", "incomparable"})
+"""Verdicts that ``--gate-missing`` decides about."""
+
+COMPARED: Final[frozenset[VerdictKind]] = frozenset(
+    {"improved", "unchanged", "regressed", "inconclusive"}
+)
+"""Verdicts of comparisons of two numbers, or of a number with a fixed bound."""
+
+Method = Literal["paired", "history", "threshold", "exact", "absolute"]
+"""Method of a verdict. ``threshold`` is not statistical; ``exact`` is for metrics without variance;
+``absolute`` compares with a fixed bound instead of a baseline."""
+
+LAST: Final = "last"
+"""Name of the last comparable run in ``--baseline``; no baseline may have it."""
+
+
+def is_regression(kind: str, method: str | None, *, base: str) -> bool:
+    """Whether a verdict excludes its run from the samples of later ones; `base` is a label.
+
+    A threshold against the last run does not: two runs of the same code exceed it often enough, and
+    a history without its slower half would judge all others slow.
+    """
+    return kind == "regressed" and not (method == "threshold" and base == LAST)
+
+
+class _Unbounded:
+    """pydantic schema of an interval: JSON has no infinity, so that an unbounded end is null.
+
+    https://docs.pydantic.dev/latest/concepts/types/#customizing-validation-with-__get_pydantic_core_schema__
+    """
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: object, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def bounded(ends: tuple[float | None, float | None]) -> tuple[float, float]:
+            low, high = ends
+            return (-inf if low is None else low, inf if high is None else high)
+
+        ends = handler.generate_schema(tuple[float | None, float | None])
+        return core_schema.no_info_after_validator_function(bounded, ends)
+
+
+Interval = Annotated[tuple[float, float], _Unbounded]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictPart:
+    """Comparison of one number, which may be one of several of a verdict.
+
+    `effect` and `interval` are fractions, positive if the head is worse: head/base − 1 if lower is
+    better, 1 − head/base if higher is. `limit` is the text of the limit.
+    """
+
+    __pydantic_config__: ClassVar[Json] = {"extra": "forbid", "allow_inf_nan": False}
+
+    metric: str = field(
+        default="", metadata=doc("Empty if the verdict is about the whole benchmark")
+    )
+    unit: str = field(default="", metadata=doc("Unit of base and head"))
+    better: Better = field(default="none", metadata=doc("Direction of improvement"))
+    kind: VerdictKind = field(metadata={"alias": "verdict"})
+    base: float | None = field(default=None, metadata=doc("Base value in the unit"))
+    head: float | None = field(default=None, metadata=doc("Head value in the unit"))
+    effect: float | None = field(
+        default=None, metadata=doc("Fraction, positive if the head is worse")
+    )
+    interval: Interval | None = field(
+        default=None,
+        metadata=doc("Confidence interval of the effect as fractions; an unbounded end is null"),
+    )
+    limit: str = field(default="", metadata=doc("Limit it was judged by"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict(VerdictPart):
+    """Verdict on one metric of a benchmark, or on its step time as a whole.
+
+    The step time is judged by several metrics, its `parts`; the verdict's own numbers are those of
+    the deciding one.
+    """
+
+    id: str = field(metadata=doc("pytest's node id", min_length=1))
+    method: Method | None = field(
+        default=None, metadata=doc("threshold: not statistical; exact: values without variance")
+    )
+    launches: int = field(
+        default=0, metadata=doc("Independent samples: pairs, earlier runs, or 1", ge=0)
+    )
+    smallest_visible_effect: float | None = field(
+        default=None,
+        metadata=doc("Smallest true effect that would have been detected, as a fraction"),
+    )
+    pairs_needed: int | None = field(
+        default=None, metadata=doc("Estimated number of pairs for a decision", ge=0)
+    )
+    runs_needed: int | None = field(
+        default=None, metadata=doc("Number of further earlier runs required for a history", ge=0)
+    )
+    reason: str = field(default="", metadata=doc("Reason in one line"))
+    parts: tuple[VerdictPart, ...] = field(
+        default=(), metadata=doc("For a step time: all metrics it is judged by")
+    )
+
+    @property
+    def changed_metrics(self) -> tuple[str, ...]:
+        """Metrics of the parts that have the verdict's kind, or its only metric."""
+        return tuple(part.metric for part in self.parts if part.kind == self.kind) or (self.metric,)
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether the limit could not be checked, since the metric is missing or unusable."""
+        return self.kind in {"not_measured", "errored"} and bool(self.metric)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactDifference:
+    """Fact by dot key that differs between base and head; None on a side without it."""
+
+    __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
+
+    key: str
+    base: Any
+    head: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Verdicts of one head against one base, one per benchmark and metric, in the head's order.
+
+    `notes` are lines printed above the verdicts.
+    """
+
+    base: str
+    head: str
+    verdicts: tuple[Verdict, ...] = ()
+    environment_differences: tuple[FactDifference, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def count(self, kind: VerdictKind) -> int:
+        """Number of verdicts of that kind."""
+        return sum(verdict.kind == kind for verdict in self.verdicts)
+
+    @property
+    def all_incomparable(self) -> bool:
+        """Whether benchmarks are shared but all incomparable, fixed bounds left out."""
+        kinds = {verdict.kind for verdict in self.verdicts if verdict.method != "absolute"}
+        return "incomparable" in kinds and kinds.isdisjoint(COMPARED)

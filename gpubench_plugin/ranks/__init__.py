@@ -1,0 +1,1 @@
+"""Ranks: the world, the process group, the control plane, the reduction."""

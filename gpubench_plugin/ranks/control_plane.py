@@ -1,0 +1,223 @@
+"""Control messages between ranks through a key-value store, never the group under test.
+
+Every rank calls the same operations in the same order. Each operation has a number, and every rank
+publishes its position, so that a rank out of step is noticed at once.
+
+Per operation, the work of the root grows with the number of ranks; that of another rank does not,
+nor does the rate at which all waiting ranks together poll the store.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from time import sleep
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.core.errors import MeasurementError
+from gpubench_plugin.environment.timeout_clock import TimeoutClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+
+    from torch.distributed.distributed_c10d import Store
+
+    from gpubench_plugin.core.records import Json
+    from gpubench_plugin.ranks.world import World
+
+CHUNK: Final = 2**20
+"""Characters per value: torch's TCPStore refuses values above 8 MiB."""
+
+_SHORTEST_PAUSE_S: Final = 0.0002
+_LONGEST_PAUSE_S: Final = 0.02
+"""Pauses double from one to the other: quick for short waits, few requests in long ones; not
+measured."""
+_PAUSE_PER_RANK_S: Final = 0.0005
+"""At the end of long waits, more than 40 ranks together poll 2,000 times per second at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """Bytes exchanged with the store by this rank."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    def __sub__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            bytes_read=self.bytes_read - other.bytes_read,
+            bytes_written=self.bytes_written - other.bytes_written,
+        )
+
+
+class ControlPlane:
+    """Gather, publish and wait through `store`; messages are JSON.
+
+    Each operation raises :class:`MeasurementError` if a rank that it waits for is in another
+    operation, or does not arrive within `timeout` or the operation's shorter one.
+    """
+
+    def __init__(self, store: Store, world: World, *, timeout: timedelta):
+        self._store = store
+        self._world = world
+        self._timeout_s = timeout.total_seconds()
+        shared_pause_s = 0.0 if world.is_root else world.size * _PAUSE_PER_RANK_S
+        self._longest_pause_s = max(_LONGEST_PAUSE_S, shared_pause_s)
+        self._operations = 0
+        self._published: dict[str, int] = {}
+        self._bytes_read = 0
+        self._bytes_written = 0
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes read and written so far."""
+        return Traffic(bytes_read=self._bytes_read, bytes_written=self._bytes_written)
+
+    def gather(self, tag: str, record: Json) -> list[Json] | None:
+        """All records in rank order on rank zero; None elsewhere, without waiting."""
+        records = list(self.collect(tag, record))
+        return records if self._world.is_root else None
+
+    def collect(self, tag: str, record: Json, *, timeout_s: float | None = None) -> Iterator[Json]:
+        """Like :meth:`gather`, but one record at a time on rank zero, which must take them all."""
+        key, description = self._begin("gather", tag)
+        if self._world.is_root:
+            return self._collected(key, record, description, timeout_s)
+        self._put(f"{key}/{self._world.rank}", record)
+        return iter(())
+
+    def _collected(
+        self, key: str, record: Json, description: str, timeout_s: float | None
+    ) -> Iterator[Json]:
+        obsolete, self._published = self._published, {}
+        # The root's own record, too, has the types of JSON.
+        yield json.loads(json.dumps(record))
+        for rank in range(1, self._world.size):
+            rank_key = f"{key}/{rank}"
+            self._await(rank_key, rank, description, timeout_s)
+            record, chunk_count = self._read(rank_key)
+            self._delete(rank_key, chunk_count)
+            yield record
+        # Every rank that sent its record has read what was published before.
+        for published, chunk_count in obsolete.items():
+            self._delete(published, chunk_count)
+
+    def publish(
+        self, tag: str, record: Json | None = None, *, timeout_s: float | None = None
+    ) -> Json:
+        """Broadcast rank zero's record, without waiting on rank zero; other ranks pass none."""
+        key, description = self._begin("publish", tag)
+        if not self._world.is_root:
+            self._await(key, 0, description, timeout_s)
+        elif record is None:
+            raise ValueError(f"rank zero has no record to publish as {tag!r}")
+        else:
+            self._published[key] = self._put(key, record)
+        return self._read(key)[0]
+
+    def decide(
+        self, tag: str, decision: Json | None = None, *, fallback: Json, timeout_s: float
+    ) -> Json:
+        """Broadcast rank zero's `decision`, or `fallback` on all ranks if it is late.
+
+        The first rank that writes decides, also for a rank that was stopped meanwhile.
+        """
+        key, description = self._begin("decide", tag)
+        if self._world.is_root:
+            self._published[key] = 0
+            return self._compare_and_set(key, decision)
+        try:
+            self._await(key, 0, description, timeout_s)
+        except MeasurementError:
+            return self._compare_and_set(key, fallback)
+        published: Json = json.loads(self._get(key))
+        return published
+
+    def _compare_and_set(self, key: str, decision: Json | None) -> Json:
+        """Store `decision` under `key` unless another rank was first; return the stored one."""
+        stored: Json = json.loads(self._store.compare_set(key, "", json.dumps(decision)))
+        return stored
+
+    def wait_for_all(self, tag: str) -> None:
+        """Barrier; rank zero, which may host the store, returns last."""
+        self.gather(tag, {})
+        self.publish(tag, {})
+        self.gather(tag, {})
+
+    def announce(self, location: str) -> None:
+        """Publish that this rank reached `location`, without waiting."""
+        self._begin("arrival", location)
+
+    def resynchronize(self, operation: int) -> None:
+        """Continue with the given operation number, so that ranks are in step again."""
+        self._operations = operation - 1
+
+    def _begin(self, operation: str, tag: str) -> tuple[str, str]:
+        """Announce the next operation; return its key and description."""
+        self._operations += 1
+        description = f"{operation} {tag!r}"
+        self._set(f"at/{self._world.rank}", json.dumps([self._operations, description]))
+        return f"{self._operations} {description}", description
+
+    def _put(self, key: str, record: Json) -> int:
+        """Write a record in chunks; return the number of extra chunks, stored in the first."""
+        text = json.dumps(record)
+        first_chunk, *rest = [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
+        for number, part in enumerate(rest):
+            self._set(f"{key}/{number}", part)
+        # Written last: when it exists, so do all parts.
+        self._set(key, f"{len(rest)} {first_chunk}")
+        return len(rest)
+
+    def _read(self, key: str) -> tuple[Json, int]:
+        chunk_count, _, first_chunk = self._get(key).partition(b" ")
+        rest = [self._get(f"{key}/{number}") for number in range(int(chunk_count))]
+        return json.loads(b"".join((first_chunk, *rest))), int(chunk_count)
+
+    def _delete(self, key: str, chunk_count: int) -> None:
+        for part in range(chunk_count):
+            self._store.delete_key(f"{key}/{part}")
+        self._store.delete_key(key)
+
+    def _set(self, key: str, text: str) -> None:
+        self._store.set(key, text)
+        self._bytes_written += len(text)  # JSON is ASCII
+
+    def _get(self, key: str) -> bytes:
+        value: bytes = self._store.get(key)
+        self._bytes_read += len(value)
+        return value
+
+    def _await(self, key: str, rank: int, description: str, timeout_s: float | None) -> None:
+        """Wait until `rank` has written `key`.
+
+        Polls, since torch prints a warning when its own wait times out.
+        """
+        limit_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
+        clock = TimeoutClock()
+        pause = _SHORTEST_PAUSE_S
+        while not self._store.check([key]):
+            number, peer_location = self._position(rank)
+            is_out_of_step = number > self._operations or (
+                number == self._operations and peer_location != description
+            )
+            # It may have written the key and continued since the first check.
+            if is_out_of_step and not self._store.check([key]):
+                raise MeasurementError(
+                    f"ranks are out of step: rank {rank} is at {peer_location} while rank "
+                    f"{self._world.rank} waits for it at {description}"
+                )
+            if clock.remaining(limit_s) <= 0 and not self._store.check([key]):
+                raise MeasurementError(
+                    f"timed out after {limit_s:g} s waiting for rank {rank} at {description}; "
+                    f"its last known position was {peer_location}"
+                )
+            sleep(pause)
+            pause = min(2 * pause, self._longest_pause_s)
+
+    def _position(self, rank: int) -> tuple[int, str]:
+        if not self._store.check([f"at/{rank}"]):
+            return 0, "the start"
+        at: list[Any] = json.loads(self._get(f"at/{rank}"))
+        return int(at[0]), str(at[1])

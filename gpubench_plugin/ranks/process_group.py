@@ -1,0 +1,328 @@
+"""The default process group of torch.distributed, and collective decisions of its ranks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from itertools import count
+from threading import Thread
+from time import sleep
+from typing import Final, Self
+
+import torch
+from torch import distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+
+from gpubench_plugin.core.errors import MeasurementError, UsageProblem
+from gpubench_plugin.core.records import Json
+from gpubench_plugin.environment.timeout_clock import TimeoutClock
+from gpubench_plugin.ranks.control_plane import ControlPlane
+from gpubench_plugin.ranks.rendezvous import on_loopback, store_for
+from gpubench_plugin.ranks.world import World
+
+TIMEOUT: Final = timedelta(minutes=30)
+"""Of waiting for the slowest rank: longer than any benchmark or compilation; not measured."""
+
+_NEEDS: Final = {"nccl": "cuda", "xccl": "xpu"}
+"""Device type of a backend."""
+
+_POLL_S: Final = 0.0001
+"""About as long as a gloo barrier of two ranks, 0.12 ms."""
+_LEAVE_TIMEOUT_S: Final = 1.0
+"""Destroying a group takes under 50 ms unless an operation is pending."""
+
+_NO_PROPOSAL: Final = torch.iinfo(torch.int64).min
+
+_groups = count()
+
+
+class RankAgreement:
+    """Collective decisions over a gloo `group` beside the one under test; None for one rank."""
+
+    def __init__(self, group: dist.ProcessGroup | None = None):
+        self.group = group
+        self.world_size: int = 1 if group is None else group.size()
+
+    def decide(self, proposal: int) -> int:
+        """Rank zero's proposal, on every rank; no rank returns before all have called."""
+        if self.group is None:
+            return proposal
+        # Unlike a broadcast, a reduction makes rank zero wait for all.
+        own_proposal = proposal if self.group.rank() == 0 else _NO_PROPOSAL
+        decision = torch.tensor(own_proposal, dtype=torch.int64)
+        dist.all_reduce(decision, dist.ReduceOp.MAX, group=self.group)
+        return int(decision.item())
+
+    def mean(self, values: Sequence[float]) -> list[float]:
+        """Element-wise mean of `values` over all ranks, which must all call it; NaN propagates."""
+        means = torch.tensor(values, dtype=torch.float64)
+        if self.group is not None:
+            dist.all_reduce(means, group=self.group)
+        return [float(mean) for mean in means / self.world_size]
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        # torch's barrier would have to guess a device, and is not faster.
+        self.decide(0)
+
+
+class ProcessGroup:
+    """The ranks of `world`; the constructor joins the group, :meth:`close` leaves it.
+
+    The default group, for collectives, has the `backend`; `control` messages and the `agreement`
+    have a store and a group of their own. An existing default group, for example of a conftest, is
+    used with its own backend and outlives this. With `shares_device`, all ranks of a host use one
+    `device`.
+
+    Raises:
+        UsageProblem: the backend does not support the device, the rendezvous failed, or an existing
+            default group contradicts the environment.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        device: torch.device,
+        backend: str = "auto",
+        timeout: timedelta = TIMEOUT,
+        shares_device: bool = False,
+    ):
+        self.world = world
+        self.shares_device = shares_device
+        self.device = rank_device(device, world, shares_device=shares_device)
+        self.backend = backend_for(device, backend, shares_device=shares_device)
+        store = PrefixStore(f"gpubench/{next(_groups)}", store_for(world))
+        with ExitStack() as exit_stack:
+            exit_stack.enter_context(_bind_gloo_to_loopback(world))
+            self._join_default_group(PrefixStore("group", store), timeout, exit_stack)
+            group = None if world.size == 1 else dist.new_group(backend="gloo", timeout=timeout)
+            if group is not None:
+                exit_stack.callback(_leave, group)
+            self.agreement = RankAgreement(group)
+            self._exit_stack = exit_stack.pop_all()
+        self.control = ControlPlane(PrefixStore("control", store), world, timeout=timeout)
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the default group still exists."""
+        return dist.is_initialized() and self._default == dist.group.WORLD
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether the group can be replaced in these processes, whatever its state.
+
+        An unfinished operation of NCCL or XCCL can block the device itself; an existing default
+        group is not ours to replace.
+        """
+        return self._is_ours and self.backend == "gloo"
+
+    def is_healthy(self, timeout_s: float) -> bool:
+        """Whether all ranks can still communicate in both groups; equal on all ranks.
+
+        Every rank must call it. Takes up to three times `timeout_s`.
+        """
+        if self.world.size == 1:
+            return self.is_joined
+        own_report = {"healthy": self._passes_barriers(timeout_s)}
+        try:
+            conclusion = self._all_healthy(own_report, timeout_s) if self.world.is_root else None
+            if conclusion is None:
+                self.control.gather("health", own_report)
+            decision = self.control.decide(
+                "health", conclusion, fallback={"healthy": False}, timeout_s=2 * timeout_s
+            )
+        except dist.DistError:  # the store is gone
+            return False
+        return bool(decision["healthy"])
+
+    def _all_healthy(self, own_report: Json, timeout_s: float) -> Json:
+        """Rank zero's conclusion from the reports received in time."""
+        try:
+            records = list(self.control.collect("health", own_report, timeout_s=timeout_s))
+        except MeasurementError:
+            return {"healthy": False}
+        return {"healthy": all(record["healthy"] for record in records)}
+
+    @property
+    def key(self) -> tuple[str, torch.device, bool]:
+        """Cache key: backend, device, and whether the ranks share the device."""
+        return self.backend, self.device, self.shares_device
+
+    def close(self) -> None:
+        """Destroy the groups created here; idempotent.
+
+        A gloo group ends with its last operation, perhaps after `timeout`: in a thread if it takes
+        long.
+        """
+        self._exit_stack.pop_all().close()
+        groups = [self.__dict__.pop(name, None) for name in ("_default", "agreement")]
+        leaver = Thread(target=groups.clear, name="gpubench-leaving", daemon=True)
+        leaver.start()
+        leaver.join(_LEAVE_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _passes_barriers(self, timeout_s: float) -> bool:
+        """Whether this rank completes two barriers in both groups in time.
+
+        If a benchmark left a barrier unfinished, the second one times out. Barriers have no data:
+        gloo aborts the process if the sizes of two operations differ.
+        """
+        if not self.is_joined:
+            return False
+        groups = [self.agreement.group]
+        # NCCL's barrier would use a device that the project's own group may not be meant for.
+        if self._is_ours or "gloo" in dist.get_backend(self._default):
+            groups.append(self._default)
+        clock = TimeoutClock()
+        try:
+            for group in 2 * groups:
+                work = dist.barrier(group, async_op=True)
+                while not work.is_completed():
+                    if clock.remaining(timeout_s) <= 0:
+                        return False
+                    sleep(_POLL_S)
+                work.wait()
+        except (
+            RuntimeError,
+            ValueError,
+        ):  # of torch: a connection was lost, or the group destroyed
+            return False
+        return True
+
+    def _join_default_group(
+        self, store: PrefixStore, timeout: timedelta, exit_stack: ExitStack
+    ) -> None:
+        self._is_ours = not dist.is_initialized()
+        if not self._is_ours:
+            _check_existing(self.world)
+            self._default = dist.group.WORLD
+            return
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        # With a device, NCCL connects now instead of within the first step.
+        binds = self.backend == "nccl" and self.world.size > 1
+        dist.init_process_group(
+            self.backend,
+            store=store,
+            rank=self.world.rank,
+            world_size=self.world.size,
+            timeout=timeout,
+            device_id=self.device if binds else None,
+        )
+        self._default = dist.group.WORLD
+        exit_stack.callback(_leave, self._default)
+
+
+def backend_for(
+    device: torch.device, configured: str = "auto", *, shares_device: bool = False
+) -> str:
+    """Backend for `device`: NCCL on CUDA, XCCL on XPU, gloo elsewhere.
+
+    With `shares_device` it is gloo, since NCCL takes one rank per device.
+
+    Raises:
+        UsageProblem: NCCL or XCCL is configured on another device, on a shared one, or in a torch
+            built without it.
+    """
+    if reason := backend_refusal(device.type, configured, shares_device=shares_device):
+        raise UsageProblem(reason)
+    if shares_device:
+        return "gloo"
+    if configured == "auto":
+        if device.type == "cuda" and dist.is_nccl_available():
+            return "nccl"
+        return "xccl" if device.type == "xpu" and dist.is_xccl_available() else "gloo"
+    return configured
+
+
+def backend_refusal(device_type: str, configured: str, *, shares_device: bool = False) -> str:
+    """Reason why the `configured` backend cannot be used; empty if it can."""
+    if configured not in _NEEDS:
+        return ""
+    if shares_device:
+        return (
+            f"distributed.backend={configured!r}: requires one device per rank, unlike "
+            "distributed.share_device; allowed: auto, gloo"
+        )
+    if device_type != _NEEDS[configured]:
+        return (
+            f"distributed.backend={configured!r} requires {_NEEDS[configured]}, not "
+            f"{device_type}; allowed: auto, gloo"
+        )
+    if not getattr(dist, f"is_{configured}_available")():
+        return (
+            f"distributed.backend={configured!r}: this torch was built without it; "
+            "allowed: auto, gloo"
+        )
+    return ""
+
+
+def rank_device(device: torch.device, world: World, *, shares_device: bool = False) -> torch.device:
+    """This rank's device: on CUDA and XPU by local rank, unless it has an index.
+
+    With `shares_device`, the device with that index, else the first.
+
+    Raises:
+        UsageProblem: several ranks for one device, or no device for this rank.
+    """
+    if world.size > 1 and device.type == "mps":
+        raise UsageProblem(
+            f"device mps: supports one rank, not {world.size}; allowed: cpu, cuda, xpu"
+        )
+    if device.type not in {"cuda", "xpu"}:
+        return device
+    if shares_device:
+        return torch.device(device.type, device.index or 0)
+    devices = getattr(torch, device.type).device_count()
+    if world.local_rank >= devices:
+        raise UsageProblem(
+            f"LOCAL_RANK={world.local_rank}: this host has {devices} {device.type} devices; start "
+            f"at most {devices} ranks on it"
+        )
+    if str(device) == device.type:  # without an index
+        return torch.device(device.type, world.local_rank)
+    if world.local_size > 1 and device.index != world.local_rank:
+        raise UsageProblem(
+            f"device {device}: a single device for {world.local_size} ranks; use "
+            f"{device.type} so that each rank takes its own, or add "
+            "distributed.share_device=true"
+        )
+    return device
+
+
+def _leave(group: dist.ProcessGroup | None) -> None:
+    with suppress(ValueError):  # the benchmark has destroyed it
+        dist.destroy_process_group(group)
+
+
+def _check_existing(world: World) -> None:
+    existing = (dist.get_rank(), dist.get_world_size())
+    if existing != (world.rank, world.size):
+        raise UsageProblem(
+            f"the existing default process group is rank {existing[0]} of {existing[1]}, but "
+            f"the environment says rank {world.rank} of {world.size}; start the ranks with "
+            "torchrun"
+        )
+
+
+@contextmanager
+def _bind_gloo_to_loopback(world: World) -> Iterator[None]:
+    """Bind gloo to the loopback interface if all ranks are on this host, unless configured."""
+    variable = "GLOO_SOCKET_IFNAME"
+    if variable in os.environ or not (world.size == 1 or on_loopback()):
+        yield
+        return
+    os.environ[variable] = "lo0" if sys.platform == "darwin" else "lo"
+    try:
+        yield
+    finally:
+        os.environ.pop(variable, None)

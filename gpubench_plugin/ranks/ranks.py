@@ -1,0 +1,111 @@
+"""This process as a rank: its world, and its process group."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.core.errors import MeasurementError
+from gpubench_plugin.ranks.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+    from gpubench_plugin.ranks.process_group import ProcessGroup
+
+
+OPERATIONS: Final = 1000
+"""Control operations reserved per test, which starts at a multiple; a benchmark has fewer."""
+
+
+class RankSession:
+    """The world from torchrun's environment, with one process group per session."""
+
+    def __init__(self, environment: Mapping[str, str]):
+        self.world = World.from_environment(environment)
+        self._group: ProcessGroup | None = None
+        self._operation = 1
+
+    @property
+    def started_world_size(self) -> int | None:
+        """Number of ranks if several were started; else None."""
+        return None if self.world.size == 1 else self.world.size
+
+    def process_group(
+        self, backend: str, device: torch.device, *, shares_device: bool = False
+    ) -> ProcessGroup:
+        """The group with that backend and device; replaces another one.
+
+        With `shares_device`, all ranks of this host use one device.
+        """
+        from gpubench_plugin.ranks.process_group import ProcessGroup, backend_for
+
+        backend_name = backend_for(device, backend, shares_device=shares_device)
+        key = backend_name, device, shares_device
+        # Several ranks must replace it together, see `is_healthy`.
+        was_destroyed = (
+            self.world.size == 1 and self._group is not None and not self._group.is_joined
+        )
+        if self._group is None or self._group.key != key or was_destroyed:
+            self.close()
+            self._group = ProcessGroup(
+                self.world, device=device, backend=backend_name, shares_device=shares_device
+            )
+            self._group.control.resynchronize(self._operation)
+        return self._group
+
+    def is_healthy(self, timeout_s: float) -> bool:
+        """Whether the ranks can still communicate, if they joined a group."""
+        return self._group is None or self._group.is_healthy(timeout_s)
+
+    def renew(self) -> bool:
+        """Replace the current group by a new one, if possible; every rank must call it."""
+        if self._group is None:
+            return True
+        if not self._group.is_replaceable:
+            return False
+        backend, device, shares_device = self._group.key
+        self.close()
+        self.process_group(backend, device, shares_device=shares_device)
+        return True
+
+    @property
+    def group(self) -> ProcessGroup:
+        """The current group."""
+        if self._group is None:
+            raise RuntimeError("no process group was joined")
+        return self._group
+
+    def resynchronize(self, number: int) -> None:
+        """Resynchronize control messages before test `number`."""
+        self._operation = number * OPERATIONS
+        if self._group is not None:
+            self._group.control.resynchronize(self._operation)
+
+    def announce(self, number: int, location: str) -> None:
+        """Mark test `number` as finished on this rank, so that peers stop waiting for it."""
+        if self._group is not None:
+            self._group.control.resynchronize((number + 1) * OPERATIONS - 1)
+            self._group.control.announce(location)
+
+    def leave(self) -> None:
+        """Wait until every rank is about to leave, then close the group.
+
+        Rank zero hosts the store of a gang, so it must leave last. The controller kills ranks that
+        wait here in vain.
+        """
+        try:
+            if self._group is not None:
+                self._group.control.wait_for_all("leave")
+        except MeasurementError as error:
+            sys.stderr.write(f"gpubench: {error}\n")
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Destroy the group, if there is one."""
+        if self._group is not None:
+            self._group.close()
+            self._group = None

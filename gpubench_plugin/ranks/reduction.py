@@ -1,0 +1,295 @@
+"""Reduction over ranks: merge their results, and propagate a failure to all.
+
+A step ends when the slowest rank does. Reports are merged one at a time, so that memory holds one
+rank's samples and a row of numbers per rank. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+from array import array
+from dataclasses import asdict, replace
+from reprlib import Repr
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.core.errors import (
+    CorrectnessError,
+    LostMessage,
+    MeasurementError,
+    Misuse,
+    UsageProblem,
+    error_text,
+)
+from gpubench_plugin.core.records import Observation, RankTimes, Samples, Work
+from gpubench_plugin.core.words import listed
+from gpubench_plugin.ranks.rank_report import RankReport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpubench_plugin.ranks.process_group import ProcessGroup
+
+
+_MEANS: Final = ("loss_", "phase_")
+_SUMS: Final = ("energy_j",)
+_MINIMA: Final = ("sm_clock_", "memory_clock_")
+"""Prefixes of facts of which the mean, the sum and the minimum is taken over ranks; of others it is
+the maximum.
+
+So a loss is that of the global batch. Maxima of phases would count the time in which a fast rank
+waits for a slow one twice: as the slow one's work, and in the phase in which the fast one waits.
+"""
+
+_COMPARED: Final = (
+    "the timer",
+    "calls per duration",
+    "durations per round",
+    "the number of durations",
+    "the number of blocks",
+    "the number of warm-up durations",
+    "calls of the warm-up",
+    "calls per block",
+)
+"""Labels of the fields of `CallCounts` and of the calls of each block."""
+
+
+_Columns = dict[str, "array[float]"]
+"""Values of all ranks per column, 8 bytes each."""
+
+
+class RankAggregate:
+    """Combines the reports of all ranks, in any order.
+
+    The ranks ran the same calls, so that the n-th duration of one belongs to the n-th of another.
+    """
+
+    def __init__(self) -> None:
+        self.error = ""
+        """Why the reports cannot be merged; empty if they can."""
+        self._first: RankReport | None = None
+        self._longest: Samples | None = None
+        self._ranks: list[RankTimes] = []
+        self._work: _Columns = {}
+        self._facts: _Columns = {}
+        self._flags: dict[str, tuple[int, int]] = {}
+
+    def add(self, report: RankReport) -> None:
+        """Add the report of one rank."""
+        rank = report.times.rank
+        self._ranks.append(report.times)
+        _append(self._work, asdict(report.work))
+        _append(self._facts, report.facts)
+        for position, flag in enumerate(report.samples.flags):
+            self._flags[flag] = min((rank, position), self._flags.get(flag, (rank, position)))
+        if self._first is None or self._longest is None:
+            self._first, self._longest = report, report.samples
+        elif difference := _difference(self._first, report):
+            self.error = self.error or difference
+        elif not self.error:
+            self._longest = _longest(self._longest, report.samples)
+
+    @property
+    def samples(self) -> Samples:
+        """Element-wise maximum of times over ranks, with the union of flags.
+
+        Raises:
+            MeasurementError: the ranks ran or timed different calls, or there are no reports.
+        """
+        if self._longest is None:
+            raise MeasurementError("no rank has reported yet")
+        if self.error:
+            raise MeasurementError(self.error)
+        return replace(self._longest, flags=tuple(sorted(self._flags, key=self._flags.__getitem__)))
+
+    @property
+    def work(self) -> Work:
+        """Work of one call on all ranks; amounts unknown on any rank are omitted."""
+        return Work(**{name: math.fsum(values) for name, values in self._complete(self._work)})
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """Facts present on every rank, each combined as its name demands."""
+        return {name: _combined(name, values) for name, values in self._complete(self._facts)}
+
+    @property
+    def ranks(self) -> tuple[RankTimes, ...]:
+        """One row per rank, in rank order."""
+        return tuple(sorted(self._ranks, key=lambda times: times.rank))
+
+    def _complete(self, columns: _Columns) -> list[tuple[str, array[float]]]:
+        """Columns in which every rank has a value."""
+        return [(name, c) for name, c in columns.items() if len(c) == len(self._ranks)]
+
+
+def _combined(name: str, values: Sequence[float]) -> float:
+    if name.startswith(_MEANS):
+        return math.fsum(values) / len(values)
+    if name.startswith(_SUMS):
+        return math.fsum(values)
+    return min(values) if name.startswith(_MINIMA) else max(values)
+
+
+def _append(columns: _Columns, row: Mapping[str, float | None]) -> None:
+    for name, value in row.items():
+        if value is not None:
+            columns.setdefault(name, array("d")).append(value)
+
+
+def _longest(first: Samples, second: Samples) -> Samples:
+    firsts_s = first.first_step_s, second.first_step_s
+    return replace(
+        first,
+        durations_s=_maxima(first.durations_s, second.durations_s),
+        block_s=_maxima(first.block_s, second.block_s),
+        first_step_s=max((s for s in firsts_s if s is not None), default=None),
+        warmup_s=_maxima(first.warmup_s, second.warmup_s),
+    )
+
+
+def _maxima(first: Sequence[float], second: Sequence[float]) -> tuple[float, ...]:
+    # Four times as fast as max() per pair, of which there are ranks × samples.
+    return tuple([a if a > b else b for a, b in zip(first, second, strict=True)])
+
+
+def _difference(first_report: RankReport, other_report: RankReport) -> str:
+    """Describe how two ranks' call counts differ; empty if they do not."""
+    first_counts = (*first_report.calls, first_report.samples.block_calls)
+    other_counts = (*other_report.calls, other_report.samples.block_calls)
+    for label, first_count, other_count in zip(_COMPARED, first_counts, other_counts, strict=True):
+        if first_count != other_count:
+            return (
+                f"the ranks differ in {label}: rank {first_report.times.rank} has "
+                f"{_shown(first_count)}, rank {other_report.times.rank} has {_shown(other_count)}"
+            )
+    return ""
+
+
+def _shown(value: object) -> str:
+    """`value` as text, with long tuples shortened."""
+    return Repr().repr(value) if isinstance(value, tuple) else str(value)
+
+
+_MAX_REASON_CHARS: Final = 2000
+_REASONS_SHOWN: Final = 4
+"""Together 8 KB, which every rank reads."""
+
+
+class Reduction:
+    """Reduces the results of one `benchmark` over `group`; every rank must call each method.
+
+    A rank whose check failed waits for the others no longer than `grace_s`: one of them may wait
+    for it in a collective of the check. A single rank sends nothing.
+    """
+
+    def __init__(self, group: ProcessGroup, benchmark: str, *, grace_s: float | None = None):
+        self._world = group.world
+        self._control = group.control
+        self._benchmark = benchmark
+        self._grace_s = grace_s
+        self._is_single_rank = group.world.size == 1
+
+    def raise_check_failures(self, failure: BaseException | None) -> None:
+        """Wait until every rank has passed its check; `failure` is this rank's.
+
+        A rank that has lost a message does not wait: the others may never answer.
+
+        Raises:
+            BaseException: `failure`, even if the others cannot be reached.
+            CorrectnessError: the check failed on another rank.
+            UsageProblem: every rank on which it failed is misconfigured.
+        """
+        if isinstance(failure, LostMessage):
+            raise failure
+        failures, are_misconfigured = "", False
+        try:
+            if not self._is_single_rank:
+                failures, are_misconfigured = self._failures(failure)
+        except MeasurementError:
+            if failure is None:
+                raise
+        if failure is not None:
+            raise failure
+        if are_misconfigured:
+            raise UsageProblem(failures)
+        if failures:
+            raise CorrectnessError(f"the check failed on another rank: {failures}")
+
+    def merge(self, own: Observation) -> Observation:
+        """Merged observation on rank zero; `own` on other ranks, or if there is only one.
+
+        Raises:
+            MeasurementError: the ranks ran different calls, or are out of step.
+        """
+        (merged,) = self.merge_all([own])
+        return merged
+
+    def merge_all(self, own: Sequence[Observation]) -> list[Observation]:
+        """The same for several observations of one measurement.
+
+        Raises:
+            MeasurementError: the ranks ran different calls, or are out of step.
+        """
+        if self._is_single_rank:
+            return list(own)
+        # All are collected before any is refused, so that the ranks stay in step.
+        aggregates = [self._aggregate(observation) for observation in own]
+        if not self._world.is_root:
+            return list(own)
+        return [
+            replace(
+                observation,
+                samples=aggregate.samples,
+                ranks=aggregate.ranks,
+                work=aggregate.work,
+                facts=aggregate.facts,
+                world_size=self._world.size,
+            )
+            for observation, aggregate in zip(own, aggregates, strict=True)
+        ]
+
+    def _aggregate(self, own: Observation) -> RankAggregate:
+        """The reports of all ranks; of none but on rank zero."""
+        report = RankReport.of(
+            own.samples, own.work, own.facts, rank=self._world.rank, host=socket.gethostname()
+        )
+        aggregate = RankAggregate()
+        for report_data in self._control.collect(f"samples {self._benchmark}", report.to_json()):
+            aggregate.add(RankReport.from_json(report_data))
+        return aggregate
+
+    def raise_conclusion(self, failure: Exception | None) -> None:
+        """Wait until rank zero has accepted the numbers; `failure` is this rank's.
+
+        Raises:
+            Exception: `failure`.
+            MeasurementError: rank zero has rejected them.
+        """
+        problem = "" if self._is_single_rank else self._problem(failure)
+        if failure is not None:
+            raise failure
+        if problem:
+            raise MeasurementError(problem)
+
+    def _failures(self, failure: BaseException | None) -> tuple[str, bool]:
+        """Failures of all ranks, limited in number, and whether all are of the configuration."""
+        tag, rank = f"check {self._benchmark}", self._world.rank
+        own_text, timeout_s = "", None
+        if failure is not None:
+            own_text = f"rank {rank}: {error_text(failure)}"[:_MAX_REASON_CHARS]
+            timeout_s = self._grace_s
+        is_own = isinstance(failure, UsageProblem) and not isinstance(failure, Misuse)
+        own_report = {"failure": own_text, "misconfigured": is_own}
+        reports = self._control.collect(tag, own_report, timeout_s=timeout_s)
+        failures = [report for report in reports if report["failure"]]
+        joint_report = {
+            "failure": listed([r["failure"] for r in failures], _REASONS_SHOWN, separator="; "),
+            "misconfigured": bool(failures) and all(r["misconfigured"] for r in failures),
+        }
+        published = self._control.publish(tag, joint_report, timeout_s=timeout_s)
+        return published["failure"], published["misconfigured"]
+
+    def _problem(self, failure: Exception | None) -> str:
+        failure_text = "" if failure is None else error_text(failure)[:_MAX_REASON_CHARS]
+        verdict = self._control.publish(f"result {self._benchmark}", {"problem": failure_text})
+        return str(verdict["problem"])

@@ -1,0 +1,258 @@
+"""The Python API: run benchmarks in a subprocess and load run records."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from html import escape
+from io import StringIO
+from pathlib import Path
+from typing import IO, Final, TextIO
+
+from gpubench_plugin.config.options import FLAGS, RUN_FILE
+from gpubench_plugin.core.errors import GpubenchError, UsageProblem, invalid_choice
+from gpubench_plugin.core.records import RunRecord
+
+Flag = str | int | bool | os.PathLike[str] | Iterable[str | int | os.PathLike[str]] | None
+
+_USAGE: Final = 4
+_RAN: Final = (0, 5)
+"""Exit codes of pytest that ran its tests or collected none; a benchmark would have left a run."""
+_BARE_VALUES: Final = {"gate": "=auto"}
+"""Values of flags with an optional value."""
+
+_REPEATED: Final = ("config", "set")
+"""Flags that are repeated for each value; others take a comma-separated list."""
+
+_GRACE_S: Final = 20.0
+"""Long enough for pytest to write its results after a signal; not measured."""
+
+_DRAIN_S: Final = 1.0
+"""Time to drain the output of an ended pytest: its children may hold the pipe. Not measured."""
+
+_NOTEBOOK_WIDTH: Final = 120
+"""Columns of a cell's output on a common screen; not measured."""
+
+_MAX_LINES: Final = 200
+"""Last lines of output, for the message of an error."""
+
+
+class RunView(RunRecord):
+    """Record of a run with the table of its benchmarks: for scripts, and for notebooks as HTML."""
+
+    def table(self, width: int | None = None) -> str:
+        """Table of the benchmarks as pytest ends with: numbers, doubts, reasons, and counts.
+
+        `width` is in columns; by default the terminal's, or that of a notebook's cell.
+        """
+        from gpubench_plugin.reports.markup import plain
+        from gpubench_plugin.reports.terminal import closing_lines
+
+        if width is None:
+            width = shutil.get_terminal_size((_NOTEBOOK_WIDTH, 24)).columns
+        return "\n".join(map(plain, closing_lines(self.benchmarks, width)))
+
+    def _repr_html_(self) -> str:
+        heading = f"{self.run_id} ({self.experiment}): {self.status}"
+        return f"<pre>{escape(heading)}\n\n{escape(self.table(_NOTEBOOK_WIDTH))}</pre>"
+
+
+def run(
+    *selection: str | os.PathLike[str],
+    keyword: str = "",
+    keys: Mapping[str, object] = {},
+    options: Sequence[str] = (),
+    cwd: str | os.PathLike[str] | None = None,
+    quiet: bool = False,
+    **flags: Flag,
+) -> RunView:
+    """Run a `selection` of benchmarks with pytest in a subprocess and return the run's record.
+
+    A failed benchmark does not raise: see the record's `status` and each benchmark's outcome.
+
+    Args:
+        selection: files, folders and node ids, as arguments of pytest.
+        keyword: expression of pytest's ``-k``.
+        keys: configuration by dot key: ``{"training.batch_size": 64}``.
+        options: further options of pytest.
+        cwd: working directory.
+        quiet: whether to hide pytest's output.
+        flags: the plugin's flags, with ``_`` for ``-``: ``precision=["fp32", "amp"]``,
+            ``world_size=2``, ``preset="tiny"``, ``gate=True``. None and False leave one out.
+
+    Raises:
+        UsageProblem: an argument is invalid, no benchmark is selected, `cwd` does not exist, or
+            pytest imported the script that calls this.
+        GpubenchError: pytest ended before a benchmark ran.
+    """
+    working_dir = Path.cwd() if cwd is None else Path(cwd)
+    if RUN_FILE in os.environ:  # until the run directory exists
+        raise UsageProblem(
+            "run: pytest imported the script that called run(), which would start pytest "
+            'again in an endless loop; guard the call with `if __name__ == "__main__":` and '
+            "keep the script out of the selection"
+        )
+    if not working_dir.is_dir():
+        raise UsageProblem(
+            f"run: cwd={os.fspath(working_dir)!r}: no such directory; allowed: an existing one"
+        )
+    assignments = [f"{key}={_yaml_value(key, value)}" for key, value in keys.items()]
+    arguments = [
+        *(os.fspath(path) for path in selection),
+        *(("-k", keyword) if keyword else ()),
+        *_flags({**flags, "set": [*_as_list(flags.get("set")), *assignments]}),
+        *options,
+    ]
+    with tempfile.TemporaryDirectory(prefix="gpubench-run-") as folder:
+        run_file = Path(folder) / "run"
+        code, out, errors = _pytest(arguments, working_dir, run_file, quiet=quiet)
+        directory = run_file.read_text(encoding="utf-8") if run_file.exists() else None
+    if directory is None:
+        raise _not_run_error(code, out, errors)
+    return load_run(directory)
+
+
+def load_run(
+    path: str | os.PathLike[str], *, results_dir: str | os.PathLike[str] | None = None
+) -> RunView:
+    """Load the record of a run, given its folder, a file in it, its id or an id prefix.
+
+    Ids are searched for in `results_dir`, by default that of the project which the current
+    directory is in. A killed run has the benchmarks that it finished.
+
+    Raises:
+        UsageProblem: there is no such run.
+        ResultsError: a file of it is unreadable or malformed.
+    """
+    from gpubench_plugin.config.project import project_results_dir
+    from gpubench_plugin.results.reader import StoredRun
+    from gpubench_plugin.results.run_directory import find_run
+
+    cwd = Path.cwd()
+    folder = project_results_dir(cwd) if results_dir is None else cwd / results_dir
+    record = StoredRun(find_run(folder, os.fspath(path), cwd=cwd)).record()
+    return RunView(**{field.name: getattr(record, field.name) for field in fields(record)})
+
+
+def _flags(flags: Mapping[str, Flag]) -> list[str]:
+    """Convert `flags` to command-line arguments, using long option names only."""
+    arguments = []
+    for keyword, value in flags.items():
+        name = keyword.replace("_", "-")
+        if name not in FLAGS:
+            names = [flag.replace("-", "_") for flag in FLAGS]
+            raise invalid_choice("run", keyword, names, noun="argument ")
+        if value is None or value is False:
+            continue
+        if value is True:
+            arguments.append(f"--gpubench-{name}{_BARE_VALUES.get(name, '')}")
+        elif name in _REPEATED:
+            arguments += [f"--gpubench-{name}={text}" for text in _as_list(value)]
+        else:
+            arguments.append(f"--gpubench-{name}={','.join(_as_list(value))}")
+    return arguments
+
+
+def _as_list(value: Flag) -> list[str]:
+    if value is None or isinstance(value, bool):
+        return []
+    if isinstance(value, str | int | os.PathLike):
+        return [os.fspath(value) if isinstance(value, os.PathLike) else str(value)]
+    return [text for part in value for text in _as_list(part)]
+
+
+def _yaml_value(key: str, value: object) -> str:
+    import json
+
+    if isinstance(value, str | os.PathLike):
+        return str(value)
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise UsageProblem(
+            f"run: keys: {key}={value!r}: {error}; allowed: text, paths, numbers, True, False, "
+            "None, and lists and dictionaries of them"
+        ) from error
+
+
+def _pytest(
+    arguments: Sequence[str], cwd: Path, run_file: Path, *, quiet: bool
+) -> tuple[int, str, str]:
+    """Run pytest and return its exit code and the tails of its stderr and, if `quiet`, stdout."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *arguments],
+        cwd=cwd,
+        env={**os.environ, RUN_FILE: str(run_file)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if quiet else None,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="backslashreplace",
+    )
+    stdout = _StreamTail(process.stdout or StringIO())
+    stderr = _StreamTail(process.stderr or StringIO(), None if quiet else sys.stderr)
+    try:
+        process.wait()
+    except BaseException as error:
+        # The terminal sends Ctrl-C to pytest as well.
+        _terminate(process, already_interrupted=isinstance(error, KeyboardInterrupt))
+        raise
+    return process.returncode, stdout.text(), stderr.text()
+
+
+def _terminate(process: subprocess.Popen[str], *, already_interrupted: bool) -> None:
+    """Let pytest write its results and exit; kill it after twice the grace period."""
+    try:
+        if already_interrupted:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_S)
+        process.terminate()  # no-op if it has ended
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+    finally:
+        process.kill()
+        process.wait()
+
+
+class _StreamTail:
+    """Drains a stream in a thread, echoes it, and keeps its last lines."""
+
+    def __init__(self, stream: IO[str], echo_to: TextIO | None = None):
+        self._stream = stream
+        self._echo_to = echo_to
+        self._lines: deque[str] = deque(maxlen=_MAX_LINES)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def text(self) -> str:
+        """Last lines of the stream."""
+        self._thread.join(_DRAIN_S)
+        return "".join(self._lines.copy())
+
+    def _read(self) -> None:
+        with self._stream:
+            for line in self._stream:
+                self._lines.append(line)
+                if self._echo_to is not None:
+                    with suppress(OSError, ValueError):  # the terminal may be gone
+                        self._echo_to.write(line)
+                        self._echo_to.flush()
+
+
+def _not_run_error(code: int, stdout: str, stderr: str) -> GpubenchError:
+    _, separator, message = f"\n{stderr}".partition("\nERROR: ")
+    reason = (message if separator else stderr).strip()
+    if code == _USAGE:
+        return UsageProblem(reason or "pytest did not understand its arguments")
+    if code in _RAN or (code == 1 and not reason):  # Python itself fails with 1
+        return UsageProblem("no benchmark was selected")
+    details = "\n".join(text for text in (reason, stdout.strip()) if text)
+    return GpubenchError(f"pytest ended with exit code {code} before a benchmark ran\n{details}")

@@ -1,0 +1,1 @@
+"""Collectives to measure, one per module, with the conventions of nccl-tests."""

@@ -1,0 +1,29 @@
+"""Broadcast."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch import distributed as dist
+
+from gpubench_plugin.workloads.collectives.base import Collective
+
+
+class Broadcast(Collective):
+    """Broadcast in place from rank zero."""
+
+    name = "broadcast"
+    in_place = True
+    whole = True
+
+    @property
+    def bus_factor(self) -> float:
+        """Every element crosses the root's single link once."""
+        return 1.0
+
+    def expected_output(self) -> Tensor:
+        """The message of rank zero."""
+        return self.values(0, count=self.count)
+
+    def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
+        """Run the broadcast in place."""
+        dist.broadcast(recv_buffer, src=0)

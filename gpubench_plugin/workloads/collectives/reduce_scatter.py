@@ -1,0 +1,32 @@
+"""Reduce-scatter."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch import distributed as dist
+
+from gpubench_plugin.workloads.collectives.base import Collective
+
+# torch 2.13 renamed it, and the old name warns on every call.
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+class ReduceScatter(Collective):
+    """Reduce-scatter: every rank contributes a message and receives its part of the sum."""
+
+    name = "reduce-scatter"
+    reduces = True
+
+    @property
+    def bus_factor(self) -> float:
+        """Each element needs n - 1 transfers to reduce, over n links."""
+        return (self.world_size - 1) / self.world_size
+
+    def expected_output(self) -> Tensor:
+        """This rank's part of the sum over all ranks."""
+        ranks = range(self.world_size)
+        return self.values(*ranks, start=self.rank * self.part, count=self.part)
+
+    def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
+        """Run the reduce-scatter."""
+        _reduce_scatter(recv_buffer, send_buffer)

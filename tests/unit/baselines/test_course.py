@@ -1,0 +1,162 @@
+"""The course of a benchmark over runs: parted where numbers are not comparable."""
+
+from __future__ import annotations
+
+import random
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.baselines.trend import (
+    BenchmarkHistory,
+    HistorySource,
+    Point,
+    trend_segments,
+)
+from gpubench_plugin.compare.matched_metrics import value_of
+from gpubench_plugin.core.records import LaunchSample, Metric, Work
+from gpubench_plugin.reports.text import UNICODE
+from gpubench_plugin.reports.trend import history_csv, history_json, history_lines
+from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.registry.registry import Registry
+from tests.support.runs_builder import MLP, measurement, write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gpubench_plugin.baselines.trend import TrendSegment
+
+
+def points(values: list[float], fingerprint: str = "a", first: int = 0) -> list[Point]:
+    return [
+        Point(
+            run_id=f"run{number:03}",
+            started="",
+            commit=f"{number:040x}",
+            branch="main",
+            value=value,
+            unit="s",
+            fingerprint=fingerprint,
+        )
+        for number, value in enumerate(values, start=first)
+    ]
+
+
+def noisy(level: float, count: int, seed: int) -> list[float]:
+    chance = random.Random(seed)
+    return [level * (1 + chance.gauss(0, 0.004)) for _ in range(count)]
+
+
+def test_a_new_level_is_named_with_its_size() -> None:
+    """Both levels are medians; the run is the first of the new level."""
+    (course,) = trend_segments(points([*noisy(1.0, 20, 1), *noisy(1.06, 20, 2)]))
+    (change,) = course.changes
+    assert change.index == 20
+    assert change.point.run_id == "run020"
+    assert change.change == pytest.approx(0.06, abs=0.01)
+
+
+def test_one_level_has_no_change() -> None:
+    """Neither has a short course, nor one of zeros."""
+    for values in (noisy(1.0, 40, 3), [1.0, 2.0], [0.0] * 20):
+        (course,) = trend_segments(points(values))
+        assert course.changes == ()
+
+
+def test_machines_stand_apart_the_latest_last() -> None:
+    """A change of the machine is no change of level."""
+    parts = (points([1.0] * 10, "a"), points([2.0] * 10, "b", 10), points([1.0], "a", 20))
+    found = trend_segments([point for part in parts for point in part])
+    assert [(course.fingerprint, len(course.points)) for course in found] == [("b", 10), ("a", 11)]
+    assert [course.changes for course in found] == [(), ()]
+    assert trend_segments([]) == []
+
+
+def _courses_of(written: Sequence[Path], results: Path, stored: bool) -> list[TrendSegment]:
+    """The courses of the step time over the runs `written` to `results`, none left out."""
+    with Registry.open("", results) if stored else nullcontext() as registry:
+        for directory in written if registry is not None else ():
+            registry.ingest(directory)
+        past = HistorySource(results, registry, "")
+        found = trend_segments(past.points(MLP, "step_time_s", branch="main", limit=9))
+    assert past.notes == []
+    return found
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_clocks_stand_apart(tmp_path: Path, stored: bool) -> None:
+    """Wall time and processor time are no one series, with a registry and without."""
+    timers = ("perf_counter", "process_time", "perf_counter")
+    written = [
+        write_run(tmp_path, number, [measurement(timer=timer)])
+        for number, timer in enumerate(timers)
+    ]
+    assert [len(course.points) for course in _courses_of(written, tmp_path, stored)] == [1, 2]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_amounts_of_work_stand_apart(tmp_path: Path, stored: bool) -> None:
+    """Twice the samples in a call are another series; of unknown ones it is the one before."""
+    amounts = [None, Work(samples=8.0), Work(samples=16.0), None, Work(samples=8.0)]
+    written = [
+        write_run(tmp_path, number, [measurement(work=work)]) for number, work in enumerate(amounts)
+    ]
+    found = _courses_of(written, tmp_path, stored)
+    runs = [[int(point.run_id[-6:]) for point in course.points] for course in found]
+    assert runs == [[2, 3], [0, 1, 4]]
+    assert [course.work for course in found] == [{"samples": 16.0}, {"samples": 8.0}]
+    assert len({course.fingerprint for course in found}) == 1
+    history = BenchmarkHistory(benchmark=MLP, metric="step_time_s", segments=tuple(found))
+    shown = "\n".join(history_lines([history], 100, UNICODE))
+    assert ", series 1 of 2 (fingerprint " in shown
+    assert "; samples=16)" in shown
+    (document,) = history_json([history])["histories"]
+    assert [one["work"] for one in document["series"]] == [{"samples": 16.0}, {"samples": 8.0}]
+    last = [row.rpartition(",")[2] for row in history_csv([history]).splitlines()]
+    assert last == ["work", *2 * ["samples=16"], *3 * ["samples=8"]]
+
+
+def test_what_a_training_to_a_target_took_parts_no_course(tmp_path: Path) -> None:
+    """Its amounts are a result, not what was asked for."""
+    target = {"steps_to_target": (3.0, "count", "lower")}
+    for number in range(2):
+        made = measurement(work=Work(samples=8.0 + number), metrics=target)
+        write_run(tmp_path, number, [made])
+    points = HistorySource(tmp_path, None, "").points(MLP, "step_time_s", branch="main", limit=9)
+    assert [len(course.points) for course in trend_segments(points)] == [2]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize(
+    ("timer", "judged"), [("perf_counter", "step_time_min_s"), ("cuda_events", "step_time_s")]
+)
+def test_each_step_time_has_its_own_course_and_one_of_them_is_judged(
+    tmp_path: Path, stored: bool, timer: str, judged: str
+) -> None:
+    """Each is the median over launches; a host judges by the least, a device by the median."""
+    launches = [{"step_time_s": s + 3.0, "step_time_min_s": s} for s in (1.0, 2.0, 9.0)]
+    whole = {"step_time_s": (7.0, "s", "lower"), "step_time_min_s": (1.0, "s", "lower")}
+    per_launch = tuple(
+        LaunchSample(
+            samples=None,
+            metrics={n: Metric(name=n, value=v, unit="s") for n, v in one.items()},
+            flags=(),
+        )
+        for one in launches
+    )
+    made = measurement(timer=timer, metrics=whole, launches=3, per_launch=per_launch)
+    directory = write_run(tmp_path, 0, [made])
+    with Registry.open("", tmp_path) if stored else nullcontext() as registry:
+        if registry is not None:
+            registry.ingest(directory)
+        past = HistorySource(tmp_path, registry, "")
+        values = {
+            name: [(p.value, p.unit) for p in past.points(MLP, name, branch="main", limit=9)]
+            for name in whole
+        }
+        assert past.step_time(MLP, branch="main") == judged
+    assert values == {"step_time_s": [(5.0, "s")], "step_time_min_s": [(2.0, "s")]}
+    result = StoredRun(directory).run().results[MLP]
+    assert {name: [(value_of(result, name), "s")] for name in whole} == values

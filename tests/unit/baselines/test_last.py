@@ -1,0 +1,191 @@
+"""What ``--baseline=last`` compares with: of each benchmark the last comparable run."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.baselines.last import LastResults
+from gpubench_plugin.baselines.model import Reference, baseline_name
+from gpubench_plugin.baselines.resolve import Resolver
+from gpubench_plugin.baselines.store import Baselines
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.records import LAST
+from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.results.run_directory import RunDirectory
+from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BOTH = {MLP: 0.010, RESNET: 0.020}
+
+
+def look_up(results: Path, number: int, *, url: str = "none", **about: Any) -> Reference:
+    """What run `number`, which is written now, is compared with."""
+    head = StoredRun(write_run(results, number, **{"benchmarks": BOTH, **about})).run()
+    with Resolver(url, results, results) as resolver:
+        return resolver.reference(LAST, benchmarks=(), head=head)
+
+
+def origins(last: Reference) -> dict[str, int]:
+    """The number of the run that each benchmark is compared with."""
+    return {name: int(run.run_id[-6:], 16) for run in last.runs for name in run.results}
+
+
+def test_the_last_run_that_ended_is_taken_whatever_its_branch_and_changes(tmp_path: Path) -> None:
+    """Interrupted, killed and later runs are not; age, commit and uncommitted changes are said."""
+    write_run(tmp_path, 0, BOTH)
+    write_run(tmp_path, 1, BOTH, branch="feature", dirty=True, commit="abcdef0123456789")
+    write_run(tmp_path, 2, BOTH, status="interrupted")
+    write_run(tmp_path, 3, BOTH, status=None)
+    write_run(tmp_path, 5, BOTH)
+
+    last = look_up(tmp_path, 4, dirty=True)
+
+    assert last.kind == "last"
+    assert origins(last) == {MLP: 1, RESNET: 1}
+    assert last.notes == (
+        f"compared with {run_id(1)} (3 hours ago, commit abcdef012, uncommitted changes)",
+        "this run's code has uncommitted changes",
+    )
+
+
+def test_a_run_of_which_a_benchmark_failed_counts_for_the_others(tmp_path: Path) -> None:
+    """Else a suite with one that always fails would say for ever that there is no earlier run."""
+    write_run(tmp_path, 0, BOTH)
+    failed = (measurement(MLP, outcome="failed"), measurement(RESNET))
+    write_run(tmp_path, 1, failed, status="failed")
+
+    assert origins(look_up(tmp_path, 2)) == {MLP: 0, RESNET: 1}
+
+
+def test_a_benchmark_that_the_last_run_lacks_has_an_earlier_one(tmp_path: Path) -> None:
+    """So has one that was measured with other settings there; a note names run and benchmark."""
+    write_run(tmp_path, 0, BOTH)
+    write_run(tmp_path, 1, [measurement(MLP, settings={"data.batch_size": 16})])
+    write_run(tmp_path, 2, {RESNET: 0.020})
+
+    last = look_up(tmp_path, 3)
+
+    assert origins(last) == {MLP: 0, RESNET: 2}
+    assert [run.run_id for run in last.runs] == [run_id(0), run_id(2)]
+    first, second = last.notes
+    assert first.startswith(f"compared with {run_id(2)} (1 hour ago")
+    assert second.startswith(f"compared with {run_id(0)} (3 hours ago")
+    assert second.endswith(f"), {MLP}")
+
+
+def test_where_no_run_is_comparable_the_last_one_says_what_differs(tmp_path: Path) -> None:
+    """A machine that changed since is a difference, and no first run."""
+    write_run(tmp_path, 0, BOTH, facts={"cpu": {"model": "Another", "usable_cores": 2}})
+
+    assert origins(look_up(tmp_path, 1)) == {MLP: 0, RESNET: 0}
+
+
+def test_without_an_earlier_run_this_one_is_the_first(tmp_path: Path) -> None:
+    """A run that measured none of its benchmarks is none."""
+    first = look_up(tmp_path, 0)
+
+    assert (first.kind, first.runs) == ("missing", ())
+    assert first.notes == ("no earlier run: this is the first one",)
+    other = look_up(tmp_path, 1, benchmarks={"t.py::test_other": 0.010})
+    assert other.kind == "missing"
+    assert "the earlier run has measured none of these benchmarks" in other.notes[0]
+
+
+@pytest.mark.slow
+def test_runs_of_equal_machines_are_taken_from_the_registry(tmp_path: Path) -> None:
+    """One of another kind of machine, whose folder is not here, is not the last run of this one."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    url = f"sqlite:///{tmp_path / 'shared.sqlite'}"
+    runs = [
+        write_run(there, 0, BOTH),
+        write_run(there, 1, BOTH, facts={"cpu": {"model": "Another", "usable_cores": 2}}),
+    ]
+    with Registry.open(url, there) as registry:
+        for run in runs:
+            registry.ingest(RunDirectory(path=run.path))
+
+    assert origins(look_up(here, 2, url=url)) == {MLP: 0, RESNET: 0}
+
+
+def test_no_more_than_some_runs_are_read_for_a_new_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else every session with one would read them all."""
+    monkeypatch.setattr("gpubench_plugin.baselines.last.LOOKED_AT", 2)
+    for number in range(3):
+        write_run(tmp_path, number, {RESNET: 0.020} if number else BOTH)
+
+    last = look_up(tmp_path, 3)
+
+    assert origins(last) == {RESNET: 2}
+
+
+def test_a_broken_run_is_left_out_and_named(tmp_path: Path) -> None:
+    """The one before it is taken."""
+    write_run(tmp_path, 0, BOTH)
+    broken = write_run(tmp_path, 1, BOTH)
+    broken.summary.write_text(broken.summary.read_text().replace('"measured"', '"banana"'))
+
+    last = look_up(tmp_path, 2)
+
+    assert origins(last) == {MLP: 0, RESNET: 0}
+    assert any(note.startswith("skipped: ") and run_id(1) in note for note in last.notes)
+
+
+def test_no_baseline_is_called_last_but_one_from_before_still_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it shadows is said."""
+    with pytest.raises(UsageProblem, match="--baseline=last means the last comparable run"):
+        baseline_name(LAST)
+    write_run(tmp_path, 0, BOTH)
+    write_run(tmp_path, 1, BOTH)
+    monkeypatch.setattr("gpubench_plugin.baselines.store.baseline_name", str)
+    Baselines(tmp_path).set(LAST, [run_id(0)], branch=None)
+
+    last = look_up(tmp_path, 2)
+
+    assert (last.kind, origins(last)) == ("history", {MLP: 0, RESNET: 0})
+    assert "a baseline is named 'last' and takes precedence over the last run" in last.notes[0]
+
+
+def test_the_last_result_of_a_benchmark_is_found_while_others_are_measured(
+    tmp_path: Path,
+) -> None:
+    """The latest comparable one; each run is read once, and no more than some."""
+    write_run(tmp_path, 0, BOTH)
+    write_run(tmp_path, 1, {MLP: 0.011})
+    write_run(tmp_path, 2, [measurement(MLP, settings={"data.batch_size": 16})])
+    write_run(tmp_path, 3, BOTH, facts={"cpu": {"model": "Another", "usable_cores": 2}})
+    broken = write_run(tmp_path, 4, BOTH)
+    broken.summary.write_text("{")
+    head = StoredRun(write_run(tmp_path, 5, BOTH)).run()
+    write_run(tmp_path, 6, {MLP: 0.013})
+
+    last = LastResults(tmp_path)
+    steps = {
+        name: result.metrics["step_time_s"].value
+        for name in (MLP, RESNET)
+        if (result := last.of(head, name)) is not None
+    }
+
+    assert steps == {MLP: 0.011, RESNET: 0.020}
+    shutil.rmtree(tmp_path / "default")
+    assert last.of(head, RESNET) is not None
+    assert LastResults(tmp_path).of(head, MLP) is None
+
+
+def test_no_more_than_some_runs_are_read_while_others_are_measured(tmp_path: Path) -> None:
+    """A benchmark that is new does not make a session read all of them."""
+    for number in range(4):
+        write_run(tmp_path, number, {RESNET: 0.020} if number else BOTH)
+    head = StoredRun(write_run(tmp_path, 4, BOTH)).run()
+
+    assert LastResults(tmp_path, limit=4).of(head, MLP) is None
+    assert LastResults(tmp_path, limit=5).of(head, MLP) is not None

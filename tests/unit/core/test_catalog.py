@@ -1,0 +1,156 @@
+"""The registry of components: modules of this package, and entry points of others."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.measure.metrics.base import MetricSource, metrics
+from gpubench_plugin.reports.formats.base import Format
+from gpubench_plugin.training.schedulers.base import LearningRateSchedule
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpubench_plugin.core.records import Metric, Observation
+
+MINE = """
+from gpubench_plugin.measure.metrics import MetricSource, metrics
+from gpubench_plugin.precision.base import Precision
+class Mine(Precision):
+    name = "mine"
+    compute_dtype = "fp32"
+class Old(MetricSource):
+    name = "old"
+@metrics("somewhere", calls="Timed calls")
+def my_calls(observation):
+    'Calls.'
+    return []
+"""
+
+
+@pytest.fixture
+def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The entry points of another distribution, to be filled."""
+    info = tmp_path / "other-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (tmp_path / "other_precision.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "other_precision", raising=False)
+    return info / "entry_points.txt"
+
+
+@pytest.mark.parametrize("kind", catalog.kinds())
+def test_every_component_loads_and_is_of_its_kind(kind: str) -> None:
+    """Every name offered can be loaded, and names one class or one function."""
+    for name in catalog.choices(kind):
+        assert isinstance(catalog.load(kind, name), type | catalog.Function)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("bf61", " (did you mean 'bf16'?)"),
+        ("AMP", " (did you mean 'amp'?)"),
+        ("fp16", " (did you mean 'amp' or 'fp16-true'?)"),
+        ("Float16", " (did you mean 'amp' or 'fp16-true'?)"),
+        ("half", " (did you mean 'amp' or 'fp16-true'?)"),
+        ("bfloat16", " (did you mean 'bf16' or 'bf16-true'?)"),
+        ("mixed", " (did you mean 'amp' or 'bf16'?)"),
+        ("fp8", ""),
+        ("double", " (did you mean 'fp64'?)"),
+    ],
+)
+def test_unknown_name_is_refused_with_the_nearest(name: str, hint: str) -> None:
+    """In meaning before spelling: fp16 is not near fp32, and nothing is near fp8."""
+    message = f"unknown precision {name!r}{hint}; allowed: amp, bf16"
+    with pytest.raises(UsageProblem, match=re.escape(message)):
+        catalog.load("precision", name)
+
+
+def test_entry_point_adds_a_component(distribution: Path) -> None:
+    """Another distribution's component is offered and loaded like ours."""
+    distribution.write_text("[gpubench.precision]\nmine = other_precision:Mine\n")
+    assert "mine" in catalog.choices("precision")
+    assert catalog.load("precision", "mine").__name__ == "Mine"
+
+
+def test_entry_point_adds_a_function(distribution: Path) -> None:
+    """A decorated function is a component: its name, docstring, place and metrics are kept."""
+    distribution.write_text("[gpubench.metrics]\nmy-calls = other_precision:my_calls\n")
+    source = catalog.load("metrics", "my-calls")
+    assert (source.name, source.__doc__, source.where) == ("my-calls", "Calls.", "somewhere")
+    assert (source.produces, source(None)) == ({"calls": "Timed calls"}, [])
+
+
+@pytest.mark.parametrize("target", ["os:getcwd", "other_precision:Old", "other_precision:Mine"])
+def test_entry_point_without_the_decorator_is_refused(distribution: Path, target: str) -> None:
+    """A plain function, or a class of its own, is no source of metrics."""
+    distribution.write_text(f"[gpubench.metrics]\nmine = {target}\n")
+    message = "gpubench.metrics:mine must name a function decorated with .*metrics.metrics"
+    with pytest.raises(UsageProblem, match=message):
+        catalog.load("metrics", "mine")
+
+
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        (("first", "second"), "metrics: .*first and .*second both define 'calls'"),
+        (("twice",), r"twice must define exactly one component 'calls': a function decorated"),
+    ],
+)
+def test_two_components_of_one_name_are_refused(
+    monkeypatch: pytest.MonkeyPatch, modules: tuple[str, ...], message: str
+) -> None:
+    """In two modules, or in one."""
+    for module in modules:
+        made = types.ModuleType(module)
+        for attribute in ("one", "other") if module == "twice" else ("one",):
+            source = metrics(calls="Timed calls")(calls)
+            source.__module__ = module
+            setattr(made, attribute, source)
+        monkeypatch.setitem(sys.modules, module, made)
+    monkeypatch.setattr(catalog, "_modules", lambda kind: {name: name for name in modules})
+    with pytest.raises(UsageProblem, match=message):
+        catalog.load("metrics", "calls")
+
+
+def calls(observation: Observation) -> list[Metric]:
+    return []
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("mine = nowhere:Mine", "No module named 'nowhere'"),
+        ("mine = other_precision:Yours", "Yours"),
+        ("mine = os:getcwd", "must name a subclass of Precision"),
+    ],
+)
+def test_broken_entry_point_is_refused(distribution: Path, target: str, said: str) -> None:
+    """What cannot be loaded, or is no component, is named with the reason."""
+    distribution.write_text(f"[gpubench.precision]\n{target}\n")
+    with pytest.raises(UsageProblem, match=f"gpubench.precision:mine.*{said}"):
+        catalog.load("precision", "mine")
+
+
+def test_entry_point_cannot_take_a_built_in_name(distribution: Path) -> None:
+    """A name means the same on every machine, else results of it could not be compared."""
+    distribution.write_text("[gpubench.precision]\nfp32 = other_precision:Mine\n")
+    with pytest.raises(UsageProblem, match="fp32 uses the name of a built-in component"):
+        catalog.load("precision", "fp32")
+
+
+@pytest.mark.parametrize("base", [LearningRateSchedule, Format, MetricSource])
+def test_a_decorator_is_imported_by_the_name_in_messages(base: type[catalog.Function]) -> None:
+    """The message about a function that lacks it tells authors of plugins what to import."""
+    module, name = base.decorator.rsplit(".", 1)
+    assert callable(getattr(import_module(module), name))

@@ -1,0 +1,61 @@
+"""The flags of a measurement: doubts, notes, and what users can read of them."""
+
+import re
+from pathlib import Path
+
+from gpubench_plugin.core.quality_flags import (
+    DOUBTFUL_FLAGS,
+    EXPLANATIONS,
+    MEANINGS,
+    NOTES,
+    doubtful_flags,
+    other_flags,
+)
+
+_DOCS = Path(__file__).parents[2] / "docs/reference/flags.md"
+
+
+def test_doubts_are_told_apart_from_notes() -> None:
+    """Of a measurement's flags those that put its number in doubt come in one fixed order."""
+    assert doubtful_flags(("outliers", "drifting", "sketched", "contended")) == (
+        "contended",
+        "drifting",
+    )
+    assert doubtful_flags(("outliers", "descheduled")) == ()
+    assert other_flags(("outliers", "contended", "sketched", "outliers")) == (
+        "outliers",
+        "sketched",
+    )
+
+
+def test_no_flag_is_both() -> None:
+    """A flag is a doubt or a note."""
+    assert not set(DOUBTFUL_FLAGS) & set(NOTES)
+
+
+def test_docs_list_every_flag_in_its_table() -> None:
+    """The reference has one row for each flag, doubts and notes in tables of their own.
+
+    And a sentence on the mark of the scaling table, which looks like one.
+    """
+    doubts_text, _, notes_text = _DOCS.read_text("utf-8").partition("## Notes")
+    row = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
+    assert sorted(row.findall(doubts_text)) == sorted(DOUBTFUL_FLAGS)
+    assert sorted(row.findall(notes_text)) == sorted(NOTES)
+    assert "`superlinear` is not a flag" in notes_text
+
+
+def test_every_flag_says_in_a_line_what_it_means() -> None:
+    """For who reads an explanation, without the reference at hand."""
+    assert set(MEANINGS) == {*DOUBTFUL_FLAGS, *NOTES}
+    assert max(map(len, MEANINGS.values())) <= 88
+
+
+def test_every_doubt_is_explained_as_in_the_docs() -> None:
+    """The terminal says in a line what a doubt means; the reference has the same sentences."""
+    assert tuple(EXPLANATIONS) == DOUBTFUL_FLAGS
+    row = re.compile(r"^\| `(\w+)` \| .* \| ([^|]+) \|$", re.MULTILINE)
+    doubts_text = _DOCS.read_text("utf-8").partition("## Notes")[0]
+    assert dict(row.findall(doubts_text)) == EXPLANATIONS
+    lines = [f"≈ {flag}: {text} (9 benchmarks)" for flag, text in EXPLANATIONS.items()]
+    assert max(map(len, lines)) <= 80

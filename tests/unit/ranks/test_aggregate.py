@@ -1,0 +1,175 @@
+"""The reports of several ranks as one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.core.errors import MeasurementError
+from gpubench_plugin.core.records import Samples, Work
+from gpubench_plugin.ranks.rank_report import RankReport
+from gpubench_plugin.ranks.reduction import RankAggregate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+FAST = Samples(
+    timer="cpu",
+    durations_s=(1.0, 5.0, 2.0, 2.0),
+    durations_per_round=2,
+    block_s=(6.5, 4.5),
+    block_calls=(2, 2),
+    first_step_s=9.0,
+    warmup_s=(3.0, 1.0),
+    warmup_calls=2,
+    flags=("unsteady",),
+)
+SLOW = replace(
+    FAST,
+    durations_s=(2.0, 4.0, 3.0, 1.0),
+    block_s=(6.0, 5.0),
+    first_step_s=10.0,
+    warmup_s=(2.0, 2.0),
+    flags=("throttled", "unsteady"),
+)
+
+
+def report(
+    rank: int,
+    samples: Samples = FAST,
+    work: Work | None = None,
+    facts: Mapping[str, float] | None = None,
+) -> RankReport:
+    return RankReport.of(samples, work or Work(), facts or {}, rank=rank, host="here")
+
+
+def aggregate(reports: Iterable[RankReport]) -> RankAggregate:
+    result = RankAggregate()
+    for each in reports:
+        result.add(each)
+    return result
+
+
+def test_every_time_is_the_slowest_ranks() -> None:
+    """Each duration, block and warm-up sample is the maximum of its own; flags are united."""
+    expected = replace(
+        FAST,
+        durations_s=(2.0, 5.0, 3.0, 2.0),
+        block_s=(6.5, 5.0),
+        first_step_s=10.0,
+        warmup_s=(3.0, 2.0),
+        flags=("unsteady", "throttled"),
+    )
+    assert expected == aggregate([report(0, FAST), report(1, SLOW)]).samples
+
+
+def test_the_order_does_not_matter() -> None:
+    """Whoever comes first, the result is the same: sums to the last bit, rows by rank."""
+    reports = [
+        report(0, FAST, Work(samples=0.1), {"loss_last": 0.1}),
+        report(1, SLOW, Work(samples=0.2), {"loss_last": 0.2}),
+        report(2, replace(FAST, flags=("late",)), Work(samples=0.3), {"loss_last": 0.3}),
+    ]
+    results = [aggregate(order) for order in permutations(reports)]
+    first = results[0]
+    assert first.samples.flags == ("unsteady", "throttled", "late")
+    assert [row.rank for row in first.ranks] == [0, 1, 2]
+    for other in results:
+        assert other.samples == first.samples
+        assert (other.work, other.facts, other.ranks) == (first.work, first.facts, first.ranks)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"durations_s": (1.0,) * 6}, "number of durations: rank 0 has 4, rank 2 has 6"),
+        (
+            {"block_s": (1.0,), "block_calls": (4,)},
+            "number of blocks: rank 0 has 2, rank 2 has 1",
+        ),
+        ({"block_calls": (2, 3)}, r"calls per block: rank 0 has \(2, 2\), rank 2 has \(2, 3\)"),
+        ({"warmup_s": ()}, "number of warm-up durations: rank 0 has 2, rank 2 has 0"),
+        ({"warmup_calls": 7}, "calls of the warm-up: rank 0 has 2, rank 2 has 7"),
+        ({"calls_per_duration": 10}, "calls per duration: rank 0 has 1, rank 2 has 10"),
+        ({"durations_per_round": 1}, "durations per round: rank 0 has 2, rank 2 has 1"),
+        ({"timer": "cuda"}, "the timer: rank 0 has cpu, rank 2 has cuda"),
+    ],
+)
+def test_ranks_that_ran_different_calls_are_refused(change: dict[str, Any], message: str) -> None:
+    """Times of different calls have no common maximum: the rank and the difference are named."""
+    told = aggregate([report(0), report(1, SLOW), report(2, replace(SLOW, **change))])
+    with pytest.raises(MeasurementError, match=message):
+        _ = told.samples
+    assert told.error
+
+
+def test_condensed_ranks_that_ran_different_calls_are_refused() -> None:
+    """What is compared was counted before anything was left out."""
+    long = [replace(FAST, durations_s=(1.0,) * count) for count in (100_000, 100_002)]
+    told = aggregate(report(rank, samples) for rank, samples in enumerate(long))
+    assert told.error.endswith("the number of durations: rank 0 has 100000, rank 1 has 100002")
+
+
+def test_without_any_report_there_is_no_result() -> None:
+    """Nothing is not zero."""
+    with pytest.raises(MeasurementError, match="no rank has reported yet"):
+        _ = RankAggregate().samples
+
+
+def test_work_is_summed_where_every_rank_knows_it() -> None:
+    """Samples of all ranks add up; tokens that one rank does not know are left out."""
+    told = aggregate(
+        [report(0, work=Work(samples=8, tokens=64)), report(1, work=Work(samples=4, bytes=1))]
+    )
+    assert told.work == Work(samples=12)
+
+
+def test_facts_are_the_worst_ranks_and_losses_the_mean() -> None:
+    """Memory is the most any rank held; the global batch's loss is the mean of the ranks'.
+
+    So is a phase: where one rank works for 9 s and the other waits for it, 10 s pass and not 18.
+    """
+    works = {"phase_experts_s": 9.0, "phase_combine_s": 1.0}
+    waits = {"phase_experts_s": 1.0, "phase_combine_s": 9.0}
+    told = aggregate(
+        [
+            report(0, facts={"peak_memory_bytes": 3.0, "loss_last": 1.0, "alone": 1.0, **waits}),
+            report(1, facts={"peak_memory_bytes": 5.0, "loss_last": 2.0, **works}),
+        ]
+    )
+    assert told.facts == {
+        "peak_memory_bytes": 5.0,
+        "loss_last": 1.5,
+        "phase_experts_s": 5.0,
+        "phase_combine_s": 5.0,
+    }
+
+
+def test_energy_is_the_ranks_sum_and_clocks_are_the_slowest_ones() -> None:
+    """Two GPUs draw what both draw, and the slower one decides; of the rest the worst rank's."""
+    first = {"energy_j": 800.0, "power_w": 400.0, "sm_clock_mhz": 1980.0, "temperature_c": 60.0}
+    second = {"energy_j": 600.0, "power_w": 300.0, "sm_clock_mhz": 1755.0, "temperature_c": 71.0}
+    assert aggregate([report(0, facts=first), report(1, facts=second)]).facts == {
+        "energy_j": 1400.0,
+        "power_w": 400.0,
+        "sm_clock_mhz": 1755.0,
+        "temperature_c": 71.0,
+    }
+
+
+@pytest.mark.slow
+def test_the_rank_zero_that_only_aggregates_needs_no_torch() -> None:
+    """Neither torch nor numpy is imported with the code that brings the ranks together."""
+    code = (
+        "import sys, gpubench_plugin.ranks.reduction\n"
+        "import gpubench_plugin.ranks.rank_report\n"
+        "import gpubench_plugin.ranks.control_plane\n"
+        "print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"

@@ -1,0 +1,209 @@
+"""What ranks say to each other through a store; here the ranks are threads around a real one."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from torch import distributed as dist
+
+from gpubench_plugin.core.errors import MeasurementError
+from gpubench_plugin.ranks.control_plane import CHUNK, ControlPlane
+from gpubench_plugin.ranks.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Part = Callable[[ControlPlane, int], Any]
+
+
+class Ranks:
+    """Some ranks around one store."""
+
+    def __init__(self, size: int, timeout_s: float = 60):
+        self.store = dist.HashStore()
+        self.planes = [
+            ControlPlane(
+                dist.PrefixStore("control", self.store),
+                World(rank=rank, local_rank=rank, size=size, local_size=size),
+                timeout=timedelta(seconds=timeout_s),
+            )
+            for rank in range(size)
+        ]
+
+    def play(self, *parts: Part) -> list[Any]:
+        """Every rank plays its part, the last ones the last part; what each returned or raised."""
+        with ThreadPoolExecutor(len(self.planes)) as pool:
+            futures = [
+                pool.submit(parts[min(rank, len(parts) - 1)], plane, rank)
+                for rank, plane in enumerate(self.planes)
+            ]
+        return [future.exception() or future.result() for future in futures]
+
+    @property
+    def keys(self) -> int:
+        return self.store.num_keys()
+
+
+def test_gather_keeps_the_order_of_ranks() -> None:
+    """Rank zero has every record at its rank's place, the others have none."""
+    told = Ranks(3).play(lambda plane, rank: plane.gather("tag", {"rank": rank}))
+    assert told == [[{"rank": 0}, {"rank": 1}, {"rank": 2}], None, None]
+
+
+def test_collect_gives_the_root_one_record_at_a_time() -> None:
+    """Rank zero takes them in the order of ranks, and has let go of each before the next."""
+    ranks = Ranks(3)
+    seen: list[tuple[int, int]] = []
+
+    def part(plane: ControlPlane, rank: int) -> None:
+        records = plane.collect("tag", {"rank": rank})
+        seen.extend((record["rank"], ranks.keys) for record in records)
+
+    assert ranks.play(part) == [None] * 3
+    assert [rank for rank, _ in seen] == [0, 1, 2]
+    assert seen[-1][1] == 3  # the place of each rank, no record
+
+
+def test_traffic_is_counted() -> None:
+    """What a rank reads does not depend on how much the others send; the root reads it all."""
+
+    def part(plane: ControlPlane, rank: int) -> tuple[int, int]:
+        before = plane.traffic
+        plane.gather("tag", {"text": "x" * 10_000})
+        plane.publish("verdict", {"text": "y" * 100})
+        after = plane.traffic - before
+        return after.bytes_read, after.bytes_written
+
+    (root_read, root_written), *others = Ranks(3).play(part)
+    assert 20_000 < root_read < 30_000
+    assert 100 < root_written < 1_000
+    for read, written in others:
+        assert 100 < read < 10_000
+        assert 10_000 < written < 11_000
+
+
+def test_publish_gives_all_the_roots_record() -> None:
+    """What another rank offers is not heard."""
+    told = Ranks(3).play(lambda plane, rank: plane.publish("tag", {"said by": rank}))
+    assert told == [{"said by": 0}] * 3
+
+
+def test_a_tag_may_be_used_again() -> None:
+    """Two gathers under one tag do not mix, and a rank may be ahead of the root."""
+
+    def part(plane: ControlPlane, rank: int) -> list[Any]:
+        return [plane.gather("tag", {"n": n, "rank": rank}) for n in range(3)]
+
+    root, other = Ranks(2).play(part)
+    assert [[{"n": n, "rank": 0}, {"n": n, "rank": 1}] for n in range(3)] == root
+    assert other == [None] * 3
+
+
+def test_large_and_foreign_text_arrives() -> None:
+    """A record of several parts, in letters outside ASCII, arrives as it was sent."""
+    record = {"text": "größer ✓ " * (CHUNK // 8), "none": None, "nested": [1, [2.5, "x"]]}
+    assert len(str(record)) > CHUNK
+    ranks = Ranks(2)
+    assert [record, record] == ranks.play(lambda plane, _: plane.gather("tag", record))[0]
+    assert [record, record] == ranks.play(lambda plane, _: plane.publish("tag", record))
+
+
+def test_no_message_stays_in_the_store() -> None:
+    """A session of any length leaves only the place of each rank."""
+
+    def part(plane: ControlPlane, rank: int) -> None:
+        plane.gather("tag", {"text": "x" * 3 * CHUNK})
+        plane.publish("tag", {"text": "x" * 3 * CHUNK})
+        plane.wait_for_all("end")
+
+    ranks = Ranks(3)
+    assert ranks.play(part) == [None] * 3
+    assert ranks.keys == 3
+
+
+def test_waiting_ends_when_the_last_has_come() -> None:
+    """Nobody passes before every rank has arrived, and rank zero returns last."""
+    arrived: list[int] = []
+    passed: list[tuple[int, int]] = []
+
+    def part(plane: ControlPlane, rank: int) -> None:
+        arrived.append(rank)
+        plane.wait_for_all("end")
+        passed.append((rank, len(arrived)))
+
+    assert Ranks(3).play(part) == [None] * 3
+    assert [seen for _, seen in passed] == [3] * 3
+
+
+def test_a_rank_that_went_elsewhere_is_noticed() -> None:
+    """Ranks that take different ways are told so at once, with both places, not after minutes."""
+
+    def elsewhere(plane: ControlPlane, rank: int) -> object:
+        plane.gather("another test", {})
+        return plane.publish("another verdict")
+
+    def root(plane: ControlPlane, rank: int) -> object:
+        with pytest.raises(MeasurementError) as first:
+            plane.gather("samples", {})
+        with pytest.raises(MeasurementError):
+            plane.gather("report", {})
+        return str(first.value)
+
+    said, other = Ranks(2).play(root, elsewhere)
+    assert said.startswith("ranks are out of step: rank 1 is at ")
+    assert said.endswith("while rank 0 waits for it at gather 'samples'")
+    assert isinstance(other, MeasurementError)
+    assert str(other) == (
+        "ranks are out of step: rank 0 is at gather 'report' "
+        "while rank 1 waits for it at publish 'another verdict'"
+    )
+
+
+def test_a_rank_that_never_comes_is_named() -> None:
+    """Waiting ends with the name of who is missing and where it was last."""
+
+    def absent(plane: ControlPlane, rank: int) -> None:
+        plane.gather("first", {})
+
+    def root(plane: ControlPlane, rank: int) -> None:
+        plane.gather("first", {})
+        plane.gather("second", {})
+
+    error, _ = Ranks(2, timeout_s=0.2).play(root, absent)
+    assert str(error) == (
+        "timed out after 0.2 s waiting for rank 1 at gather 'second'; "
+        "its last known position was gather 'first'"
+    )
+
+
+def test_the_root_must_have_something_to_publish() -> None:
+    """A root without a record is a mistake in the code, not a message."""
+    with pytest.raises(ValueError, match="rank zero has no record to publish as 'tag'"):
+        Ranks(1).planes[0].publish("tag")
+
+
+def test_a_long_record_is_seen_when_all_its_parts_are_there() -> None:
+    """Others take what they see at once: its first part is written last."""
+    ranks = Ranks(1)
+    (plane,) = ranks.planes
+    written: list[str] = []
+
+    class Watched:
+        def set(self, key: str, value: str) -> None:
+            written.append(key)
+
+    plane._store = Watched()
+    assert plane._put("key", {"text": "x" * 2 * CHUNK}) == 2
+    assert written == ["key/0", "key/1", "key"]
+
+
+def test_whoever_writes_first_decides() -> None:
+    """A rank zero that comes too late obeys what the others have settled on; else it decides."""
+    zero, one = Ranks(2).planes
+    assert one.decide("go", fallback={"go": False}, timeout_s=0.0) == {"go": False}
+    assert zero.decide("go", {"go": True}, fallback={}, timeout_s=0.0) == {"go": False}
+    assert zero.decide("go", {"go": True}, fallback={}, timeout_s=0.0) == {"go": True}
+    assert one.decide("go", fallback={"go": False}, timeout_s=0.0) == {"go": True}

@@ -1,0 +1,119 @@
+"""What a rank tells, and that it stays small."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpubench_plugin.core.records import RankTimes, Samples, Work
+from gpubench_plugin.ranks.rank_report import LIMIT_BYTES, RankReport
+
+SAMPLES = Samples(
+    timer="cpu",
+    durations_s=tuple(0.01 + 0.1**9 * (n * 7919 % 1000) for n in range(200)),
+    block_s=(0.5, 1.6),
+    block_calls=(50, 150),
+    first_step_s=0.3,
+    warmup_s=(0.02, 0.01),
+    warmup_calls=2,
+    flags=("unsteady",),
+)
+
+
+def report(samples: Samples = SAMPLES, *, host: str = "a host", **facts: float) -> RankReport:
+    return RankReport.of(samples, Work(samples=32, flops=1e9), facts, rank=3, host=host)
+
+
+def test_the_usual_report_is_exact() -> None:
+    """Of 200 rounds everything arrives, to the last bit, through JSON."""
+    sent = report(peak_memory_bytes=1e9, loss_last=0.1)
+    arrived = RankReport.from_json(json.loads(json.dumps(sent.to_json())))
+    assert sent == arrived
+    assert arrived.samples == SAMPLES
+    assert arrived.facts == {"peak_memory_bytes": 1e9, "loss_last": 0.1}
+
+
+def test_the_quantiles_are_numpys() -> None:
+    """Of all durations, interpolated linearly; the median is that of the rounds."""
+    durations = (5.0, 1.0, 2.0, 8.0, 3.0, 4.0, 9.0) * 15
+    times = report(replace(SAMPLES, durations_s=durations, durations_per_round=3)).times
+    p5, p95, p99 = (pytest.approx(np.quantile(durations, q)) for q in (0.05, 0.95, 0.99))
+    assert times == RankTimes(
+        rank=3,
+        host="a host",
+        count=105,
+        min_s=1.0,
+        p5_s=p5,
+        median_s=4.0,
+        p95_s=p95,
+        p99_s=p99,
+        max_s=9.0,
+        total_s=2.1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "there"),
+    [
+        (19, (False, False, False)),
+        (20, (True, True, False)),
+        (99, (True, True, False)),
+        (100, (True, True, True)),
+    ],
+)
+def test_a_rank_tells_only_the_quantiles_beyond_which_it_has_a_duration(
+    count: int, there: tuple[bool, ...]
+) -> None:
+    """Of a few durations the 99th percentile would be the longest one, under a grander name."""
+    sent = report(replace(SAMPLES, durations_s=(0.25,) * count))
+    arrived = RankReport.from_json(json.loads(json.dumps(sent.to_json()))).times
+    told = (arrived.p5_s, arrived.p95_s, arrived.p99_s)
+    assert told == tuple(0.25 if one else None for one in there)
+
+
+@pytest.mark.parametrize("durations", [(), (0.1, math.nan, 0.2), (0.1, math.inf)])
+def test_what_cannot_be_ordered_has_no_quantile(durations: tuple[float, ...]) -> None:
+    """One time that is none makes every statistic so, wherever it stood."""
+    times = report(replace(SAMPLES, durations_s=durations)).times
+    statistics = (times.min_s, times.median_s, times.max_s)
+    assert [math.isnan(value) for value in statistics] == [True] * 3
+    assert times.count == len(durations)
+
+
+def test_no_report_is_too_large() -> None:
+    """A million durations, endless flags and facts, odd letters: at most 64 KiB, and flagged."""
+    million = replace(
+        SAMPLES,
+        durations_s=(math.pi / 100,) * 10**6,
+        durations_per_round=100,
+        block_s=(math.pi,) * 10**5,
+        block_calls=(10,) * 10**5,
+        warmup_s=(math.pi / 100,) * 10**5,
+        warmup_calls=10**18,
+    )
+    largest = replace(
+        million, flags=tuple(f"\N{GRINNING FACE} {n} {'x' * 999}" for n in range(999))
+    )
+    facts = {f"{'y' * 50}{n}": -sys.float_info.min * math.pi for n in range(999)}
+    sent = report(largest, host="\N{GRINNING FACE}" * 999, **facts)
+    text = json.dumps(sent.to_json())
+    assert len(text.encode()) <= LIMIT_BYTES
+    assert sent.samples.flags[-1] == "condensed"
+    assert len(sent.samples.flags) > 10
+    assert len(sent.facts) > 30
+    assert (sent.times.count, sent.calls.durations_per_round) == (10**6, 100)
+    assert sent.samples.calls == million.calls
+    assert RankReport.from_json(json.loads(text)) == sent
+
+
+def test_what_was_left_out_is_flagged() -> None:
+    """Cutting a flag, or leaving out a fact, reduces the report as much as fewer samples do."""
+    long = "x" * 101
+    assert report(replace(SAMPLES, flags=(long,))).samples.flags == (long[:100], "condensed")
+    many = {f"fact {n}": 0.0 for n in range(1000)}
+    assert report(**many).samples.flags == ("unsteady", "condensed")
