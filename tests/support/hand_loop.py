@@ -22,7 +22,6 @@ from gpubench_plugin.training.compile_scope import loss_function
 if TYPE_CHECKING:
     import pytest
 
-PLUGIN: Final = __name__
 STEPS: Final = 20
 _WARM_UP: Final = 5
 _PASSES: Final = 3  # whose median counts: one may be disturbed
