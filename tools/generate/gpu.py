@@ -18,9 +18,8 @@ from xml.etree import ElementTree
 import yaml
 
 from gpubench_plugin.config.limits import Limit
-from gpubench_plugin.core.words import byte_size, percentage, significant
+from gpubench_plugin.core.quantities import quantity
 from gpubench_plugin.reports.github import code, escaped
-from gpubench_plugin.reports.text import seconds
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "evidence" / "gpu.md"
@@ -79,9 +78,9 @@ def _bounds(benchmarks: Iterable[Json]) -> Iterator[str]:
     yield from _head_of_table("benchmark", "metric", "value", "bound", "kept")
     for benchmark in benchmarks:
         for name, limit, metric in fixed_bounds(benchmark):
-            value = "unknown" if metric is None else f"{metric['value']:.4g} {metric['unit']}"
             kept = "yes" if is_kept(limit, metric) else "**no**"
-            yield _row(code(benchmark["name"]), name, value, escaped(limit.text), kept)
+            value = _value(benchmark, name) or "unknown"
+            yield _row(code(benchmark["name"]), name, value, code(limit.text), kept)
 
 
 def fixed_bounds(benchmark: Json) -> Iterator[tuple[str, Limit, Json | None]]:
@@ -103,30 +102,30 @@ def is_kept(limit: Limit, metric: Json | None) -> bool:
 
 
 def _numbers(benchmarks: Iterable[Json]) -> Iterator[str]:
-    yield from _head_of_table(
-        *("benchmark", "step", "interval", "rate", "MFU", "peak memory", "loop by hand", "flags")
-    )
+    titles = ("step", "interval", "rate", "MFU", "peak memory", "loop by hand", "flags")
+    yield from _head_of_table("benchmark", *titles)
     for benchmark in benchmarks:
-        values = {name: metric["value"] for name, metric in benchmark["metrics"].items()}
         if benchmark["outcome"] != "measured":
             yield _row(code(benchmark["name"]), f"**{benchmark['outcome']}**", *[""] * 6)
             continue
-        bounds = [values.get(f"step_time_ci_{end}_s") for end in ("low", "high")]
+        bounds = [_value(benchmark, f"step_time_ci_{end}_s") for end in ("low", "high")]
         yield _row(
             code(benchmark["name"]),
-            seconds(values["step_time_s"]),
-            " to ".join(seconds(bound) for bound in bounds if bound is not None),
+            _value(benchmark, "step_time_s"),
+            " to ".join(filter(None, bounds)),
             _rate(benchmark),
-            percentage(values["mfu"]) if "mfu" in values else "",
-            byte_size(values["peak_memory_bytes"]) if "peak_memory_bytes" in values else "",
-            seconds(values["hand_loop_s"]) if "hand_loop_s" in values else "",
+            *(_value(benchmark, name) for name in ("mfu", "peak_memory_bytes", "hand_loop_s")),
             ", ".join(benchmark["flags"]),
         )
 
 
+def _value(benchmark: Json, name: str) -> str:
+    metric = benchmark["metrics"].get(name)
+    return "" if metric is None else quantity(metric["value"], metric["unit"])
+
+
 def _rate(benchmark: Json) -> str:
-    metric = next((benchmark["metrics"][r] for r in RATES if r in benchmark["metrics"]), None)
-    return "" if metric is None else f"{significant(metric['value'], 4)} {metric['unit']}"
+    return next(filter(None, (_value(benchmark, rate) for rate in RATES)), "")
 
 
 def _published(benchmarks: Iterable[Json], figures: Mapping[str, Sequence[Json]]) -> Iterator[str]:
