@@ -19,6 +19,7 @@ import yaml
 
 from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.core.quantities import quantity
+from gpubench_plugin.core.words import significant
 from gpubench_plugin.reports.github import code, escaped
 
 ROOT: Final = Path(__file__).parents[2]
@@ -27,6 +28,7 @@ FIGURES: Final = ROOT / "tests" / "gpu" / "figures.yaml"
 NEXT_PART: Final = "\n## What is shown without a GPU"
 RATES: Final = ("tokens_per_s", "samples_per_s", "tflops", "bytes_per_s")
 """In the order of preference."""
+COUNTED: Final = ("samples/s", "tokens/s")
 
 Json = Mapping[str, Any]
 
@@ -120,8 +122,11 @@ def _numbers(benchmarks: Iterable[Json]) -> Iterator[str]:
 
 
 def _value(benchmark: Json, name: str) -> str:
-    metric = benchmark["metrics"].get(name)
-    return "" if metric is None else quantity(metric["value"], metric["unit"])
+    if name not in benchmark["metrics"]:
+        return ""
+    value, unit = (benchmark["metrics"][name][key] for key in ("value", "unit"))
+    # As published figures have it: 3150 samples/s.
+    return f"{significant(value, 4)} {unit}" if unit in COUNTED else quantity(value, unit)
 
 
 def _rate(benchmark: Json) -> str:
