@@ -13,6 +13,7 @@ from typing import Any, Final
 import yaml
 
 REPOSITORY: Final = Path(__file__).parents[2]
+RESULTS: Final = REPOSITORY / "results"
 EXPERIMENT: Final = "gpu"
 LONGEST_S: Final = 420.0
 
@@ -65,7 +66,7 @@ class Selection:
     def measured(self, **goals: str) -> Measured:
         """Measure the benchmarks on CUDA: some are measured, and the others unsupported."""
         done = subprocess.run(
-            self.command(**goals),
+            [*self.command(**goals), f"--results-dir={RESULTS}"],
             cwd=REPOSITORY,
             capture_output=True,
             text=True,
@@ -74,7 +75,7 @@ class Selection:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         # Names of runs begin with their time: the last one has just ended.
-        return Measured(max((REPOSITORY / "results" / EXPERIMENT).glob("*/summary.json")).parent)
+        return Measured(max((RESULTS / EXPERIMENT).glob("*/summary.json")).parent)
 
 
 # Neither compiled nor accumulated: a compilation takes about a minute.
