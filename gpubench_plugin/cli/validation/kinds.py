@@ -289,15 +289,10 @@ KINDS: Final[Mapping[str, FileKind]] = {
         keys=frozenset({"asked", "launches"}),
         check=_versioned("cli.ab.state", "StateFile"),
     ),
-    "gpu-check": FileKind(
-        file_name="gpu-check.json",
-        keys=frozenset({"stages", "budget_s"}),
-        check=_versioned("cli.gpu_check.record", "GpuCheck"),
-    ),
     "baseline": FileKind(
         file_name="baselines/*.json",
         keys=frozenset({"name", "runs", "branch", "changes"}),
-        check=_versioned("compare.baselines.model", "BaselineFile", _read_baseline),
+        check=_versioned("baselines.model", "BaselineFile", _read_baseline),
     ),
     "rank": FileKind(
         file_name="ranks/rank-*.jsonl",

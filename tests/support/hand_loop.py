@@ -1,58 +1,48 @@
-"""Plugin of pytest: after each benchmark of a trainer, twenty steps of a loop written by hand.
+"""Plugin of pytest: beside each benchmark of a trainer, twenty steps of a loop written by hand.
 
-It uses the benchmark's model as it is compiled, its data and precision, and torch's optimizer and
-scaler, but neither the steps of the trainer nor the clocks. The file named by :data:`LOOPS` gets
-the seconds of a step by node id.
+The loop uses the benchmark's model as it is compiled, its data and precision, and torch's optimizer
+and scaler, but neither the steps of the trainer nor the clocks. The record has its seconds of a
+step as ``hand_loop_s``, and as ``from_hand_loop`` how far the benchmark's own are from them.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
-import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
+import torch
+
+from gpubench_plugin.core.records import Metric, Observation
+from gpubench_plugin.training.compile_scope import loss_function
 
 if TYPE_CHECKING:
-    import torch
-
-PLUGIN: Final = "gpubench_plugin.cli.gpu_check.hand_loop"
-LOOPS: Final = "GPUBENCH_HAND_LOOPS"
+    import pytest
 
 STEPS: Final = 20
 _WARM_UP: Final = 5
-_PASSES: Final = 3
-"""Of twenty steps, whose median counts: one may be disturbed."""
+_PASSES: Final = 3  # whose median counts: one may be disturbed
+_PARTS: Final = ("trainer", "model", "data", "workload", "precision", "torch_device")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+def pytest_gpubench_metrics(item: pytest.Item, observation: Observation) -> Iterator[Metric]:
     """Run the loop while the benchmark's fixtures, and its precision, are still there."""
-    yield
-    fixtures: dict[str, Any] = getattr(item, "funcargs", {})
-    if "trainer" not in fixtures:
+    if "trainer" not in getattr(item, "funcargs", {}):
         return
-    names = ("trainer", "model", "data", "workload", "precision", "torch_device")
     request = item._request  # type: ignore[attr-defined] # pytest's own of a function
-    parts = SimpleNamespace(**{name: request.getfixturevalue(name) for name in names})
-    path = Path(os.environ[LOOPS])
-    loops = json.loads(path.read_text(encoding="ascii")) if path.exists() else {}
-    loops[item.nodeid] = loop_s(hand_written_step(parts), parts.torch_device)
-    path.write_text(json.dumps(loops), encoding="ascii")
+    parts = SimpleNamespace(**{name: request.getfixturevalue(name) for name in _PARTS})
+    hand_s = loop_s(hand_written_step(parts), parts.torch_device)
+    samples = observation.samples
+    error = abs(sum(samples.block_s) / samples.calls / hand_s - 1)
+    yield Metric(name="hand_loop_s", value=hand_s, unit="s")
+    yield Metric(name="from_hand_loop", value=error, unit="fraction", better="lower")
 
 
 def hand_written_step(parts: Any) -> Callable[[], None]:
     """A training step as a script would have it, of the benchmark's `parts` by fixture."""
-    import torch
-
-    from gpubench_plugin.training.compile_scope import loss_function
-
     device, model, data = parts.torch_device, parts.model.train(), parts.data
     loss_of = loss_function(model, parts.workload)
     optimizer = _equal_optimizer(parts.trainer.optimizer, model)
@@ -83,7 +73,6 @@ def _equal_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -
 
 def loop_s(step: Callable[[], None], device: torch.device) -> float:
     """Seconds of a step in the median of some loops of twenty, by the host's clock."""
-    import torch
 
     def synchronize() -> None:
         if device.type != "cpu":

@@ -1,20 +1,15 @@
-"""What goes wrong on a device costs one benchmark; needs a GPU."""
+"""What goes wrong on a device costs one benchmark."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 if TYPE_CHECKING:
     from tests.support.projects import Project, Run
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.own_process,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = [pytest.mark.gpu_sessions, pytest.mark.own_process]
 
 BEGINNING = """
 import ctypes
@@ -49,7 +44,13 @@ LOSSES = {
 """,
 }
 LACKS = {
-    "allocator": "gpubench(lambda: torch.empty(2**45, device=torch_device))",
+    "allocator": """
+    held = []
+    def step():
+        held.append(torch.ones(2**28, device=torch_device))
+        return torch.empty(2**45, device=torch_device)
+    gpubench(step)
+""",
     "runtime": "gpubench(lambda: torch.empty(2**45, pin_memory=True))",
     "full": """
     free, _ = torch.cuda.mem_get_info(torch_device)

@@ -1,4 +1,4 @@
-"""NVML's counters, clocks and energy on a GPU; skipped where there is none."""
+"""NVML's counters, clocks and energy on a GPU."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from gpubench_plugin.environment.hardware import gpu_facts
 from gpubench_plugin.measure.probes.nvml import DeviceState
 from gpubench_plugin.measure.throttle import wait_while_throttled
 from gpubench_plugin.ranks.process_group import RankAgreement
+from tests.support.gpu_selections import COUNTERS
 
 pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu_clocks
 DEVICE = torch.device("cuda", 0)
+
+
+def test_counters_keep_to_their_bounds() -> None:
+    """Power, clocks and throttling follow the load; energy is the integral of power."""
+    assert [*COUNTERS.measured().outcomes.values()] == ["measured"]
 
 
 def _burn(seconds: float, state: DeviceState) -> None:

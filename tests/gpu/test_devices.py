@@ -1,4 +1,4 @@
-"""What is known of a CUDA device before CUDA starts; skipped, with the reason, without one."""
+"""What is known of a CUDA device before CUDA starts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu_clocks
 
 SCRIPT = """
 import json, os, sys
