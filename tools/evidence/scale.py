@@ -21,6 +21,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from gpubench_plugin.results.registry.rebuilding import rebuild
+from gpubench_plugin.results.registry.spool import ingest_all
 from sqlalchemy import insert, text
 
 from gpubench_plugin.baselines.store import merge_files
@@ -28,9 +30,7 @@ from gpubench_plugin.core.records import Measurement, Metric, RunRecord
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.registry import ingest
 from gpubench_plugin.results.registry.ingest import RunContents
-from gpubench_plugin.results.registry.rebuilding import rebuild
 from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.registry.spool import ingest_all
 from gpubench_plugin.results.registry.tables import RESULTS, RUNS
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.summary import write_summary

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.cli.commands._places import Locations, echo, echo_json, warn
 from gpubench_plugin.cli.commands.base import ExitCode
-from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError, UsageProblem
+from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.core.words import byte_size, counted
 from gpubench_plugin.reports.text import printable
 
@@ -56,12 +56,8 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
     )
     with paths.baselines() as (baselines, resolver):
         protected = _protected_runs(baselines, resolver) if options.runs else {}
-        if options.runs and baselines.registry_error:
-            raise RegistryError(
-                "runs pinned on other machines are unknown, so nothing is removed: "
-                f"{baselines.registry_error}; --registry=none uses the local files alone"
-            )
-        pruning = _Pruning(options=options, registry=resolver.reached.registry, protected=protected)
+        registry = resolver.registry if options.runs else None
+        pruning = _Pruning(options=options, registry=registry, protected=protected)
         for directory in candidates:
             pruning.prune_run(directory)
         days = max(_UNBEGUN_DAYS, options.older_than or 0)

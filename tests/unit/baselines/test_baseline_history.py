@@ -8,6 +8,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from gpubench_plugin.results.logical_time import time_after
 
 from gpubench_plugin.baselines.model import (
     Acceptance,
@@ -19,7 +20,6 @@ from gpubench_plugin.baselines.model import (
     to_text,
 )
 from gpubench_plugin.core.errors import ResultsError
-from gpubench_plugin.results.logical_time import time_after
 
 
 def change(minute: int, action: Any, run: str = "run", **more: Any) -> BaselineChange:

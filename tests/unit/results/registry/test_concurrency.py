@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpubench_plugin.results.registry.checking import check
+from gpubench_plugin.results.registry.spool import ingest_all
 
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.results.reader import StoredRun
-from gpubench_plugin.results.registry.checking import check
 from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.registry.spool import ingest_all
 from gpubench_plugin.results.tags import tags_of
 
 pytestmark = pytest.mark.slow

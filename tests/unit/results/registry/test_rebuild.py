@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpubench_plugin.results.registry.checking import check
 
 from gpubench_plugin.baselines.store import Baselines, merge_files
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.registry import documents, rebuilding
-from gpubench_plugin.results.registry.checking import check
 from gpubench_plugin.results.registry.locations import location
 
 

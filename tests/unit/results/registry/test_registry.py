@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from gpubench_plugin.results.registry.checking import check
 
 from gpubench_plugin.core.errors import RegistryError, ResultsError
 from gpubench_plugin.environment import json_files, stored
@@ -14,9 +15,8 @@ from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.results import reader
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.registry import documents, ingest
-from gpubench_plugin.results.registry.checking import check
+from gpubench_plugin.results.registry.documents import digest
 from gpubench_plugin.results.registry.registry import Registry, samples, values
-from gpubench_plugin.results.registry.texts import digest
 from gpubench_plugin.results.tags import change_tags
 
 

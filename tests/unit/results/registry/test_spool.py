@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.results.registry import spool
 from gpubench_plugin.results.registry.checking import check
+
+from gpubench_plugin.results.registry import spool
 from gpubench_plugin.results.registry.locations import location
 from gpubench_plugin.results.registry.registry import Registry
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpubench_plugin.results.registry.checking import check
 
 from gpubench_plugin.core.errors import RegistryError, UsageProblem
 from gpubench_plugin.results.registry import schema, spool
-from gpubench_plugin.results.registry.checking import check
 from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.locations import location
 from gpubench_plugin.results.registry.registry import Registry, upgrade

@@ -14,12 +14,12 @@ from threading import Barrier
 from typing import Any
 
 import pytest
+from gpubench_plugin.results.registry.checking import check
 
 from gpubench_plugin.baselines.model import Baseline
 from gpubench_plugin.baselines.store import KIND, Baselines
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.core.errors import ResultsError
-from gpubench_plugin.results.registry.checking import check
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.tags import change_tags
