@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.baselines.model import (
     Baseline,
@@ -38,29 +38,9 @@ _ATTEMPTS: Final = 100
 """An attempt fails only if another writer succeeded, so this many would have to write at once."""
 
 
-class _Owner(Protocol):
-    """Where the texts of baselines are."""
-
-    @property
-    def label(self) -> str:
-        """Name for messages."""
-
-    def source(self, name: str) -> str:
-        """Name of one text for messages."""
-
-    def names(self) -> list[str]:
-        """Sorted names of all texts, including broken ones and removed baselines."""
-
-    def read(self, name: str) -> str | None:
-        """The text, or None; raises ResultsError or RegistryError."""
-
-    def swap(self, name: str, old: str | None, new: str) -> bool:
-        """Replace the text `old`, or none, by `new`; return False if there is another by now."""
-
-
 @dataclass(frozen=True)
 class _Files:
-    """Files ``<folder>/<name>.json``; the folder need not exist."""
+    """Texts of baselines in files ``<folder>/<name>.json``; the folder need not exist."""
 
     folder: Path
     notes: list[str]
@@ -88,6 +68,7 @@ class _Files:
         return data.decode("utf-8", "surrogateescape")
 
     def swap(self, name: str, old: str | None, new: str) -> bool:
+        """Replace the text `old`, or none, by `new`; return False if there is another by now."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -104,7 +85,7 @@ class _Files:
 
 @dataclass(frozen=True)
 class _Documents:
-    """Documents of a server."""
+    """Texts of baselines in the documents of a server."""
 
     registry: Registry
 
@@ -125,26 +106,6 @@ class _Documents:
         return self.registry.swap_document(_KIND, name, old, new)
 
 
-@dataclass(frozen=True)
-class _Unreachable:
-    """A server that cannot be reached."""
-
-    error: str
-    label: str = "a server"
-
-    def source(self, name: str) -> str:
-        return f"baseline {name!r}"
-
-    def names(self) -> list[str]:
-        raise RegistryError(f"cannot list the baselines: {self.error}")
-
-    def read(self, name: str) -> str | None:
-        raise RegistryError(f"cannot tell whether baseline {name!r} exists: {self.error}")
-
-    def swap(self, name: str, old: str | None, new: str) -> bool:
-        raise RegistryError(f"cannot change baseline {name!r}: {self.error}")
-
-
 @dataclass
 class Baselines:
     """The baselines of a `server`, or else of the results directory.
@@ -159,12 +120,13 @@ class Baselines:
     now: Callable[[], str] = field(default=utc_now, kw_only=True)
     notes: list[str] = field(default_factory=list, init=False)
 
-    def __post_init__(self) -> None:
-        self._owner: _Owner = _Files(self.results_dir / "baselines", self.notes)
+    @property
+    def _owner(self) -> _Files | _Documents:
+        if self.unanswered:
+            raise RegistryError(f"the baselines cannot be read: {self.unanswered}")
         if self.server is not None:
-            self._owner = _Documents(self.server)
-        elif self.unanswered:
-            self._owner = _Unreachable(self.unanswered)
+            return _Documents(self.server)
+        return _Files(self.results_dir / "baselines", self.notes)
 
     @property
     def location(self) -> str:

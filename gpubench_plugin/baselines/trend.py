@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.comparability import differing_amounts, requested_work
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, step_time_of, value_of
+from gpubench_plugin.environment.fingerprints import fingerprint_of
 
 if TYPE_CHECKING:
     from numpy import float64
@@ -225,11 +226,11 @@ class HistorySource:
     def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Point]:
         """The latest `limit` values, oldest first."""
         runs = self._index.points(benchmark, metric, branch=branch, limit=limit)
-        return [_point(run, fingerprint, benchmark, metric) for run, fingerprint in runs]
+        return [_point(run, benchmark, metric) for run in runs]
 
     def step_time(self, benchmark: str, *, branch: str | None) -> str:
         """The step time metric that the benchmark's latest run is judged by."""
-        for run, _ in self._index.points(benchmark, STEP_TIME, branch=branch, limit=1):
+        for run in self._index.points(benchmark, STEP_TIME, branch=branch, limit=1):
             return step_time_of(run.results[benchmark].timer, run.results[benchmark].metrics)
         return STEP_TIME
 
@@ -255,7 +256,7 @@ def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...] | None:
     )
 
 
-def _point(run: Run, fingerprint: str, benchmark: str, metric: str) -> Point:
+def _point(run: Run, benchmark: str, metric: str) -> Point:
     result = run.results[benchmark]
     value = value_of(result, metric)
     return Point(
@@ -265,6 +266,6 @@ def _point(run: Run, fingerprint: str, benchmark: str, metric: str) -> Point:
         branch=run.branch,
         value=result.metrics[metric].value if value is None else value,
         unit=result.metrics[metric].unit,
-        fingerprint=fingerprint,
+        fingerprint=fingerprint_of(run.machine, result.settings, result.timer),
         work=requested_work(result),
     )

@@ -34,11 +34,6 @@ def read(connection: Connection, kind: str, name: str) -> str | None:
     return None if text is None else zlib.decompress(text).decode()
 
 
-def digest_of(connection: Connection, kind: str, name: str) -> str | None:
-    """Digest of a document's text; None if there is none."""
-    return connection.execute(select(DOCUMENTS.c.digest).where(_is(kind, name))).scalar()
-
-
 def names(connection: Connection, kind: str) -> list[str]:
     """Names of the documents of a kind."""
     query = select(DOCUMENTS.c.name).where(DOCUMENTS.c.kind == kind).order_by(DOCUMENTS.c.name)
@@ -84,8 +79,9 @@ def remove(connection: Connection, kind: str, name: str) -> None:
 
 
 def touch(connection: Connection, kind: str, name: str, changed_us: int) -> None:
-    """Note that what the document was read from has changed, but not its text."""
-    connection.execute(update(DOCUMENTS).where(_is(kind, name)).values(changed_us=changed_us))
+    """Note that what the document was read from is newer, but says the same."""
+    is_older = _is(kind, name) & (DOCUMENTS.c.changed_us < changed_us)
+    connection.execute(update(DOCUMENTS).where(is_older).values(changed_us=changed_us))
 
 
 def not_indexed(connection: Connection) -> tuple[list[str], list[str]]:

@@ -114,21 +114,17 @@ def ingest(database: Database, directory: RunDirectory) -> bool:
     Raises:
         ResultsError: the run cannot be read, or another run has its id.
     """
-    changed_us = _changed_us(directory)
-    with database.reading() as connection:
-        stored_digest = documents.digest_of(connection, RUN, directory.run_id)
-    if stored_digest == digest(_document_of(directory)):
-        with database.writing() as connection:
-            documents.touch(connection, RUN, directory.run_id, changed_us)
-        return False
     with database.writing() as connection:
         lock(connection, directory.run_id)
         # Read under the lock, so that the last of several writers stores what all of them did.
-        text = _document_of(directory)
+        changed_us, text = _changed_us(directory), _document_of(directory)
         old = documents.read(connection, RUN, directory.run_id)
+        if old == text:
+            documents.touch(connection, RUN, directory.run_id, changed_us)
+            return False
         _refuse_another_run(directory.run_id, old, text)
         store(connection, directory.run_id, old, text, changed_us)
-    return True
+        return True
 
 
 def store(

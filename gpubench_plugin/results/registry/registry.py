@@ -19,7 +19,7 @@ from gpubench_plugin.results.registry import documents, ingest, tables
 from gpubench_plugin.results.registry.database import Database, lock
 from gpubench_plugin.results.registry.documents import RUN
 from gpubench_plugin.results.registry.locations import TIMEOUT_S, location
-from gpubench_plugin.results.registry.rows import Facts, common_fields, overview, to_runs
+from gpubench_plugin.results.registry.rows import overview, to_runs
 from gpubench_plugin.results.registry.tables import RESULTS, RUNS
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Registry:
             since_us = None if since is None else _started_us(connection, since)
             rows: list[Row[Any]] = []
             for name in dict.fromkeys(benchmarks):
-                query = samples(
+                query = results_query(
                     branch=branch is not None,
                     since=since is not None,
                     fingerprint=name in fingerprints,
@@ -140,36 +140,21 @@ class Registry:
 
     def points(
         self, benchmark: str, metric: str, *, branch: str | None = None, limit: int = 1000
-    ) -> list[tuple[Run, str]]:
-        """Latest `limit` results of a benchmark with a metric, oldest first.
+    ) -> list[Run]:
+        """Latest `limit` runs that have the metric of a benchmark, oldest first.
 
-        Returns:
-            Runs with their fingerprints. A run has time, commit and branch only, and its single
-            result clock, numbers and work.
+        They are restricted to that benchmark.
         """
         if '"' in metric:
             return []  # not a metric name, and not quotable in a JSON path
-        query = values(metric, branch=branch is not None)
+        query = results_query(metric=metric, branch=branch is not None)
         parameters = {
             "benchmark": ingest.benchmark_digest(benchmark),
             "branch": ingest.branch_column(branch),
             "limit": limit,
         }
         with self.database.reading() as connection:
-            rows = connection.execute(query, parameters).all()
-            facts = Facts.of(connection)
-            facts.load(connection, {row.record for row in rows})
-            return [
-                (
-                    Run(
-                        label=row.run_id,
-                        **common_fields(row),
-                        results={benchmark: facts.result(row)},
-                    ),
-                    row.fingerprint,
-                )
-                for row in reversed(rows)
-            ]
+            return to_runs(connection, connection.execute(query, parameters).all())
 
     def run(self, run_id: str) -> Run | None:
         """Run with that exact id and all its benchmarks, or None; its path if it is local.
@@ -235,9 +220,17 @@ class Registry:
 
 
 @cache
-def samples(*, branch: bool, since: bool, fingerprint: bool) -> Select[Any]:
-    """Query for one benchmark's rows, from a time on or the latest."""
-    query = select(RESULTS).where(RESULTS.c.benchmark == bindparam("benchmark"), RESULTS.c.sample)
+def results_query(
+    *, metric: str = "", branch: bool = False, since: bool = False, fingerprint: bool = False
+) -> Select[Any]:
+    """Query for the rows of a benchmark with the `metric`, else of those that are samples.
+
+    The latest, or the first from a time on; with a `branch` or `fingerprint` only those of one.
+    """
+    query = select(RESULTS).where(
+        RESULTS.c.benchmark == bindparam("benchmark"),
+        RESULTS.c.metrics[metric].as_float().is_not(None) if metric else RESULTS.c.sample,
+    )
     if branch:
         query = query.where(RESULTS.c.branch == bindparam("branch"))
     if fingerprint:
@@ -247,23 +240,6 @@ def samples(*, branch: bool, since: bool, fingerprint: bool) -> Select[Any]:
         query = query.where(RESULTS.c.started_us >= bindparam("since"))
         order = RESULTS.c.started_us.asc()
     return query.order_by(order).limit(bindparam("limit", type_=Integer))
-
-
-@cache
-def values(metric: str, *, branch: bool) -> Select[Any]:
-    """Query for the latest rows of a benchmark with a metric, newest first."""
-    has_metric = RESULTS.c.metrics[metric].as_float().is_not(None)
-    query = (
-        select(
-            *(RUNS.c.run_id, RUNS.c.started, RUNS.c.commit, RUNS.c.branch),
-            *(RESULTS.c.record, RESULTS.c.metrics, RESULTS.c.launches, RESULTS.c.fingerprint),
-        )
-        .join(RUNS, RUNS.c.key == RESULTS.c.run)
-        .where(RESULTS.c.benchmark == bindparam("benchmark"), has_metric)
-    )
-    if branch:
-        query = query.where(RESULTS.c.branch == bindparam("branch"))
-    return query.order_by(RESULTS.c.started_us.desc()).limit(bindparam("limit", type_=Integer))
 
 
 def _started_us(connection: Connection, run_id: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,7 @@ from gpubench_plugin.results.reader import RunOverview
 from gpubench_plugin.results.registry.tables import FACTS, RUNS
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Column, Connection, Row
 
 _BATCH: Final = 500
 """Keys per query: SQLite allows 32,766 parameters, but shorter queries parse faster."""
@@ -41,80 +41,54 @@ class Metrics(Mapping[str, Metric]):
         return name in self._values
 
 
-class Facts:
-    """Facts by digest, as far as they were loaded; they never change."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
-        self._results: dict[str, Result] = {}
-
-    @classmethod
-    def of(cls, connection: Connection) -> Facts:
-        """Those of the connection, which keeps them."""
-        cached: Facts = connection.info.setdefault("gpubench_facts", cls())
-        return cached
-
-    def load(self, connection: Connection, digests: Iterable[str]) -> None:
-        """Load the facts with these `digests`."""
-        missing = {*digests} - self._values.keys()
-        rows = by_key(connection, FACTS, "digest", missing)
-        self._values.update({digest: from_json(row.facts) for digest, row in rows.items()})
-
-    def __getitem__(self, digest: str) -> Any:
-        return self._values[digest]
-
-    def result(self, row: Row[Any]) -> Result:
-        """The result of a row that has the columns ``record``, ``metrics`` and ``launches``."""
-        record = self._values[row.record]
-        if row.record not in self._results:
-            restored = stored.restore(Result, record["result"], "the registry")
-            self._results[row.record] = restored
-        return replace(
-            self._results[row.record],
+def to_runs(connection: Connection, results: Sequence[Row[Any]]) -> list[Run]:
+    """Runs of these ``results`` rows, restricted to them, oldest first."""
+    runs = _by_key(connection, RUNS.c.key, {row.run for row in results})
+    digests = {digest for row in runs.values() for digest in (row.machine, row.environment)}
+    facts = _facts(connection, digests | {row.record for row in results})
+    records: dict[str, Result] = {}
+    results_by_run: dict[int, dict[str, Result]] = {}
+    for row in sorted(results, key=lambda row: (row.run, row.ordinal)):
+        record = facts[row.record]
+        if row.record not in records:
+            records[row.record] = stored.restore(Result, record["result"], "the registry")
+        result = replace(
+            records[row.record],
             metrics=Metrics(row.metrics, record["units"]),
             launches=tuple(row.launches or ([row.metrics] if row.metrics else [])),
         )
-
-
-def to_runs(connection: Connection, results: Sequence[Row[Any]]) -> list[Run]:
-    """Runs of these ``results`` rows, restricted to them, oldest first."""
-    runs = by_key(connection, RUNS, "key", {row.run for row in results})
-    facts = Facts.of(connection)
-    facts.load(connection, {row.record for row in results})
-    facts.load(connection, {d for row in runs.values() for d in (row.machine, row.environment)})
-    results_by_run: dict[int, dict[str, Result]] = {}
-    for row in sorted(results, key=lambda row: (row.run, row.ordinal)):
-        result = facts.result(row)
         results_by_run.setdefault(row.run, {})[result.id] = result
     sorted_keys = sorted(results_by_run, key=lambda key: (runs[key].started_us, key))
-    return [
-        Run(
-            label=runs[key].run_id,
-            **common_fields(runs[key]),
-            status=runs[key].status,
-            dirty=runs[key].dirty,
-            machine=facts[runs[key].machine],
-            environment=facts[runs[key].environment],
-            results=results_by_run[key],
-        )
-        for key in sorted_keys
-    ]
+    return [_run(runs[key], results_by_run[key], facts) for key in sorted_keys]
 
 
-def common_fields(row: Row[Any]) -> dict[str, Any]:
-    """Fields of a run that every query has."""
-    return {name: getattr(row, name) for name in ("run_id", "started", "commit", "branch")}
+def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any]) -> Run:
+    return Run(
+        label=row.run_id,
+        run_id=row.run_id,
+        started=row.started,
+        status=row.status,
+        commit=row.commit,
+        branch=row.branch,
+        dirty=row.dirty,
+        machine=facts[row.machine],
+        environment=facts[row.environment],
+        results=results,
+    )
 
 
 def overview(row: Row[Any]) -> RunOverview:
     """Overview of a ``runs`` row, without a path."""
     unmeasured = row.benchmarks - row.measured
     return RunOverview(
-        **common_fields(row),
+        run_id=row.run_id,
         experiment=row.experiment,
         path=None,
-        state="broken" if row.error else row.status or "interrupted",
+        state="broken" if row.error else row.status,
         error=row.error,
+        started=row.started,
+        commit=row.commit,
+        branch=row.branch,
         dirty=row.dirty,
         outcomes={"measured": row.measured, **({"not measured": unmeasured} if unmeasured else {})},
         regressed=row.regressed,
@@ -122,13 +96,22 @@ def overview(row: Row[Any]) -> RunOverview:
     )
 
 
-def by_key(
-    connection: Connection, table: Any, column: str, keys: Collection[Any]
+def _facts(connection: Connection, digests: Collection[str]) -> dict[str, Any]:
+    """Facts with these digests, possibly with others from the cache."""
+    # They never change, so each connection caches them.
+    cache: dict[str, Any] = connection.info.setdefault("gpubench_facts", {})
+    rows = _by_key(connection, FACTS.c.digest, {*digests} - cache.keys())
+    cache.update({digest: from_json(row.facts) for digest, row in rows.items()})
+    return cache
+
+
+def _by_key(
+    connection: Connection, column: Column[Any], keys: Collection[Any]
 ) -> dict[Any, Row[Any]]:
-    """Rows of `table` by `column`, restricted to `keys`."""
+    """Rows of a table by the `column`, restricted to `keys`."""
     sorted_keys = sorted(keys)
     rows_by_key = {}
     for start in range(0, len(sorted_keys), _BATCH):
-        query = select(table).where(table.c[column].in_(sorted_keys[start : start + _BATCH]))
-        rows_by_key.update({getattr(row, column): row for row in connection.execute(query)})
+        query = select(column.table).where(column.in_(sorted_keys[start : start + _BATCH]))
+        rows_by_key.update({getattr(row, column.name): row for row in connection.execute(query)})
     return rows_by_key
