@@ -339,11 +339,10 @@ def _is_slip(name: str, other: str) -> bool:
 
 
 def _is_misspelt(word: str, other: str) -> bool:
-    # The first letter is seldom wrong (Pollock and Zamora, 1984). Numbers, short words, first and
-    # last letters distinguish names: cpu and gpu, train and trains, a100 and h100.
-    return (
-        min(len(word), len(other)) > 3
-        and (word + other).isalpha()
-        and (word[0], word[-1]) == (other[0], other[-1])
-        and SequenceMatcher(None, word, other).ratio() >= _ALIKE
-    )
+    # Numbers, short words, first and last letters distinguish names: cpu and gpu, train and trains,
+    # a100 and h100, silu and selu.
+    if min(len(word), len(other)) < 4 or not (word + other).isalpha():
+        return False
+    is_edited = (word[0], word[-1]) == (other[0], other[-1]) and max(len(word), len(other)) > 4
+    are_alike = SequenceMatcher(None, word, other).ratio() >= _ALIKE
+    return are_alike and (is_edited or sorted(word) == sorted(other))
