@@ -128,7 +128,11 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
     with paths.baselines() as (baselines, resolver):
         source = resolver.find(options.run)
         run = StoredRun(source).overview() if isinstance(source, RunDirectory) else source
-        names = baselines.pinned().get(run.run_id, ())
+        try:
+            names = baselines.pinned().get(run.run_id, ())
+        except RegistryError as error:
+            names = ()
+            warn([str(error)])
         environment = _environment(source, resolver)
     verdicts = _verdicts(source) if isinstance(source, RunDirectory) else ""
     curves = _curves(source) if isinstance(source, RunDirectory) else ()

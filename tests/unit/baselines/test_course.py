@@ -78,9 +78,7 @@ def _courses_of(written: Sequence[Path], results: Path, stored: bool) -> list[Tr
     with Registry.open("", results) if stored else Registry.of_directories(results) as registry:
         registry.ingest_all()
         past = HistorySource(registry)
-        found = trend_segments(past.points(MLP, "step_time_s", branch="main", limit=9))
-    assert past.notes == []
-    return found
+        return trend_segments(past.points(MLP, "step_time_s", branch="main", limit=9))
 
 
 @pytest.mark.parametrize("stored", [True, False])
