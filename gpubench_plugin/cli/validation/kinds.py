@@ -297,7 +297,7 @@ KINDS: Final[Mapping[str, FileKind]] = {
     "baseline": FileKind(
         file_name="baselines/*.json",
         keys=frozenset({"name", "runs", "branch", "changes"}),
-        check=_versioned("compare.baselines.model", "BaselineFile", _read_baseline),
+        check=_versioned("baselines.model", "BaselineFile", _read_baseline),
     ),
     "rank": FileKind(
         file_name="ranks/rank-*.jsonl",

@@ -29,7 +29,10 @@ from gpubench_plugin.core.errors import RegistryError, UsageProblem
 from gpubench_plugin.environment.json_files import MALFORMED
 from gpubench_plugin.results.registry.locations import Location
 
-_DAMAGED: Final = "it is damaged: move it away; 'gpubench db ingest' makes it anew from the runs"
+_DAMAGED: Final = (
+    "it is damaged, or not a registry: move it away; 'gpubench db ingest' makes a new one from the "
+    "runs"
+)
 
 _HINTS: Final = {
     "database is locked": "another process is writing it",

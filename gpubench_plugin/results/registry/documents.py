@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from gpubench_plugin.core.errors import BrokenFile
 from gpubench_plugin.results.registry.tables import DOCUMENTS, RUNS
 
 if TYPE_CHECKING:
@@ -29,9 +30,17 @@ def digest(text: str) -> str:
 
 
 def read(connection: Connection, kind: str, name: str) -> str | None:
-    """Text of a document, or None."""
+    """Text of a document, or None; raises BrokenFile."""
     text = connection.execute(select(DOCUMENTS.c.text).where(_is(kind, name))).scalar()
-    return None if text is None else zlib.decompress(text).decode()
+    try:
+        return None if text is None else zlib.decompress(text).decode()
+    except (zlib.error, ValueError) as error:
+        raise BrokenFile(f"the registry's document of {kind} {name} is damaged: {error}") from None
+
+
+def digest_of(connection: Connection, kind: str, name: str) -> str | None:
+    """Digest of a document's text; None if there is no document."""
+    return connection.execute(select(DOCUMENTS.c.digest).where(_is(kind, name))).scalar()
 
 
 def names(connection: Connection, kind: str) -> list[str]:

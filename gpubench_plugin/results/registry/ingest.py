@@ -23,7 +23,7 @@ from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProble
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.results import summary, verdicts
-from gpubench_plugin.results.reader import StoredRun, is_being_written, run_of_summary
+from gpubench_plugin.results.reader import StoredRun, intact, is_being_written, run_of_summary
 from gpubench_plugin.results.registry import documents
 from gpubench_plugin.results.registry.database import lock
 from gpubench_plugin.results.registry.documents import RUN, digest
@@ -104,8 +104,7 @@ def _index_documents(database: Database, deadline: float, report: Report) -> Non
             continue
         with database.writing() as connection:
             lock(connection, run_id)
-            if (text := documents.read(connection, RUN, run_id)) is not None:
-                index(connection, run_id, text)
+            index(connection, run_id)
 
 
 def ingest(database: Database, directory: RunDirectory) -> bool:
@@ -205,30 +204,32 @@ class RunContents:
 def contents(run_id: str, text: str) -> RunContents:
     """Parse the document of a run; raises ResultsError."""
     label = Path(f"the registry's document of {run_id}")
-    document = from_json(text)
-    run = run_of_summary(label, document["summary"], run_id)
-    judged = document["verdicts"]
-    is_regressed = judged is not None and bool(
-        stored.restore(verdicts.VerdictDocument, judged, str(label)).regressed
-    )
-    return RunContents(
-        run=replace(run, path=None),
-        experiment=document["experiment"],
-        tags=tuple(document["tags"]),
-        regressed=is_regressed,
-    )
+    with intact(label):
+        document = from_json(text)
+        run = run_of_summary(label, document["summary"], run_id)
+        judged = document["verdicts"]
+        is_regressed = judged is not None and bool(
+            stored.restore(verdicts.VerdictDocument, judged, str(label)).regressed
+        )
+        return RunContents(
+            run=replace(run, path=None),
+            experiment=document["experiment"],
+            tags=tuple(document["tags"]),
+            regressed=is_regressed,
+        )
 
 
-def index(connection: Connection, run_id: str, text: str) -> None:
+def index(connection: Connection, run_id: str) -> None:
     """Index a document of any age; one that cannot be read is listed with its error."""
+    unindex(connection, run_id)
+    text_digest = documents.digest_of(connection, RUN, run_id)
     try:
-        parsed = contents(run_id, text)
+        text = documents.read(connection, RUN, run_id)
+        if text is not None:  # else it was removed just now
+            _index(connection, run_id, text, contents(run_id, text))
     except GpubenchError as error:
-        unindex(connection, run_id)
-        values = {"run_id": run_id, "digest": digest(text), "error": str(error)}
+        values = {"run_id": run_id, "digest": text_digest, "error": str(error)}
         connection.execute(insert(RUNS).values({**_UNREADABLE, **values}))
-    else:
-        _index(connection, run_id, text, parsed)
 
 
 _UNREADABLE: Final = {

@@ -86,8 +86,7 @@ class Registry:
             for table in (RESULTS, RUNS, tables.FACTS):
                 connection.execute(delete(table))
             for run_id in documents.names(connection, RUN):
-                if (text := documents.read(connection, RUN, run_id)) is not None:
-                    ingest.index(connection, run_id, text)
+                ingest.index(connection, run_id)
         return self.ingest_all(check_all=True)
 
     def runs(
