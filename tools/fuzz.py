@@ -271,7 +271,6 @@ _LISTED: Final = (
     command("runs", "artifacts", "{ended}"),
     command("baseline", "set", "new", "{ended}", "--if-missing"),
     command("db", "ingest", registry=""),
-    command("db", "check", registry=""),
     command("db", "rebuild", registry=""),
 )
 _STORED: Final = (
@@ -281,9 +280,8 @@ _STORED: Final = (
     command("baseline", "list", registry=""),
     command("baseline", "show", "main", registry=""),
     command("compare", "main", "{other}", registry=""),
-    command("db", "check", registry=""),
     command("db", "ingest", registry=""),
-    command("db", "upgrade", registry=""),
+    command("db", "clean", registry=""),
     command("db", "rebuild", registry=""),
 )
 

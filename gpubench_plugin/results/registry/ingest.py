@@ -146,7 +146,7 @@ def tag(
         raise ResultsError(f"{run_id} was removed from the registry just now")
     document = json.loads(old)
     tags = tuple(sorted({*document["tags"], *add} - {*remove}))
-    store(connection, run_id, old, json_files.text({**document, "tags": tags}), None)
+    store(connection, run_id, old, json.dumps({**document, "tags": tags}), None)
     return tags
 
 
@@ -161,14 +161,14 @@ def _document_of(directory: RunDirectory) -> str:
         judged = verdicts.FORMAT.load(directory.verdicts) if has_verdicts else None
     except UsageProblem as error:
         raise ResultsError(str(error)) from error
-    return json_files.text(
-        {
-            "experiment": directory.experiment,
-            "summary": fields,
-            "verdicts": judged,
-            "tags": tags_of(directory),
-        }
-    )
+    document = {
+        "experiment": directory.experiment,
+        "summary": fields,
+        "verdicts": judged,
+        "tags": tags_of(directory),
+    }
+    with intact(directory):
+        return json.dumps(document, allow_nan=False)
 
 
 def _changed_us(directory: RunDirectory) -> int:
@@ -271,7 +271,7 @@ def _add_facts(connection: Connection, facts: Mapping[str, str]) -> None:
 
 def _shared(value: object, facts: dict[str, str]) -> str:
     """Add `value` to `facts`; return its digest."""
-    text = json.dumps(json_files.jsonable(value), sort_keys=True)
+    text = json.dumps(value, sort_keys=True)
     key = digest(text)
     facts[key] = text
     return key

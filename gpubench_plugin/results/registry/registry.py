@@ -19,7 +19,7 @@ from gpubench_plugin.results.registry import documents, ingest, tables
 from gpubench_plugin.results.registry.database import Database, lock
 from gpubench_plugin.results.registry.documents import RUN
 from gpubench_plugin.results.registry.locations import TIMEOUT_S, location
-from gpubench_plugin.results.registry.rows import overview, to_runs
+from gpubench_plugin.results.registry.rows import RUN_COLUMNS, overview, to_runs
 from gpubench_plugin.results.registry.tables import RESULTS, RUNS
 
 if TYPE_CHECKING:
@@ -226,7 +226,8 @@ def results_query(
 
     The latest, or the first from a time on; with a `branch` or `fingerprint` only those of one.
     """
-    query = select(RESULTS).where(
+    query = select(RESULTS, *RUN_COLUMNS).join(RUNS, RUNS.c.key == RESULTS.c.run)
+    query = query.where(
         RESULTS.c.benchmark == bindparam("benchmark"),
         RESULTS.c.metrics[metric].as_float().is_not(None) if metric else RESULTS.c.sample,
     )

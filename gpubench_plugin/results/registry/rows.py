@@ -15,7 +15,7 @@ from gpubench_plugin.results.reader import RunOverview
 from gpubench_plugin.results.registry.tables import FACTS, RUNS
 
 if TYPE_CHECKING:
-    from sqlalchemy import Column, Connection, Row
+    from sqlalchemy import Connection, Row
 
 _BATCH: Final = 500
 """Keys per query: SQLite allows 32,766 parameters, but shorter queries parse faster."""
@@ -25,11 +25,12 @@ class Metrics(Mapping[str, Metric]):
     """Metrics that are built when asked for, since queries return many but few are used."""
 
     def __init__(self, values: Mapping[str, float], units: Mapping[str, tuple[str, Better]]):
-        self._values = {name: (float(value), *units[name]) for name, value in values.items()}
+        self._values = values
+        self._units = units
 
     def __getitem__(self, name: str) -> Metric:
-        value, unit, better = self._values[name]
-        return Metric(name=name, value=value, unit=unit, better=better)
+        unit, better = self._units[name]
+        return Metric(name=name, value=float(self._values[name]), unit=unit, better=better)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -41,14 +42,22 @@ class Metrics(Mapping[str, Metric]):
         return name in self._values
 
 
-def to_runs(connection: Connection, results: Sequence[Row[Any]]) -> list[Run]:
-    """Runs of these ``results`` rows, restricted to them, oldest first."""
-    runs = _by_key(connection, RUNS.c.key, {row.run for row in results})
-    digests = {digest for row in runs.values() for digest in (row.machine, row.environment)}
-    facts = _facts(connection, digests | {row.record for row in results})
+RUN_COLUMNS: Final = (
+    *(RUNS.c.run_id, RUNS.c.started, RUNS.c.status, RUNS.c.commit, RUNS.c.dirty),
+    *(RUNS.c.machine, RUNS.c.environment, RUNS.c.branch.label("run_branch")),
+)
+"""What :func:`to_runs` needs beside the columns of ``results``."""
+
+
+def to_runs(connection: Connection, rows: Sequence[Row[Any]]) -> list[Run]:
+    """Runs of these ``results`` rows with :data:`RUN_COLUMNS`, restricted to them, oldest first."""
+    facts = _facts(
+        connection, {d for row in rows for d in (row.record, row.machine, row.environment)}
+    )
     records: dict[str, Result] = {}
+    first_rows: dict[int, Row[Any]] = {}
     results_by_run: dict[int, dict[str, Result]] = {}
-    for row in sorted(results, key=lambda row: (row.run, row.ordinal)):
+    for row in sorted(rows, key=lambda row: (row.started_us, row.run, row.ordinal)):
         record = facts[row.record]
         if row.record not in records:
             records[row.record] = stored.restore(Result, record["result"], "the registry")
@@ -57,9 +66,9 @@ def to_runs(connection: Connection, results: Sequence[Row[Any]]) -> list[Run]:
             metrics=Metrics(row.metrics, record["units"]),
             launches=tuple(row.launches or ([row.metrics] if row.metrics else [])),
         )
+        first_rows.setdefault(row.run, row)
         results_by_run.setdefault(row.run, {})[result.id] = result
-    sorted_keys = sorted(results_by_run, key=lambda key: (runs[key].started_us, key))
-    return [_run(runs[key], results_by_run[key], facts) for key in sorted_keys]
+    return [_run(row, results_by_run[key], facts) for key, row in first_rows.items()]
 
 
 def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any]) -> Run:
@@ -69,7 +78,7 @@ def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any])
         started=row.started,
         status=row.status,
         commit=row.commit,
-        branch=row.branch,
+        branch=row.run_branch,
         dirty=row.dirty,
         machine=facts[row.machine],
         environment=facts[row.environment],
@@ -100,18 +109,8 @@ def _facts(connection: Connection, digests: Collection[str]) -> dict[str, Any]:
     """Facts with these digests, possibly with others from the cache."""
     # They never change, so each connection caches them.
     cache: dict[str, Any] = connection.info.setdefault("gpubench_facts", {})
-    rows = _by_key(connection, FACTS.c.digest, {*digests} - cache.keys())
-    cache.update({digest: from_json(row.facts) for digest, row in rows.items()})
+    missing = sorted({*digests} - cache.keys())
+    for start in range(0, len(missing), _BATCH):
+        query = select(FACTS).where(FACTS.c.digest.in_(missing[start : start + _BATCH]))
+        cache.update({row.digest: from_json(row.facts) for row in connection.execute(query)})
     return cache
-
-
-def _by_key(
-    connection: Connection, column: Column[Any], keys: Collection[Any]
-) -> dict[Any, Row[Any]]:
-    """Rows of a table by the `column`, restricted to `keys`."""
-    sorted_keys = sorted(keys)
-    rows_by_key = {}
-    for start in range(0, len(sorted_keys), _BATCH):
-        query = select(column.table).where(column.in_(sorted_keys[start : start + _BATCH]))
-        rows_by_key.update({getattr(row, column.name): row for row in connection.execute(query)})
-    return rows_by_key
