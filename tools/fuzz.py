@@ -234,7 +234,7 @@ _LISTED: Final[tuple[Reader, ...]] = (
     ("runs", "prune", "--keep-last=1", "--runs", "--dry-run"),
     ("runs", "artifacts", "{ended}"),
     ("baseline", "set", "new", "{ended}", "--if-missing"),
-    *(("db", action, _WITH_REGISTRY) for action in ("ingest", "check", "rebuild")),
+    *(("db", action, _WITH_REGISTRY) for action in ("ingest", "rebuild")),
 )
 _STORED: Final[tuple[Reader, ...]] = (
     ("runs", "list", _WITH_REGISTRY),
@@ -243,7 +243,7 @@ _STORED: Final[tuple[Reader, ...]] = (
     ("baseline", "list", _WITH_REGISTRY),
     ("baseline", "show", "main", _WITH_REGISTRY),
     ("compare", "main", "{other}", _WITH_REGISTRY),
-    *(("db", action, _WITH_REGISTRY) for action in ("check", "ingest", "upgrade", "rebuild")),
+    *(("db", action, _WITH_REGISTRY) for action in ("ingest", "clean", "rebuild")),
 )
 
 

@@ -86,7 +86,7 @@ def _is_near(letters: str, other_letters: str) -> bool:
         return True
     if (
         min(len(letters), len(other_letters)) < _FEWEST_LETTERS
-        or letters[0] != other_letters[0]  # seldom wrong, see compare/baselines/store.py
+        or letters[0] != other_letters[0]  # seldom wrong, see baselines/store.py
         or abs(len(letters) - len(other_letters)) > 1
     ):
         return False

@@ -98,12 +98,20 @@ class Summary:
 def write_summary(path: Path, run: RunRecord) -> Summary:
     """Write the summary of `run` to `path` atomically; return it.
 
-    Non-finite metrics are omitted and flagged ``not_finite:<name>``, so that one benchmark never
-    invalidates the summary.
-
     Raises:
         BrokenFile: the record violates the schema.
         ResultsError: the file could not be written.
+    """
+    summary = summary_of(run)
+    json_files.write_json(path, stored.dump(summary))
+    return summary
+
+
+def summary_of(run: RunRecord) -> Summary:
+    """The summary of `run`; raises BrokenFile if the record violates the schema.
+
+    Non-finite metrics are omitted and flagged ``not_finite:<name>``, so that one benchmark never
+    invalidates the summary.
     """
     fields = {
         "schema_version": FORMAT.newest,
@@ -112,9 +120,7 @@ def write_summary(path: Path, run: RunRecord) -> Summary:
         "benchmarks": [fields_of(measurement) for measurement in run.benchmarks],
     }
     label = f"the summary of {run.run_id}"
-    summary = stored.restore(Summary, json_files.jsonable(fields), label, strict=True)
-    json_files.write_json(path, stored.dump(summary))
-    return summary
+    return stored.restore(Summary, json_files.jsonable(fields), label, strict=True)
 
 
 def parse(fields: object, label: str) -> Summary:

@@ -335,9 +335,9 @@ class Recording:
 
     def _index(self) -> str | None:
         """Index the run in the registry; return a message if that is delayed."""
-        from gpubench_plugin.results.registry.spool import store_or_spool
+        from gpubench_plugin.results.registry.connection import store_run
 
-        return store_or_spool(self._settings.registry, self.path.parent.parent, self._directory)
+        return store_run(self._settings.registry, self.path.parent.parent, self._directory)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

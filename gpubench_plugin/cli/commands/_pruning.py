@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.cli.commands._places import Locations, echo, echo_json, warn
 from gpubench_plugin.cli.commands.base import ExitCode
-from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError, UsageProblem
+from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.core.words import byte_size, counted
 from gpubench_plugin.reports.text import printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpubench_plugin.baselines.resolve import Resolver
     from gpubench_plugin.baselines.store import Baselines
     from gpubench_plugin.results.prune import Leftover, PruneTarget
+    from gpubench_plugin.results.reader import RunOverview
     from gpubench_plugin.results.registry.registry import Registry
     from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -36,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--older-than", type=float, metavar="DAYS", help="keep runs modified in the last DAYS days")
     add("--samples", action="store_true", help="also delete per-rank samples and logs")
     add("--runs", action="store_true", help="delete runs, but none tagged or used by a baseline")
+    add(
+        "--registered",
+        action="store_true",
+        help="with --runs: also delete runs of which only the registry is left",
+    )
     add("--dry-run", action="store_true", help="only show what would be deleted")
 
 
@@ -56,14 +63,15 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
     )
     with paths.baselines() as (baselines, resolver):
         protected = _protected_runs(baselines, resolver) if options.runs else {}
-        if options.runs and baselines.registry_error:
-            raise RegistryError(
-                "runs pinned on other machines are unknown, so nothing is removed: "
-                f"{baselines.registry_error}; --registry=none uses the local files alone"
-            )
-        pruning = _Pruning(options=options, registry=resolver.reached.registry, protected=protected)
+        registry = resolver.registry if options.runs else None
+        pruning = _Pruning(options=options, registry=registry, protected=protected)
         for directory in candidates:
             pruning.prune_run(directory)
+        if options.registered and registry is not None:
+            local_ids = {directory.run_id for directory in runs_in(paths.results_dir)}
+            for run in _old_runs(registry.runs(), options, now):
+                if run.run_id not in local_ids:
+                    pruning.prune_registered(run)
         days = max(_UNBEGUN_DAYS, options.older_than or 0)
         cutoff = now - timedelta(days=days) if options.runs else None
         for leftover in list(leftovers(paths.results_dir, unbegun_before=cutoff)):
@@ -85,7 +93,23 @@ def _protected_runs(baselines: Baselines, resolver: Resolver) -> dict[str, str]:
     return {**samples, **{run: ", ".join(names) for run, names in baselines.pinned().items()}}
 
 
+def _old_runs(
+    runs: Iterable[RunOverview], options: argparse.Namespace, now: datetime
+) -> Iterator[RunOverview]:
+    """Those of `runs`, newest first, that the options select by number and age."""
+    numbers: Counter[str] = Counter()
+    for run in runs:
+        numbers[run.experiment] += 1
+        if numbers[run.experiment] <= (options.keep_last or 0) or not run.started:
+            continue
+        age = now - datetime.fromisoformat(run.started)
+        if age >= timedelta(days=options.older_than or 0):
+            yield run
+
+
 def _validate(options: argparse.Namespace) -> None:
+    if options.registered and not options.runs:
+        raise UsageProblem("--registered: requires --runs")
     if options.keep_last is None and options.older_than is None:
         raise UsageProblem("nothing selected; give --keep-last, --older-than or both")
     if (options.keep_last or 0) < 0:
@@ -132,6 +156,23 @@ class _Pruning:
             if self._apply(removal):
                 suffix = "" if part == "." else f"/{part}"
                 self.entries.append(_Entry(path=f"{label}{suffix}", bytes=removal.bytes))
+
+    def prune_registered(self, run: RunOverview) -> None:
+        """Prune a run whose folder is elsewhere or gone."""
+        label = f"{run.experiment}/{run.run_id}"
+        if reason := self._protection(run.run_id, run.tags):
+            self.entries.append(_Entry(path=label, kept=reason))
+            return
+        if not self.options.dry_run:
+            self._remove_from_registry(run.run_id)
+        self.entries.append(_Entry(path=label))
+        self.removed += 1
+
+    def _protection(self, run_id: str, tags: Collection[str]) -> str:
+        """Why the run has to stay, if so."""
+        if names := self.protected.get(run_id):
+            return f"used by baseline {names}"
+        return f"tagged {', '.join(tags)}" if tags else ""
 
     def remove_leftover(self, leftover: Leftover) -> None:
         """Delete leftovers of a killed process."""
@@ -195,14 +236,12 @@ class _Pruning:
         if not self.options.runs:
             folders = (*pruning.HEAVY, *(pruning.PER_RANK if self.options.samples else ()))
             return pruning.part_removals(directory, folders)
-        if names := self.protected.get(directory.run_id):
-            raise _KeepRunError(f"used by baseline {names}")
         try:
             tags = tags_of(directory)
         except ResultsError as error:
             raise _KeepRunError(f"cannot tell whether it is tagged: {error}") from error
-        if tags:
-            raise _KeepRunError(f"tagged {', '.join(tags)}")
+        if reason := self._protection(directory.run_id, tags):
+            raise _KeepRunError(reason)
         if unknown_files := pruning.unknown_files(directory):
             raise _KeepRunError(
                 f"contains files not written by gpubench: {', '.join(unknown_files)}"
@@ -215,7 +254,7 @@ class _Pruning:
         run = removal.directory
         try:
             if not self.options.dry_run:
-                remove(removal, forget=lambda: self._remove_from_registry(run))
+                remove(removal, forget=lambda: self._remove_from_registry(run.run_id))
         except GpubenchError as error:
             self.errors.append(str(error))
             if removal.path.exists():
@@ -224,9 +263,9 @@ class _Pruning:
         self.removed_bytes += removal.bytes
         return True
 
-    def _remove_from_registry(self, run: RunDirectory) -> None:
+    def _remove_from_registry(self, run_id: str) -> None:
         if self.registry is not None:
-            self.registry.forget(run.run_id)
+            self.registry.forget(run_id)
 
 
 class _KeepRunError(GpubenchError):

@@ -281,7 +281,7 @@ KINDS: Final[Mapping[str, FileKind]] = {
     ),
     "tags": FileKind(
         file_name="tags.json",
-        keys=frozenset({"tags", "changes"}),
+        keys=frozenset({"tags"}),
         check=_versioned("results.tags", "TagFile", _read_tags),
     ),
     "comparison": FileKind(
@@ -291,7 +291,7 @@ KINDS: Final[Mapping[str, FileKind]] = {
     ),
     "baseline": FileKind(
         file_name="baselines/*.json",
-        keys=frozenset({"name", "runs", "branch", "changes"}),
+        keys=frozenset({"name", "changes"}),
         check=_versioned("baselines.model", "BaselineFile", _read_baseline),
     ),
     "rank": FileKind(
