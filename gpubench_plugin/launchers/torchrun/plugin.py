@@ -168,7 +168,7 @@ class TorchrunRank(LauncherPlugin):
         running = RunningTest(item=item, number=number, clock=clock, deadline=deadline)
         self._context.ranks.resynchronize(number)
         member.running = running
-        with self._watchdog.guarding(timeouts.timeout_s + member.margin_s, clock):
+        with self._watchdog.guarding(timeouts.timeout_s + member.margin_s):
             if not self._recover(case):
                 member.finish()
                 return []
