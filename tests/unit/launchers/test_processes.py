@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpubench_plugin.launchers.gang.processes import GangLauncher
+    from gpubench_plugin.launchers.gang.processes import RankProcesses
     from gpubench_plugin.launchers.gang.protocol import JoinInfo
 
-    Launch = Callable[..., GangLauncher]
+    Launch = Callable[..., RankProcesses]
 
 pytestmark = pytest.mark.slow
 
@@ -91,26 +91,6 @@ def test_store_of_rank_zero_is_handed_over_and_listens_on_loopback_only(
     assert one is None
     launcher.kill()
     assert os.listdir("/proc/self/fd") == before  # noqa: PTH208 # names are wanted
-
-
-@pytest.mark.parametrize(
-    ("last", "said"),
-    [
-        ("os._exit(3)", "exited with code 3"),
-        ("pass", "exited with code 0"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by SIGSEGV"),
-        (
-            "os.kill(os.getpid(), signal.SIGKILL)",
-            "was killed by SIGKILL (possibly the out-of-memory killer)",
-        ),
-        ("os.kill(os.getpid(), 40)", "was killed by signal 40"),
-    ],
-)
-def test_end_of_a_process_is_named(launch: Launch, last: str, said: str) -> None:
-    """By its exit code, or by the signal's name where it has one."""
-    launcher = launch(f"import os, signal; {last}")
-    assert launcher.exit_text(0, 30) == said
-    assert launcher.running_pids == {}
 
 
 def test_kill_ends_what_the_ranks_have_started(launch: Launch, tmp_path: Path) -> None:
