@@ -30,7 +30,7 @@ from gpubench_plugin.core.errors import (
     RegistryError,
     ResultsError,
     UsageProblem,
-    nearest,
+    suggest,
 )
 from gpubench_plugin.environment import files, json_files
 from gpubench_plugin.environment.locks import locked
@@ -219,7 +219,7 @@ class Baselines:
             return f"cannot tell whether baseline {name!r} exists: {self.registry_error}"
         names = self.names()
         listing = f"existing: {', '.join(names)}" if names else "none exists yet"
-        return f"no baseline named {name!r}{nearest(name, names)}; {listing}"
+        return f"no baseline named {name!r}{suggest(name, names)}; {listing}"
 
     def typo_message(self, name: str) -> str:
         """Error message if `name` is probably a typo of another baseline; else empty.

@@ -32,7 +32,7 @@ from gpubench_plugin.config.layers import (
 from gpubench_plugin.config.marks import Preset
 from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import UsageProblem, nearest
+from gpubench_plugin.core.errors import UsageProblem, suggest
 
 _WHOLE: Final = ("data", "global_batch_size")
 _PART: Final = ("training", "batch_size")
@@ -289,7 +289,7 @@ def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> No
     selected = configuration.distributed.parallelism
     available = catalog.choices("parallelism")
     if selected not in ("auto", *available):
-        message = f"unknown{nearest(selected, available)}; allowed: auto, {', '.join(available)}"
+        message = f"unknown{suggest(selected, available)}; allowed: auto, {', '.join(available)}"
         raise schema_errors.key_error(merged, ("distributed", "parallelism"), message)
     effective = "ddp" if selected == "auto" else selected
     for name, parallelism in PARALLELISM_OF.items():

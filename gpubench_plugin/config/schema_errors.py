@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from gpubench_plugin.core.errors import UsageProblem, nearest
+from gpubench_plugin.core.errors import UsageProblem, suggest
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -201,7 +201,7 @@ def _line(details: ErrorDetails, merged: Merged, schema: Schema) -> str:
     if details["type"] == "missing":
         return _with_source(merged, key, f"is missing; allowed: {allowed(annotation)}")
     value = merged.get(key)
-    hint = nearest(value, choices(annotation)) if isinstance(value, str) else ""
+    hint = suggest(value, choices(annotation)) if isinstance(value, str) else ""
     return _with_source(
         merged, key, f"{as_yaml(value)} is not allowed{hint}; allowed: {allowed(annotation)}"
     )

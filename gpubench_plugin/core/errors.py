@@ -173,7 +173,7 @@ def inner_error(error: BaseException) -> BaseException | None:
     return inner if isinstance(inner, BaseException) else None
 
 
-def nearest(value: str, allowed: Iterable[str], aliases: Mapping[str, Collection[str]] = {}) -> str:
+def suggest(value: str, allowed: Iterable[str], aliases: Mapping[str, Collection[str]] = {}) -> str:
     """Suggestion `` (did you mean 'x'?)`` of what `value` means, or an empty string.
 
     That is a choice in another case, one that `aliases` gives for the word (none if it gives none
@@ -214,10 +214,10 @@ def invalid_choice(
 ) -> UsageProblem:
     """UsageProblem for a `value` of `name`, called a `noun`, that is not among `allowed`.
 
-    `aliases` are other words for choices, in lower case: see :func:`nearest`.
+    `aliases` are other words for choices, in lower case: see :func:`suggest`.
     """
     choices = list(allowed)
-    suggestion = nearest(value, choices, aliases)
+    suggestion = suggest(value, choices, aliases)
     return UsageProblem(
         f"{name}: unknown {noun}{value!r}{suggestion}; allowed: {', '.join(choices)}"
     )
