@@ -49,8 +49,13 @@ from gpubench_plugin.bench.workload_fixtures import (  # noqa: F401
     moe_layer,
     prefill,
 )
-from gpubench_plugin.config.misspelt_options import suggest_options
-from gpubench_plugin.config.options import MARKS, add_options, expand_short_names, is_requested
+from gpubench_plugin.config.options import (
+    MARKS,
+    add_options,
+    expand_short_names,
+    is_requested,
+    suggest_options,
+)
 from gpubench_plugin.config.parametrization import (
     fixture_names,
     is_adopted,

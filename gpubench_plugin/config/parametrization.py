@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.config.options import option_dest
+from gpubench_plugin.config.settings import option_dest
 from gpubench_plugin.core import catalog
 
 if TYPE_CHECKING:

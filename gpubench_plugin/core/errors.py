@@ -182,7 +182,7 @@ def suggest(value: str, allowed: Iterable[str], aliases: Mapping[str, Collection
     choices = list(allowed)
     suggestions = _meanings(value, choices, aliases)
     if suggestions is None:
-        suggestions = _alike(value, choices)
+        suggestions = alike(value, choices)
     names = " or ".join(map(repr, suggestions))
     return f" (did you mean {names}?)" if names else ""
 
@@ -197,11 +197,12 @@ def _meanings(
     return None if word not in aliases else [name for name in aliases[word] if name in choices]
 
 
-def _alike(value: str, choices: Sequence[str]) -> list[str]:
+def alike(value: str, choices: Iterable[str], *, cutoff: float = 0.5) -> list[str]:
+    """The choice spelt most like `value`, if it shares at least `cutoff` of the letters."""
     import difflib
 
-    # Below the default cutoff of 0.6, since short names differ much by one letter. Not measured.
-    return difflib.get_close_matches(value, choices, n=1, cutoff=0.5)
+    # Below difflib's default of 0.6, since short names differ much by one letter.
+    return difflib.get_close_matches(value, list(choices), n=1, cutoff=cutoff)
 
 
 def invalid_choice(

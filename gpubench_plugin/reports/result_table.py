@@ -8,7 +8,7 @@ from functools import partial
 from itertools import filterfalse
 from typing import Final
 
-from gpubench_plugin.config.table_options import BY_FILE, BY_FUNCTION, TableOptions
+from gpubench_plugin.config.settings import BY_FILE, BY_FUNCTION, TableOptions
 from gpubench_plugin.core.errors import suggest
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import Measurement

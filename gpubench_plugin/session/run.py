@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.config.options import RUN_FILE, option_dest
+from gpubench_plugin.config.options import RUN_FILE
+from gpubench_plugin.config.settings import option_dest
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.core.hookspecs import wrong_result
 from gpubench_plugin.environment import code, json_files

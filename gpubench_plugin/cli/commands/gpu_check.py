@@ -69,7 +69,7 @@ class GpuCheck(Command):
         """Run the stages, print what comes of each, and where the record is."""
         from gpubench_plugin.cli.gpu_check.driver import Driver, has_gpu, is_proven
         from gpubench_plugin.cli.gpu_check.stages import STAGES
-        from gpubench_plugin.config.project import project_results_dir
+        from gpubench_plugin.config.settings import project_results_dir
 
         cwd = Path.cwd()
         out = cwd / options.out if options.out else project_results_dir(cwd) / "gpu-check"
