@@ -303,33 +303,23 @@ def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> No
 def _without_stale_limit(
     configuration: Configuration[Any], files: Sequence[Sequence[Layer]], merged: Merged
 ) -> Configuration[Any]:
-    """Drop ``loss_drop`` if the schedule it was tuned for is overridden, and record the reason.
+    """Drop a file's ``loss_drop`` if the schedule it was tuned for is overridden; keep the reason.
 
-    A file's ``training.loss_drop`` depends on the file's batch size, learning rate and data. One
-    that an override states holds whatever the schedule. `files` are the layers of each file.
+    That is the schedule of the layers of `files` up to that file. A ``loss_drop`` that an override
+    states holds whatever the schedule.
     """
-    tuned = _tuned_layers(files, merged)
-    if tuned is None:
+    source = merged.source(_LOSS_DROP)
+    stating = [n for n, layers in enumerate(files) if source in (layer.source for layer in layers)]
+    if not stating or merged.get(_LOSS_DROP) is None:
         return configuration
+    tuned = merge(chain.from_iterable(files[: stating[-1] + 1]))
     overridden = [key for key in _SCHEDULE_KEYS if merged.get(key) != tuned.get(key)]
     if not overridden:
         return configuration
-    text = " and ".join(f"{'.'.join(key)} ({merged.source(key)})" for key in overridden)
-    verb = "overrides" if len(overridden) == 1 else "override"
+    keys = " and ".join(f"{'.'.join(key)} ({merged.source(key)})" for key in overridden)
     reason = (
-        f"training.loss_drop={tuned.get(_LOSS_DROP)} from {tuned.source(_LOSS_DROP)} is "
-        f"ignored: {text} {verb} the schedule it was tuned for"
+        f"training.loss_drop={merged.get(_LOSS_DROP)} from {source} is ignored: it was tuned for "
+        f"another schedule than that of {keys}"
     )
     training = configuration.training.without_loss_drop(reason)
     return configuration.model_copy(update={"training": training})
-
-
-def _tuned_layers(files: Sequence[Sequence[Layer]], merged: Merged) -> Merged | None:
-    """Layers up to the end of the file that states the limit; None if none does."""
-    source = merged.source(_LOSS_DROP)
-    if merged.get(_LOSS_DROP) is None:
-        return None
-    for number in range(len(files), 0, -1):
-        if any(layer.source == source for layer in files[number - 1]):
-            return merge(chain.from_iterable(files[:number]))
-    return None

@@ -183,8 +183,13 @@ def suggest(value: str, allowed: Iterable[str], aliases: Mapping[str, Collection
     suggestions = _meanings(value, choices, aliases)
     if suggestions is None:
         suggestions = alike(value, choices)
-    names = " or ".join(map(repr, suggestions))
-    return f" (did you mean {names}?)" if names else ""
+    return did_you_mean(suggestions)
+
+
+def did_you_mean(names: Iterable[str]) -> str:
+    """Suggestion of these `names`; empty without any."""
+    text = " or ".join(map(repr, names))
+    return f" (did you mean {text}?)" if text else ""
 
 
 def _meanings(
