@@ -51,7 +51,7 @@ def status_of(exitstatus: int, deselected: Iterable[Measurement]) -> RunStatus:
     return status
 
 
-class Recording:
+class SessionRecorder:
     """Records the selected benchmarks of one session.
 
     A gate sets `close_gate`, which records the verdicts before the run is closed and tells whether

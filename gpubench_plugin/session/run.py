@@ -32,7 +32,7 @@ _CODE_UNKNOWN: Final = "the run recorded no file hashes: its code was compared b
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenRun:
+class RunToWrite:
     """A run open for writing.
 
     Of a resumed run, `earlier_measurements` are the latest records of its benchmarks without
@@ -46,7 +46,7 @@ class OpenRun:
     notes: tuple[str, ...] = ()
 
 
-def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
+def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> RunToWrite:
     """Open the run that records the benchmarks `cases`.
 
     Raises:
@@ -61,7 +61,7 @@ def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
     return run
 
 
-def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
+def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> RunToWrite:
     from gpubench_plugin.config.resolved_file import to_yaml
 
     environment = _environment(config, cases)  # first, since a hook may fail
@@ -78,10 +78,10 @@ def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -
         )
     except ResultsError as error:
         raise UsageProblem(f"--results-dir: {error}") from error
-    return OpenRun(recorder=recorder)
+    return RunToWrite(recorder=recorder)
 
 
-def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
+def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> RunToWrite:
     try:
         run = open_to_resume(
             find_run(settings.results_dir, settings.resume, cwd=config.invocation_params.dir),
@@ -102,7 +102,7 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
         is_known = isinstance(error, GpubenchError)
         message = str(error) if is_known else f"the run is malformed: {error!r:.200}"
         raise UsageProblem(f"--resume={settings.resume}: {message}") from error
-    return OpenRun(
+    return RunToWrite(
         recorder=recorder,
         earlier_measurements={i: m.without_samples() for i, m in run.measurements.items()},
         carried_over=carried_over,

@@ -1,17 +1,14 @@
 """Early lookup of ``--baseline``, without importing database libraries.
 
-On a CPU a benchmark's peak memory is that of this process, so database libraries are loaded only
-after measuring. What the registry must answer before that, a subprocess asks.
+On a CPU a benchmark's peak memory is that of this process, so database libraries are loaded, and
+the registry is asked, only after measuring.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.baselines.resolve import Resolver, directories_of, looks_like_run
@@ -23,43 +20,6 @@ from gpubench_plugin.results.run_directory import find_run
 if TYPE_CHECKING:
     from gpubench_plugin.config.settings import Settings
     from gpubench_plugin.results.run_directory import RunDirectory
-
-
-_TIMEOUT_S: Final = 30.0
-"""Connecting to a server that is down times out after 10 s; Python and its imports take 1 s."""
-
-
-def _typo_message(settings: Settings) -> str:
-    """Error message if the baseline's name is probably a typo; empty if not, or if unknown."""
-    code = f"from {__name__} import subprocess_main; subprocess_main()"
-    question = {
-        "name": settings.baseline,
-        "url": settings.registry,
-        "results_dir": str(settings.results_dir),
-    }
-    try:
-        process = subprocess.run(
-            [sys.executable, "-P", "-c", code],
-            input=json.dumps(question),  # not as an argument: the URL may hold a password
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            encoding="utf-8",
-            timeout=_TIMEOUT_S,
-            check=True,
-        )
-        return str(json.loads(process.stdout)["slip"])
-    except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
-        return ""  # asked again after measuring
-
-
-def subprocess_main() -> None:
-    """Subprocess entry point: read the question from stdin, answer on stdout."""
-    question = json.load(sys.stdin)
-    results_dir = Path(question["results_dir"])
-    with Resolver(question["url"], results_dir, results_dir) as resolver:
-        message = resolver.baselines().typo_message(question["name"])
-    json.dump({"slip": message}, sys.stdout)
 
 
 Kind = Literal["history", "threshold", "last", "missing"]
@@ -101,7 +61,8 @@ class BaselineLookup:
             folders = None if run.directory is None else ((run.directory, None),)
             return replace(lookup, early_reference=run, directories=folders)
         try:
-            baseline = Resolver("none", settings.results_dir, cwd).baselines().get(text)
+            local_baselines = Resolver("none", settings.results_dir, cwd).baselines()
+            baseline = local_baselines.get(text)
         except ResultsError as error:
             raise UsageProblem(f"--baseline={text}: {error}") from error
         if baseline is not None:
@@ -116,7 +77,7 @@ class BaselineLookup:
                 )
             return replace(lookup, is_last=True)
         if is_expected(settings.registry, settings.results_dir):
-            if message := _typo_message(settings):
+            if message := local_baselines.typo_message(text):
                 raise UsageProblem(f"--baseline={text}: {message}")
             note = f"no local baseline {text!r}; the registry is queried after measuring"
             return replace(lookup, notes=(note,))

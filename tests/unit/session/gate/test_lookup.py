@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ import pytest
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.results.reader import run_of
-from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.session.gate.lookup import BaselineLookup
 from tests.support.runs_builder import MLP, environment, measurement, write_run
 
@@ -76,21 +74,12 @@ def test_a_name_that_is_not_there_is_missing_and_said(tmp_path: Path) -> None:
     assert "existing: main" in " ".join(found.notes)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shared", [False, True], ids=["file", "registry"])
-def test_a_near_miss_of_a_name_is_a_problem_of_usage(tmp_path: Path, shared: bool) -> None:
-    """Before anything is measured, also where only the registry knows the name that is meant."""
-    here, there = tmp_path / "here", tmp_path / "there"
-    url = f"sqlite:///{tmp_path / 'shared.sqlite'}" if shared else "none"
-    here.mkdir()
-    with ExitStack() as stack:
-        registry = stack.enter_context(Registry.open(url, there)) if shared else None
-        folder = there if shared else here
-        Baselines(folder, registry).set("main", [write_run(folder, 1).run_id], branch=None)
-
+def test_a_near_miss_of_a_name_is_a_problem_of_usage(tmp_path: Path) -> None:
+    """Before anything is measured."""
+    Baselines(tmp_path).set("main", [write_run(tmp_path, 1).run_id], branch=None)
     with pytest.raises(UsageProblem, match=r"--baseline=mian: .*did you mean 'main'"):
-        early(here, "mian", registry=url)
-    assert early(here, "main2", registry=url).settings.baseline == "main2"
+        early(tmp_path, "mian")
+    assert early(tmp_path, "main2").settings.baseline == "main2"
 
 
 def test_a_near_miss_that_is_found_late_is_not_judged(tmp_path: Path) -> None:
