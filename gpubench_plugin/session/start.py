@@ -30,7 +30,7 @@ from gpubench_plugin.launchers.context import (
 )
 from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
 from gpubench_plugin.results.registry.locations import absolute_url
-from gpubench_plugin.session import gate, xdist
+from gpubench_plugin.session import xdist
 from gpubench_plugin.session.ending import UsageErrors, measuring_disabled_option, unjudged_gate
 from gpubench_plugin.session.refusals import Refusals
 from gpubench_plugin.session.result_words import ResultWords
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.gang.worker import GangRank
     from gpubench_plugin.launchers.in_process import LauncherPlugin
     from gpubench_plugin.launchers.output import DeferredStream
+    from gpubench_plugin.session.gate.confirmation import Confirmation
+    from gpubench_plugin.session.gate.plugin import GatePlugin
     from gpubench_plugin.session.recording import SessionRecorder
 
 
@@ -198,13 +200,16 @@ def _resolve_cases(
 
 def _record(
     session: pytest.Session, items: Sequence[pytest.Item], launcher: LauncherPlugin
-) -> gate.GatePlugin | None:
+) -> GatePlugin | None:
     """Open the run, in the one process that writes; return its gate, if any."""
     from gpubench_plugin.session.recording import SessionRecorder
 
     config, manager = session.config, session.config.pluginmanager
-    settings, cwd = context_of(config).settings, config.invocation_params.dir
-    lookup = gate.BaselineLookup.look_up(settings, cwd) if settings.baseline else None
+    settings, lookup = context_of(config).settings, None
+    if settings.baseline:
+        from gpubench_plugin.session.gate.lookup import BaselineLookup
+
+        lookup = BaselineLookup.look_up(settings, config.invocation_params.dir)
     recording = SessionRecorder(config, [item.stash[STATE].case for item in items])
     recording.start()
     manager.register(recording, "gpubench-recording")
@@ -221,12 +226,17 @@ def _record(
         if settings.gate:
             manager.register(unjudged_gate(f"nothing is judged with {option}"), "gpubench-gate")
         return None
-    notes = gate.fix_rounds(items, lookup, recording.run())
+    from gpubench_plugin.session.gate.judgement import GateJudgement
+    from gpubench_plugin.session.gate.plugin import GatePlugin
+    from gpubench_plugin.session.gate.removed import RemovedBenchmarks
+    from gpubench_plugin.session.gate.rounds import fix_rounds
+
+    notes = fix_rounds(items, lookup, recording.run())
     lookup = replace(lookup, notes=(*lookup.notes, *notes))
     confirmation = _confirmation(config, recording, launcher)
-    is_gone = gate.RemovedBenchmarks(session)
-    judgement = gate.GateJudgement(recording, lookup, is_gone, confirmation)
-    gate_plugin = gate.GatePlugin(config, lookup, judgement, confirmation)
+    is_gone = RemovedBenchmarks(session)
+    judgement = GateJudgement(recording, lookup, is_gone, confirmation)
+    gate_plugin = GatePlugin(config, lookup, judgement, confirmation)
     recording.close_gate, recording.failed_verdicts = gate_plugin.close, gate_plugin.failed_verdicts
     manager.register(gate_plugin, "gpubench-gate")
     return gate_plugin
@@ -234,13 +244,15 @@ def _record(
 
 def _confirmation(
     config: pytest.Config, recording: SessionRecorder, launcher: LauncherPlugin
-) -> gate.Confirmation:
+) -> Confirmation:
     """Confirmation of alarms; without a launch where no process can be started."""
+    from gpubench_plugin.session.gate.confirmation import Confirmation
+
     if context_of(config).ranks.started_world_size:
         cause = "pytest cannot restart ranks started by torchrun"
-        return gate.Confirmation(recording, None, why_not=cause)
+        return Confirmation(recording, None, why_not=cause)
     if has_debugger(config):
-        return gate.Confirmation(recording, None, why_not="a debugger uses the terminal (--pdb)")
+        return Confirmation(recording, None, why_not="a debugger uses the terminal (--pdb)")
 
     def launch(
         items: Sequence[pytest.Item], rounds: Mapping[str, FixedRounds]
@@ -255,4 +267,4 @@ def _confirmation(
         finally:
             folder.remove()
 
-    return gate.Confirmation(recording, launch)
+    return Confirmation(recording, launch)
