@@ -40,19 +40,10 @@ _SCALING: Final = ("distributed", "scaling")
 _LOSS_DROP: Final[Key] = ("training", "loss_drop")
 
 _SCHEDULE_KEYS: Final[tuple[Key, ...]] = (
-    ("training", "steps"),
-    ("training", "epochs"),
-    ("training", "batch_size"),
-    ("training", "optimizer"),
-    ("training", "learning_rate"),
-    ("training", "momentum"),
-    ("training", "weight_decay"),
-    ("training", "scheduler"),
-    ("training", "schedule_steps"),
-    ("training", "gradient_clipping"),
-    ("data", "source"),
-    ("data", "path"),
-    ("data", "global_batch_size"),
+    *(("training", name) for name in ("steps", "epochs", "batch_size", "gradient_clipping")),
+    *(("training", name) for name in ("optimizer", "learning_rate", "momentum", "weight_decay")),
+    *(("training", name) for name in ("scheduler", "schedule_steps")),
+    *(("data", name) for name in ("source", "path", "global_batch_size")),
 )
 """Keys that change how far the loss falls; accumulation does not, it repeats the batch."""
 

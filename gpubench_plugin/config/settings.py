@@ -91,6 +91,11 @@ def _option(name: str, help: str = "", *, default: Any = "", **keys: Any) -> Any
     return field(default=default, metadata={"option": Option(name=name, help=help, **keys)})
 
 
+def _switch(name: str, help: str, *, group: str = MEASURING) -> Any:
+    """Declare a flag without a value."""
+    return _option(name, help, action="store_true", group=group, default=False)
+
+
 def _non_empty(allowed: str) -> Callable[[Given], str]:
     """Parser of a text that is empty only where the ini file leaves it empty."""
 
@@ -243,12 +248,7 @@ class Settings:
         parse=_positive_int,
         default=1,
     )
-    isolate: bool = _option(
-        "isolate",
-        "Run each benchmark in a fresh process per rank",
-        action="store_true",
-        default=False,
-    )
+    isolate: bool = _switch("isolate", "Run each benchmark in a fresh process per rank")
     resume: str = _option(
         "resume",
         "Resume an interrupted run, given its folder, id or id prefix",
@@ -314,12 +314,8 @@ class Settings:
         group=RECORDING,
         ini="",
     )
-    adopt: bool = _option(
-        "adopt",
-        "Also record, compare and gate tests written for pytest-benchmark",
-        action="store_true",
-        group=RECORDING,
-        default=False,
+    adopt: bool = _switch(
+        "adopt", "Also record, compare and gate tests written for pytest-benchmark", group=RECORDING
     )
     baseline: str = _option(
         "baseline",
@@ -356,12 +352,10 @@ class Settings:
         group=COMPARING,
         default="pass",
     )
-    allow_incomparable: bool = _option(
+    allow_incomparable: bool = _switch(
         "allow-incomparable",
         "Compare with a baseline of another machine or configuration, with a warning",
-        action="store_true",
         group=COMPARING,
-        default=False,
     )
     table_columns: tuple[str, ...] = _option(
         "table",
@@ -387,12 +381,8 @@ class Settings:
         parse=_group_by,
         ini=BY_FILE,
     )
-    profile: bool = _option(
-        "profile",
-        "Trace a few extra steps of each benchmark with torch.profiler",
-        action="store_true",
-        group=RECORDING,
-        default=False,
+    profile: bool = _switch(
+        "profile", "Trace a few extra steps of each benchmark with torch.profiler", group=RECORDING
     )
 
     @classmethod
