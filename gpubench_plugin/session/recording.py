@@ -145,12 +145,9 @@ class SessionRecorder:
             width=self._config.get_terminal_writer().fullwidth,
         )
         if self._settings.resume:
-            measured, remaining = (
-                self._run.carried_over,
-                self._cases.keys() - self._run.carried_over,
-            )
+            measured = self._run.carried_over
+            remaining = self._cases.keys() - measured
             lines.append(f"resumed: {len(measured)} already measured, {len(remaining)} remaining")
-            lines += self._run.notes
         return lines
 
     def show(self, text: str) -> None:
