@@ -51,7 +51,7 @@ def status_of(exitstatus: int, deselected: Iterable[Measurement]) -> RunStatus:
     return status
 
 
-class Recording:
+class SessionRecorder:
     """Records the selected benchmarks of one session.
 
     A gate sets `close_gate`, which records the verdicts before the run is closed and tells whether
@@ -145,10 +145,8 @@ class Recording:
             width=self._config.get_terminal_writer().fullwidth,
         )
         if self._settings.resume:
-            measured, remaining = (
-                self._run.carried_over,
-                self._cases.keys() - self._run.carried_over,
-            )
+            measured = self._run.carried_over
+            remaining = self._cases.keys() - measured
             lines.append(f"resumed: {len(measured)} already measured, {len(remaining)} remaining")
         return lines
 

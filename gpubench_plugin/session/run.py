@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.config.options import RUN_FILE, option_dest
+from gpubench_plugin.config.options import RUN_FILE
+from gpubench_plugin.config.settings import option_dest
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.core.hookspecs import wrong_result
 from gpubench_plugin.environment import code, json_files
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenRun:
+class RunToWrite:
     """A run open for writing.
 
     Of a resumed run, `earlier_measurements` are the latest records of its benchmarks without
@@ -40,7 +41,7 @@ class OpenRun:
     carried_over: frozenset[str] = frozenset()
 
 
-def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
+def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> RunToWrite:
     """Open the run that records the benchmarks `cases`.
 
     Raises:
@@ -55,7 +56,7 @@ def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
     return run
 
 
-def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
+def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> RunToWrite:
     from gpubench_plugin.config.resolved_file import to_yaml
 
     environment = _environment(config, cases)  # first, since a hook may fail
@@ -72,10 +73,10 @@ def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -
         )
     except ResultsError as error:
         raise UsageProblem(f"--results-dir: {error}") from error
-    return OpenRun(recorder=recorder)
+    return RunToWrite(recorder=recorder)
 
 
-def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
+def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> RunToWrite:
     try:
         run = open_to_resume(
             find_run(settings.results_dir, settings.resume, cwd=config.invocation_params.dir),
@@ -96,7 +97,7 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
         is_known = isinstance(error, GpubenchError)
         message = str(error) if is_known else f"the run is malformed: {error!r:.200}"
         raise UsageProblem(f"--resume={settings.resume}: {message}") from error
-    return OpenRun(
+    return RunToWrite(
         recorder=recorder,
         earlier_measurements={i: m.without_samples() for i, m in run.measurements.items()},
         carried_over=carried_over,

@@ -118,7 +118,7 @@ def test_every_kind_of_file_is_validated(
         ("journal", "{", "", "invalid journal line: it is not JSON"),
         ("csv", ",measured,", ",ok,", "outcome: 'ok' is not allowed; allowed: measured, "),
         ("configurations", "  training:", "  trainings:", f"{MLP}: unknown section 'trainings'"),
-        ("configurations", "training:", "training: [", "is malformed: "),
+        ("configurations", "training:", "training: [", "while parsing a flow sequence"),
         ("system", '"schema_version": 1', '"schema_version": 99', "schema_version 99 is newer"),
         ("pytest-benchmark", '"fullname"', '"fulname"', "(did you mean 'fulname'?)"),
         ("tags", '"tags": [', '"tags": [1, ', "tags.0: Input should be"),
