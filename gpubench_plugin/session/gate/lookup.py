@@ -43,9 +43,10 @@ def _of_server(settings: Settings) -> Mapping[str, str] | None:
     # Not in its arguments: the URL may hold a password.
     command = [sys.executable, "-P", "-c", code]
     try:
-        return facts_of(command, question=question, timeout_s=_TIMEOUT_S)
+        answer: Mapping[str, str] = facts_of(command, question=question, timeout_s=_TIMEOUT_S)
     except ChildError:
         return None  # asked again after measuring
+    return answer
 
 
 def subprocess_main() -> None:

@@ -10,6 +10,7 @@ import pytest
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.results.reader import run_of
+from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.session.gate.lookup import BaselineLookup
 from tests.support.runs_builder import MLP, environment, measurement, write_run
 
