@@ -15,7 +15,7 @@ from gpubench_plugin.measure.clocks.base import Clock, Step, Task
 from gpubench_plugin.measure.plan import Planner
 from gpubench_plugin.measure.preparation import prepare
 from gpubench_plugin.measure.progress import Progress
-from gpubench_plugin.measure.recording import Recording
+from gpubench_plugin.measure.recording import TimedBlocks
 from gpubench_plugin.measure.stopping import CheckSchedule, StoppingRule, make_rule
 from gpubench_plugin.measure.timed_samples import timed_samples
 
@@ -106,9 +106,9 @@ def _time_blocks(
     agreement: RankAgreement,
     contention: Contention | None,
     on_progress: Callable[[Progress], object] | None,
-) -> Recording:
+) -> TimedBlocks:
     """Time blocks until the stopping rule is met; the agreement after each acts as a barrier."""
-    checks, recording = CheckSchedule(section), Recording(plan, section)
+    checks, recording = CheckSchedule(section), TimedBlocks(plan, section)
     start_ns, elapsed_s = clock.now(), 0.0
     while durations := agreement.decide(rule.durations(recording, elapsed_s)):
         with contention or nullcontext():

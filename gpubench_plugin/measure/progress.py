@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gpubench_plugin.measure.recording import Recording
+    from gpubench_plugin.measure.recording import TimedBlocks
     from gpubench_plugin.measure.stopping import StoppingRule
 
 _RECENT: Final = 50
@@ -22,7 +22,7 @@ class Progress:
     computed before it is asked for.
     """
 
-    recording: Recording
+    recording: TimedBlocks
     rule: StoppingRule
     spent_s: float
     variants: int = 1

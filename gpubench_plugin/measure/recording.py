@@ -7,9 +7,8 @@ from array import array
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.core.errors import MeasurementError
-from gpubench_plugin.core.records import Sketch, round_medians
+from gpubench_plugin.core.records import round_medians
 from gpubench_plugin.measure.interval import Autocorrelation
-from gpubench_plugin.measure.sketch import Sketcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,14 +18,10 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.plan import Plan
 
 
-# Durations sketched at a time: large enough to be rare, and a few milliseconds between two blocks.
-_BATCH = 16_384
-
-
-class Recording:
+class TimedBlocks:
     """Durations, blocks and evidence of timed blocks, at 8 bytes per number.
 
-    Above ``measure.keep_durations`` they go into a sketch, and only the medians of the rounds stay,
+    Above ``measure.keep_durations`` only a sample of them stays, and the medians of the rounds,
     unless a round is one duration. `half_width` is that of the last check of the confidence
     interval, of `checked_rounds`, infinite before the first and with too few rounds; `dependent`
     tells whether that check found too few independent rounds, `is_unreliable` whether the rounds
@@ -36,10 +31,9 @@ class Recording:
 
     def __init__(self, plan: Plan, section: MeasureSection) -> None:
         self.plan = plan
-        self._max_stored = section.keep_durations if plan.durations_per_round > 1 else math.inf
+        self._max_stored = section.keep_durations
         self._target_half_width = section.ci_half_width
-        self._rank_error = section.sketch_rank_error
-        self._sketcher: Sketcher | None = None
+        self._sample: _Sample | None = None
         self.durations_s = array("d")
         self.rounds_s = array("d")
         self.block_s = array("d")
@@ -63,16 +57,13 @@ class Recording:
 
     @property
     def durations(self) -> int:
-        """Durations recorded, stored or sketched."""
-        return len(self.durations_s) + (self._sketcher.count if self._sketcher else 0)
+        """Durations recorded, stored or not."""
+        return len(self.durations_s) if self._sample is None else self._sample.count
 
     @property
-    def sketch(self) -> Sketch | None:
-        """Sketch of all durations, once there are too many to store."""
-        if self._sketcher is None:
-            return None
-        self._sketch()
-        return self._sketcher.sketch
+    def sample_s(self) -> Sequence[float]:
+        """Sample of all durations, once there are too many to store; empty before."""
+        return () if self._sample is None else self._sample.values_s
 
     def add(self, block: Block) -> None:
         """Add a timed block.
@@ -81,17 +72,19 @@ class Recording:
             MeasurementError: a duration is not finite or not positive.
         """
         _check(block.durations_s)
-        self.durations_s.extend(block.durations_s)
         self.rounds_s.extend(round_medians(block.durations_s, self.plan.durations_per_round))
         self.block_s.append(block.length_s)
         self.block_calls.append(block.calls)
         for name, amount in block.evidence.items():
             self.evidence[name] = self.evidence.get(name, 0.0) + amount
-        if self._sketcher is None and len(self.durations_s) > self._max_stored:
-            self._sketcher = Sketcher(self._rank_error)
-            self._sketch()
-        elif self._sketcher is not None and len(self.durations_s) >= _BATCH:
-            self._sketch()
+        if self._sample is not None:
+            self._sample.add(block.durations_s)
+            return
+        self.durations_s.extend(block.durations_s)
+        # Rounds of one duration last a millisecond or more: they are few, and the median's.
+        if self.plan.durations_per_round > 1 and len(self.durations_s) > self._max_stored:
+            self._sample = _Sample(self.durations_s, self._max_stored)
+            self.durations_s = array("d")
 
     def update_interval(self, confidence: float) -> None:
         """Update `half_width`, `dependent` and `is_unreliable`."""
@@ -102,11 +95,41 @@ class Recording:
         self.dependent = autocorrelation.is_strong
         self.is_unreliable = autocorrelation.may_be_undetected(self._target_half_width)
 
-    def _sketch(self) -> None:
-        """Move the stored durations into the sketch."""
-        if self._sketcher is not None and self.durations_s:
-            self._sketcher.update(self.durations_s)
-            self.durations_s = array("d")
+
+class _Sample:
+    """Uniform sample of so many of the durations that are added one after the other.
+
+    J. S. Vitter: Random Sampling with a Reservoir, ACM Transactions on Mathematical Software 11
+    (1985), algorithm R. Of n values a quantile at p is off by ranks with a standard deviation of
+    the square root of p(1 - p)/n: one in two thousand for the median of a million, see
+    ``docs/evidence/quantiles.md``.
+    """
+
+    def __init__(self, durations_s: Sequence[float], size: int) -> None:
+        import numpy as np
+
+        self._random = np.random.default_rng(0)  # the same places in every run
+        self._kept = np.array(durations_s[:size])
+        self._least, self._most = self._kept.min(), self._kept.max()
+        self.count = size
+        self.add(durations_s[size:])
+
+    def add(self, durations_s: Sequence[float]) -> None:
+        """Add `durations_s`, each of which replaces one that is kept, or none."""
+        import numpy as np
+
+        added = np.asarray(durations_s)
+        counts = self.count + 1 + np.arange(len(added))
+        places = (self._random.random(len(added)) * counts).astype(np.int64)
+        is_kept = places < len(self._kept)
+        self._kept[places[is_kept]] = added[is_kept]  # of equal places the last stays
+        self._least, self._most = min(self._least, added.min()), max(self._most, added.max())
+        self.count += len(added)
+
+    @property
+    def values_s(self) -> Sequence[float]:
+        """The sample in order, with the shortest and the longest of all durations."""
+        return [float(self._least), *sorted(self._kept.tolist()), float(self._most)]
 
 
 def impossible_index(times_s: Sequence[float]) -> int | None:

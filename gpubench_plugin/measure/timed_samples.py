@@ -12,7 +12,7 @@ from gpubench_plugin.core.quality_flags import (
     DRIFTING,
     NOT_CONVERGED,
     OUTLIERS,
-    SKETCHED,
+    SAMPLED,
     TIMER_OVERHEAD,
     UNCALIBRATED,
     UNSTEADY,
@@ -24,11 +24,11 @@ from gpubench_plugin.measure.trend import is_trending
 if TYPE_CHECKING:
     from gpubench_plugin.measure.clocks.base import Clock
     from gpubench_plugin.measure.preparation import Preparation
-    from gpubench_plugin.measure.recording import Recording
+    from gpubench_plugin.measure.recording import TimedBlocks
 
 
 def timed_samples(
-    recording: Recording,
+    recording: TimedBlocks,
     preparation: Preparation,
     *,
     clock: Clock,
@@ -40,15 +40,14 @@ def timed_samples(
     A trend beyond `tolerance` between the warm-up and the last rounds is flagged.
     """
     warmup, plan = preparation.warmup, recording.plan
-    sketch = recording.sketch
-    durations = sketch.representative_values() if sketch and sketch.kll else recording.durations_s
+    sample_s = recording.sample_s
     flags = {
         UNSTEADY: not preparation.steady,
         DRIFTING: is_trending([*warmup.tail_s, *recording.rounds_s], tolerance),
         NOT_CONVERGED: not converged,
         DEPENDENT: recording.dependent,
         CONTENDED: recording.contended,
-        OUTLIERS: has_outliers(durations or recording.rounds_s),
+        OUTLIERS: has_outliers(sample_s or recording.durations_s),
         UNCALIBRATED: preparation.calibration_calls < clock.calibration_calls,
         # At twice the length, so that groups that sped up a little are not flagged.
         TIMER_OVERHEAD: plan.calls_per_duration
@@ -67,7 +66,7 @@ def timed_samples(
     ).flagged(
         *(flag for flag, is_raised in flags.items() if is_raised), *clock.flags(recording.evidence)
     )
-    if sketch is None:
+    if not sample_s:
         return samples
     # Too many durations to store: the medians of their rounds stand for them.
     return replace(
@@ -76,5 +75,5 @@ def timed_samples(
         calls_per_duration=plan.calls_per_round,
         durations_per_round=1,
         reduced_from=replace(samples.timing, durations=recording.durations),
-        sketch=sketch,
-    ).flagged(SKETCHED)
+        sample_s=tuple(sample_s),
+    ).flagged(SAMPLED)

@@ -20,7 +20,7 @@ from gpubench_plugin.measure.loop import gc_disabled
 from gpubench_plugin.measure.plan import Pace, Plan, Planner
 from gpubench_plugin.measure.preparation import Preparation, prepare
 from gpubench_plugin.measure.progress import Progress
-from gpubench_plugin.measure.recording import Recording
+from gpubench_plugin.measure.recording import TimedBlocks
 from gpubench_plugin.measure.stopping import ByInterval, CheckSchedule, StoppingRule, make_rule
 from gpubench_plugin.measure.timed_samples import timed_samples
 
@@ -219,7 +219,7 @@ class _Turns:
         self._section = section
         self._agreement = agreement
         self._leads_in = leads_in
-        self.recordings = [Recording(plan, section) for plan in plans]
+        self.recordings = [TimedBlocks(plan, section) for plan in plans]
         self._checks = [CheckSchedule(section) for _ in variants]
         self._contentions = [make_contention() if make_contention else None for _ in variants]
 

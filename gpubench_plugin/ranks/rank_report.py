@@ -35,18 +35,18 @@ def condense(samples: Samples) -> Samples:
     Too many durations become the medians of their rounds, which then stand for all calls of a
     round; if still too many, an even subsample. Neighbouring blocks, and groups of the warm-up, are
     merged and keep their totals; no metric uses the groups of the warm-up, so they set no flag. A
-    sketch is dropped, since sketches have no element-wise maximum: the medians of rounds stand for
-    the durations.
+    sample of durations is dropped, since it has no maximum over ranks: the medians of rounds stand
+    for the durations.
     """
     reduced = replace(
         _subsampled(samples),
         block_s=tuple(map(fsum, _groups(samples.block_s, BLOCKS))),
         block_calls=tuple(map(sum, _groups(samples.block_calls, BLOCKS))),
         warmup_s=tuple(map(fsum, _groups(samples.warmup_s, WARMUPS))),
-        sketch=None,
+        sample_s=(),
     )
     time_series = (reduced.durations_s, reduced.block_s)
-    if samples.sketch is None and time_series == (samples.durations_s, samples.block_s):
+    if not samples.sample_s and time_series == (samples.durations_s, samples.block_s):
         return reduced
     return reduced.flagged(CONDENSED)
 
@@ -181,35 +181,29 @@ def _within_limit(items: Iterable[Any], limit: int) -> Iterator[Any]:
 
 
 def _times(samples: Samples, rank: int, host: str) -> RankTimes:
-    sorted_durations = sorted(samples.durations_s)
+    sorted_durations = sorted(samples.spread_s)
     if not sorted_durations or not math.isfinite(sum(sorted_durations)):
         sorted_durations = [math.nan]  # NaN has no order, so no quantiles
     rounds = samples.rounds_s if math.isfinite(sorted_durations[0]) else ()
-    p5_s, p95_s, p99_s = _quantiles(samples, sorted_durations)
+    p5_s, p95_s, p99_s = _quantiles(sorted_durations, samples.timing.durations)
     return RankTimes(
         rank=rank,
         host=host,
         count=samples.timing.durations,
-        min_s=sorted_durations[0] if samples.sketch is None else samples.sketch.least,
+        min_s=sorted_durations[0],
         p5_s=p5_s,
         median_s=median(rounds or sorted_durations),
         p95_s=p95_s,
         p99_s=p99_s,
-        max_s=sorted_durations[-1] if samples.sketch is None else samples.sketch.most,
+        max_s=sorted_durations[-1],
         total_s=math.fsum(samples.block_s),
     )
 
 
-def _quantiles(samples: Samples, sorted_durations: Sequence[float]) -> list[float | None]:
+def _quantiles(sorted_durations: Sequence[float], count: int) -> list[float | None]:
     import numpy as np
 
-    if samples.sketch is None:
-        quantiles = np.quantile(sorted_durations, _FRACTIONS).tolist()
-    elif samples.sketch.kll:
-        quantiles = samples.sketch.quantiles(_FRACTIONS)
-    else:
-        return [None] * len(_FRACTIONS)
-    count = samples.timing.durations
+    quantiles = np.quantile(sorted_durations, _FRACTIONS).tolist()
     return [
         value if has_quantile(count, fraction) else None
         for value, fraction in zip(quantiles, _FRACTIONS, strict=True)

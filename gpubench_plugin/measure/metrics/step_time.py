@@ -8,7 +8,7 @@ from statistics import median
 
 from gpubench_plugin.core.records import CONFIDENCE, Metric, Observation, Samples, has_quantile
 from gpubench_plugin.measure.interval import median_interval
-from gpubench_plugin.measure.metrics._plausibility import rounds_s
+from gpubench_plugin.measure.metrics._plausibility import rounds_s, timed_s
 from gpubench_plugin.measure.metrics._rates import meanings, rate
 from gpubench_plugin.measure.metrics.base import metrics
 
@@ -31,8 +31,8 @@ def step_time(observation: Observation) -> Iterator[Metric]:
 
     The level of the interval is the fact ``confidence``, 95% by default; too few rounds have none.
     Without ``effective_rounds`` the rounds are too few to estimate their autocorrelation, and are
-    taken as independent. Percentiles are interpolated linearly or come from the sketch, and need a
-    duration beyond them.
+    taken as independent. Percentiles are interpolated linearly, of too many durations to store in
+    a sample of them, and need a duration beyond them.
     """
     rounds = rounds_s(observation.samples)
     interval = median_interval(rounds, observation.facts.get("confidence", CONFIDENCE))
@@ -64,15 +64,12 @@ def _spread(observation: Observation) -> Iterator[Metric]:
 
 
 def _statistics(samples: Samples, fractions: Iterable[float]) -> tuple[float, ...]:
-    """Mean, minimum, maximum and the quantiles of all durations; a sketch may lack quantiles."""
+    """Mean, minimum, maximum and the quantiles of all durations."""
     import numpy as np
 
-    if (sketch := samples.sketch) is not None:
-        quantiles = sketch.quantiles(list(fractions)) if sketch.kll else ()
-        return (sketch.mean, sketch.least, sketch.most, *quantiles)
-    durations = np.asarray(samples.durations_s)
-    extremes = durations.mean(), durations.min(), durations.max()
-    return (*extremes, *np.quantile(durations, list(fractions)))
+    spread = np.asarray(samples.spread_s)
+    mean_s = timed_s(samples) / samples.calls if samples.sample_s else spread.mean()
+    return (mean_s, spread.min(), spread.max(), *np.quantile(spread, list(fractions)))
 
 
 def _seconds(name: str, value: float) -> Metric:
