@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.bench.amounts import refuse_contradicting_amounts
 from gpubench_plugin.bench.comparison import Comparison
 from gpubench_plugin.bench.extra_calls import inspect_call
 from gpubench_plugin.bench.metric_log import name_problem
@@ -14,6 +13,7 @@ from gpubench_plugin.bench.step import (
     FirstCallValidator,
     TimedStep,
     has_been_used,
+    refuse_contradicting_amounts,
     refuse_unfinished,
 )
 from gpubench_plugin.bench.variants import Variants

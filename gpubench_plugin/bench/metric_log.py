@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager, suppress
-from numbers import Real
+from contextlib import contextmanager
 from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.bench.misuse import as_number, short_repr
 from gpubench_plugin.core.errors import Misuse
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.clocks.base import Step
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,99}", re.ASCII)
-_MAX_REPR: Final = 60
 
 
 class MetricLog:
@@ -74,19 +73,18 @@ class MetricLog:
                 number = -1
             if number >= 0:
                 return number
-        raise self._problem(f"step={_short(step)}; allowed: an integer from 0")
+        raise self._problem(f"step={short_repr(step)}; allowed: an integer from 0")
 
     def _value(self, name: str, value: object) -> float:
         if problem := name_problem(name):
             raise self._problem(problem)
         read: Any = getattr(value, "item", None)
         has_no_dimension = getattr(value, "ndim", None) == 0  # of torch or numpy
-        number: object = read() if read is not None and has_no_dimension else value
-        if not isinstance(number, bool) and isinstance(number, Real):
-            with suppress(OverflowError):
-                return float(number)
+        number = as_number(read() if read is not None and has_no_dimension else value)
+        if number is not None:
+            return number
         raise self._problem(
-            f"{name}={_short(value)}; allowed: a number, or a tensor with one number and no "
+            f"{name}={short_repr(value)}; allowed: a number, or a tensor with one number and no "
             "dimension"
         )
 
@@ -99,15 +97,6 @@ def name_problem(name: object) -> str:
     if isinstance(name, str) and _NAME.fullmatch(name):
         return ""
     return (
-        f"{_short(name)} is no name of a metric; allowed: up to 100 ASCII letters, digits "
+        f"{short_repr(name)} is no name of a metric; allowed: up to 100 ASCII letters, digits "
         "and . _ / -, beginning with a letter"
     )
-
-
-def _short(value: object) -> str:
-    """What `value` is, for a message: its shape, or a part of its text."""
-    shape = getattr(value, "shape", None)
-    if shape is not None and getattr(value, "ndim", None):
-        return f"a {type(value).__name__} of shape {tuple(shape)}"
-    text = " ".join(ascii(value).split())
-    return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]}…"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
-from gpubench_plugin.bench.amounts import stated_work
 from gpubench_plugin.bench.extra_calls import profile_steps, run_traced
 from gpubench_plugin.bench.metric_log import MetricLog
 from gpubench_plugin.bench.probing import Probes, probed
 from gpubench_plugin.bench.progress import ProgressLog
+from gpubench_plugin.bench.step import stated_work
 from gpubench_plugin.bench.throttling import ThrottlePolicy
 from gpubench_plugin.bench.variants import with_variants
 from gpubench_plugin.config.parametrization import fixture_names

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin.bench.adoption.timer import Accelerator, SynchronisedTimer
-from gpubench_plugin.bench.lazy_results import unfinished_reason
+from gpubench_plugin.bench.misuse import unfinished_reason
 from gpubench_plugin.config.parametrization import FOREIGN_FIXTURE
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.quality_flags import (
