@@ -12,11 +12,13 @@ from gpubench_plugin.bench.stages import Stages
 from gpubench_plugin.bench.step import TimedStep, refuse_unfinished
 from gpubench_plugin.bench.variants import Variants, turns_event
 from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.core.quality_flags import UNCHECKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.bench.agreement import Agreement, ResultCheck
+    from gpubench_plugin.bench.agreement import Comparison as Agreement
+    from gpubench_plugin.bench.agreement import ResultCheck
     from gpubench_plugin.core.records import Measurement, Samples, Work
     from gpubench_plugin.measure.progress import Progress
     from gpubench_plugin.measure.tracers import Tracers
@@ -40,7 +42,9 @@ class Comparison(Stages):
             check = self._prepare(None)
             samples, facts, agreement = self._measure_in_turns(variants, stated, result_check)
         self._notes.enter("inspect")
-        candidate = samples[-1].flagged(*check.flags, *agreement.flags)
+        candidate = samples[-1].flagged(
+            *check.flags, *((UNCHECKED,) if agreement == "unchecked" else ())
+        )
         if was_used or variants.have_been_used:
             candidate = replace(candidate, first_step_s=None)
         candidate, products, memory = inspect_call(
@@ -50,7 +54,7 @@ class Comparison(Stages):
             tensors=self._parts.tensor_memory,
         )
         operators = self._profile(variants.together)
-        correctness = {**check.correctness, **products, **operators, **agreement.correctness}
+        correctness = {**check.correctness, **products, **operators, "variants_agree": agreement}
         facts = {**check.facts, **facts, **memory}
         observations = {
             name: self._observation(of_variant, stated, facts)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.bench.agreement import Agreement, ResultCheck
+    from gpubench_plugin.bench.agreement import Comparison, ResultCheck
     from gpubench_plugin.core.records import Check, Json, Observation, Samples
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.measure.protocols import Subject
@@ -105,7 +105,7 @@ class Variants:
         device: torch.device,
         subjects: Sequence[Subject],
         check: ResultCheck,
-    ) -> tuple[object, Agreement]:
+    ) -> tuple[object, Comparison]:
         """Run each variant once, by `run`; return the candidate's result and how all agree.
 
         All variants start from the same state of torch's random generators.
