@@ -26,7 +26,7 @@ from gpubench_plugin.bench.device import (  # noqa: F401 # fixtures, as all of t
 )
 from gpubench_plugin.bench.fixtures import (  # noqa: F401
     _gpubench_carrier,
-    _gpubench_parts,
+    _gpubench_subjects,
     collective,
     gpubench,
 )

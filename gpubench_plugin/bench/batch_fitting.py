@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.bench.running_benchmark import case_of, parts_of
+from gpubench_plugin.bench.running_benchmark import case_of, subjects_of
 from gpubench_plugin.bench.setting import module_of, setting_of, source_of, trainer_of
 from gpubench_plugin.bench.shadowed_fixtures import is_shadowed
 from gpubench_plugin.bench.training_checks import reference_of
@@ -34,7 +34,7 @@ _NO_REFERENCE: Final = (
 _STATM: Final = Path("/proc/self/statm")
 _HOST_SHARE: Final = 0.9
 """Part of the free memory that may be taken: MemAvailable is an estimate (proc_meminfo(5)), and
-other processes grow meanwhile. Not measured."""
+other processes grow meanwhile."""
 
 
 def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
@@ -67,7 +67,7 @@ def fitted_samples(request: pytest.FixtureRequest, setting_with: SettingOf) -> i
         smallest, epoch = _smallest(setting_with(1)), _samples_per_epoch(setting_with(1))
     attempt = partial(_attempt, setting_with, device)
     fit = fit_batch(attempt, smallest=smallest, epoch=epoch)
-    parts_of(request).add_fit(fit)
+    subjects_of(request).add_fit(fit)
     return fit.samples
 
 

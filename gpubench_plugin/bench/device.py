@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.running_benchmark import case_of, parts_of, reconfigured
+from gpubench_plugin.bench.running_benchmark import case_of, reconfigured, subjects_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
         if device.type == "cpu":
             from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
 
-            parts_of(request).tensor_memory = TensorMemory()
+            subjects_of(request).tensor_memory = TensorMemory()
         yield device
 
 

@@ -1,4 +1,4 @@
-"""The ``gpubench`` and ``collective`` fixtures, and the parts of the running benchmark."""
+"""The ``gpubench`` and ``collective`` fixtures, and the subjects of the running benchmark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.running_benchmark import parts_of, running_state
+from gpubench_plugin.bench.running_benchmark import running_state, subjects_of
 from gpubench_plugin.bench.shadowed_fixtures import require_kinds, require_value
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.bench import Bench
-    from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
+    from gpubench_plugin.bench.subjects import Subjects
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def _gpubench_parts() -> Iterator[BenchmarkParts]:
-    """Parts of the benchmark, which live no longer than the test, since models are among them."""
-    from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
+def _gpubench_subjects() -> Iterator[Subjects]:
+    """Subjects of the benchmark, which hold models, and so live no longer than the test."""
+    from gpubench_plugin.bench.subjects import Subjects
 
-    parts = BenchmarkParts()
-    yield parts
-    parts.stop_tracking()
+    subjects = Subjects()
+    yield subjects
+    subjects.stop_tracking()
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def collective(
             largest_bytes=gpubench_config.distributed.largest_message_bytes,
             computed_in=precision.compute_dtype,
         )
-        parts_of(request).add(subject)
+        subjects_of(request).add(subject)
         return subject
 
     return make_exchange
@@ -90,6 +90,7 @@ def gpubench(
 ) -> Iterator[Bench]:
     """Measure a step: ``gpubench(step, samples=…)``; see :meth:`Bench.__call__`."""
     from gpubench_plugin.bench.bench import Bench
+    from gpubench_plugin.bench.measuring import Measuring
     from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.config.parametrization import PRECISION
     from gpubench_plugin.launchers.context import context_of
@@ -105,16 +106,17 @@ def gpubench(
         require_kinds(request, precision=precision)
         require_value(request, PRECISION, precision.name, state.case.precision)
     state.notes = Notes(journal=state.notes.journal)  # anew in a rerun
-    bench = Bench(
+    measuring = Measuring(
         request.node,
         state=state,
         context=context_of(request.config),
         device=torch_device,
         precision=precision,
         group=process_group,
-        parts=parts_of(request),
-        own_models=OwnModels(request, torch_device, process_group),
+        subjects=subjects_of(request),
     )
+    own_models = OwnModels(request, torch_device, process_group)
+    bench = Bench(measuring, notes=state.notes, own_models=own_models)
     yield bench
     bench.release()
     if pytest_benchmark.claim_unused(_gpubench_carrier):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.bench.batch_fitting import fitted_samples, with_unit_scale
-from gpubench_plugin.bench.running_benchmark import case_of, parts_of, reconfigured
+from gpubench_plugin.bench.running_benchmark import case_of, reconfigured, subjects_of
 from gpubench_plugin.bench.setting import drawn_section, module_of, setting_of, source_of
 from gpubench_plugin.bench.shadowed_fixtures import require_kinds
 from gpubench_plugin.bench.training import checked_inference, checked_trainer
@@ -184,7 +184,7 @@ class OwnModels:
 
         configuration = self._reconfigure(training)
         setting = self._setting_of(configuration, model, batch, loss, own_optimizer)
-        parts_of(self.request).add_check(
+        subjects_of(self.request).add_check(
             RecordFacts(own_model={"model": setting.workload.section.name, "loss": loss.name})
         )
         return setting

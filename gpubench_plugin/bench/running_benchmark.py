@@ -1,4 +1,4 @@
-"""The running benchmark: its case and its parts, as fixtures find them."""
+"""The running benchmark: its case and its subjects, as fixtures find them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
+    from gpubench_plugin.bench.subjects import Subjects
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.launchers.context import BenchmarkState
@@ -63,7 +63,7 @@ def running_state(request: pytest.FixtureRequest) -> BenchmarkState:
     return state
 
 
-def parts_of(request: pytest.FixtureRequest) -> BenchmarkParts:
-    """Parts of the benchmark, which are checked before anything is timed."""
-    parts: BenchmarkParts = request.getfixturevalue("_gpubench_parts")
-    return parts
+def subjects_of(request: pytest.FixtureRequest) -> Subjects:
+    """Subjects of the benchmark, which are checked before anything is timed."""
+    subjects: Subjects = request.getfixturevalue("_gpubench_subjects")
+    return subjects

@@ -46,7 +46,7 @@ class TimedStep:
 
     def run_briefly(self) -> None:
         """An equivalent, possibly shorter call: the first steps of a whole training."""
-        self._run(getattr(self.subject, "brief_step", self.call))
+        self._run(getattr(self.subject, "short_step", self.call))
 
     def _run(self, call: Step) -> object:
         if self.setup is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.bench.running_benchmark import case_of, parts_of
+from gpubench_plugin.bench.running_benchmark import case_of, subjects_of
 from gpubench_plugin.bench.setting import (
     drawn_section,
     evaluator_of,
@@ -84,10 +84,10 @@ def _gpubench_setting(
 @pytest.fixture
 def model(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> torch.nn.Module:
     """The workload's model: seeded, on the device, in its memory format, wrapped and compiled."""
-    from gpubench_plugin.bench.benchmark_parts import FirstForward
+    from gpubench_plugin.bench.subjects import FirstForward
 
     module = module_of(_gpubench_setting)
-    parts_of(request).track(FirstForward(module))
+    subjects_of(request).track(FirstForward(module))
     return module
 
 
@@ -123,7 +123,7 @@ def data(request: pytest.FixtureRequest, _gpubench_setting: Setting) -> Iterator
         configuration = configuration.model_copy(update={"training": training})
     source = source_of(replace(_gpubench_setting, configuration=configuration))
     if description := source.description():
-        parts_of(request).add_check(RecordFacts(data=dict(description)))
+        subjects_of(request).add_check(RecordFacts(data=dict(description)))
     try:
         yield source
     finally:
@@ -171,7 +171,7 @@ def checked_trainer(
         evaluate = cache(evaluator.evaluate)  # since the record and the checkpoint need it
         after.append(EvaluationCheck(evaluate))
     after.extend(checkpointing_of(request, trainer, setting, evaluate))
-    parts_of(request).add(trainer, before=resumption, after=after)
+    subjects_of(request).add(trainer, before=resumption, after=after)
     return trainer
 
 
@@ -201,5 +201,5 @@ def checked_inference(
         device=setting.device,
         ranks_per_batch=setting.ranks_per_batch,
     )
-    parts_of(request).add(inference)
+    subjects_of(request).add(inference)
     return inference

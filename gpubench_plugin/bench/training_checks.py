@@ -232,7 +232,7 @@ def _checkpoints(request: pytest.FixtureRequest, key: str, setting: Setting) -> 
     Raises:
         Unsupported: the model is sharded over the ranks.
     """
-    from gpubench_plugin.bench.extra_calls import file_name
+    from gpubench_plugin.bench.probing import file_name
     from gpubench_plugin.core.errors import Unsupported
     from gpubench_plugin.launchers.context import context_of
     from gpubench_plugin.training.checkpoint import Checkpoints

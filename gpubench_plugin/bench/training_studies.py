@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.running_benchmark import parts_of
+from gpubench_plugin.bench.running_benchmark import subjects_of
 from gpubench_plugin.bench.setting import evaluator_of, source_of, trainer_of
 from gpubench_plugin.bench.shadowed_fixtures import require_kinds
 from gpubench_plugin.bench.training_checks import observe_with_checkpoints, seeds_of
@@ -66,7 +66,7 @@ def convergence(
         reference=None if is_fp32 else partial(_reference, setting),
     )
     observe_with_checkpoints(request, convergence, setting)
-    parts_of(request).add(convergence, after=[seeds_of(setting)])
+    subjects_of(request).add(convergence, after=[seeds_of(setting)])
     return convergence
 
 
@@ -129,5 +129,5 @@ def exposed_communication(
         barrier=_gpubench_setting.group.agreement.barrier,
         device=_gpubench_setting.device,
     )
-    parts_of(request).add_facts(trainer, exposed.facts)
+    subjects_of(request).add_facts(trainer, exposed.facts)
     return exposed

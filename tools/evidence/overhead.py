@@ -90,7 +90,7 @@ def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
         clock=CpuClock(),
         section=MeasureSection(by="time", time_s=0.1),
         agreement=RankAgreement(),
-        contention=Contention(),
+        make_contention=Contention,
         on_timed=lambda: start.append(perf_counter_ns()),
         on_progress=lambda *_: growth.block_ended(),
     )

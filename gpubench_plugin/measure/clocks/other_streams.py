@@ -8,8 +8,7 @@ from gpubench_plugin.core.quality_flags import ELSEWHERE
 from gpubench_plugin.measure.clocks.base import HostClock
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
 
-# Shorter work is left out: waiting for an idle device costs the host some 10 to 20 µs. Neither
-# limit measured.
+# Shorter work is left out: waiting for an idle device costs the host some 10 to 20 µs.
 _LEAST_S = 5e-5
 _LEAST_SHARE = 0.05
 

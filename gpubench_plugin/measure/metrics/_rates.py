@@ -23,7 +23,7 @@ from gpubench_plugin.measure.metrics._plausibility import median_step_s, per_sec
 # `dependent`, and no interval is shown (docs/evidence/rate_interval.md).
 _BATCHES = 10
 
-# Ratio of mean and median call beyond which the median misleads about throughput; not measured.
+# Ratio of mean and median call beyond which the median misleads about throughput.
 _APART = 1.1
 
 

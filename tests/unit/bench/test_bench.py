@@ -20,9 +20,11 @@ import numpy as np
 import pytest
 import torch
 
-import gpubench_plugin.measure
+from gpubench_plugin.bench import throttling
 from gpubench_plugin.bench.bench import Bench
-from gpubench_plugin.bench.benchmark_parts import BenchmarkParts, FirstForward
+from gpubench_plugin.bench.measuring import Measuring
+from gpubench_plugin.bench.subjects import FirstForward, Subjects
+from gpubench_plugin.bench.throttling import wait_while_throttled
 from gpubench_plugin.config.case import Case
 from gpubench_plugin.config.marks import BenchmarkMark
 from gpubench_plugin.config.sections import Configuration, MeasureSection, ModelSection
@@ -39,7 +41,7 @@ from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.launchers.context import BenchmarkState
 from gpubench_plugin.launchers.report_payload import Notes
 from gpubench_plugin.measure import clocks, probes
-from gpubench_plugin.measure.throttle import wait_while_throttled
+from gpubench_plugin.measure.probes.contention import Contention
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.ranks.reduction import Reduction
 
@@ -92,7 +94,7 @@ def bench(
     group: Group,
     metrics: Any = lambda **_: [],
     *,
-    parts: BenchmarkParts | None = None,
+    parts: Subjects | None = None,
     disabled: bool = False,
     tensor_memory: probes.TensorMemory | None = None,
     measure: Json | None = None,
@@ -119,20 +121,21 @@ def bench(
     )
     item: Any = SimpleNamespace(nodeid=ID, ihook=hook)
     context: Any = SimpleNamespace(ranks_folder=None, run=None, carried={})
-    parts = parts or BenchmarkParts()
+    parts = parts or Subjects()
     parts.tensor_memory = tensor_memory
     carrier: Any = Carrier()
     carrier.disabled = disabled
     ranks: Any = group
-    return Bench(
+    measuring = Measuring(
         item,
         state=BenchmarkState(case=case, carrier=carrier, notes=notes),
         context=context,
         device=torch.device("cpu"),
         precision=None,
         group=ranks,
-        parts=parts,
+        subjects=parts,
     )
+    return Bench(measuring, notes=notes)
 
 
 @pytest.mark.parametrize("name", ["PeakMemory", "DeviceState", "Suspension"])
@@ -174,7 +177,9 @@ def test_the_devices_state_is_watched_from_the_first_timed_call_on(
             return super().block(task, **sizes)
 
     monkeypatch.setattr(probes, "DeviceState", Watch)
-    monkeypatch.setattr(clocks, "clock_for", lambda *_, **__: Launching())
+    monkeypatch.setattr(
+        "gpubench_plugin.measure.clocks.select.clock_for", lambda *_, **__: Launching()
+    )
     events: list[Json] = []
     watched = bench(Group(), events=events)
     measurement = watched(step)
@@ -192,8 +197,8 @@ def test_a_gpu_that_nothing_watches_is_not_measured_under_guard(
 ) -> None:
     """Numbers that were to be refused are not passed for want of NVML, on no rank."""
     guarded = bench(Group(), measure={"throttle": throttle})
-    guarded._state.case = replace(
-        guarded._case, device=Device(torch_name="cuda:0", model="", memory_gib=None)
+    guarded._measuring._state.case = replace(
+        guarded._measuring._case, device=Device(torch_name="cuda:0", model="", memory_gib=None)
     )
     failures: list[BaseException | None] = []
 
@@ -264,7 +269,7 @@ def test_a_step_that_compiles_at_its_first_call_is_measured() -> None:
 def test_what_others_held_up_is_a_flag_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """The timed blocks are watched for other processes."""
     for contended in (True, False):
-        monkeypatch.setattr(probes.Contention, "is_contended", contended)
+        monkeypatch.setattr(Contention, "is_contended", contended)
         assert ("contended" in bench(Group())(step).flags) is contended
 
 
@@ -338,19 +343,19 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
         readings_at_calls.add(len(readings))
 
     monkeypatch.setattr(probes, "DeviceState", Hot)
-    monkeypatch.setattr("gpubench_plugin.measure.throttle._POLL_S", 1e-3)
+    monkeypatch.setattr("gpubench_plugin.bench.throttling._POLL_S", 1e-3)
     limits: list[float] = []
 
     def noted(*arguments: Any, limit_s: float) -> Any:
         limits.append(limit_s)
         return wait_while_throttled(*arguments, limit_s=limit_s)
 
-    monkeypatch.setattr(gpubench_plugin.measure, "wait_while_throttled", noted)
+    monkeypatch.setattr(throttling, "wait_while_throttled", noted)
     events: list[Json] = []
     waiting = bench(Group(), measure={"throttle": throttle}, events=events)
-    waiting._context.settings = SimpleNamespace(timeout_s=600)  # type: ignore[misc,assignment] # a stand-in
-    waiting._state.case = replace(
-        waiting._case, device=Device(torch_name=device, model="", memory_gib=None)
+    waiting._measuring._context.settings = SimpleNamespace(timeout_s=600)  # type: ignore[misc,assignment] # a stand-in
+    waiting._measuring._state.case = replace(
+        waiting._measuring._case, device=Device(torch_name=device, model="", memory_gib=None)
     )
     waiting(observed_step)
     assert readings_at_calls == {expected_readings}
@@ -391,9 +396,9 @@ class Fake:
         torch.ones(2, 3) @ torch.ones(3, 4)
 
 
-def beside(*subjects: Fake) -> BenchmarkParts:
+def beside(*subjects: Fake) -> Subjects:
     """The parts of a test that asks for these fixtures, in this order."""
-    parts = BenchmarkParts()
+    parts = Subjects()
     for subject in subjects:
         parts.add(subject)
     return parts
@@ -737,7 +742,7 @@ def test_a_first_step_that_nobody_saw_has_no_time(
 def test_a_model_that_the_test_has_called_has_had_its_first_call(called: bool) -> None:
     """It may have compiled there; while it is timed nothing watches it any more."""
     model, batch = torch.nn.Linear(2, 2), torch.ones(1, 2)
-    parts = BenchmarkParts()
+    parts = Subjects()
     parts.track(FirstForward(model))
     if called:
         model(batch)

@@ -202,7 +202,7 @@ def test_contended_measuring_goes_on(tmp_path: Path, blocks: int | None) -> None
         clock=CpuClock(machine.host.now),
         section=MeasureSection(),
         agreement=RankAgreement(),
-        contention=machine.watch(),
+        make_contention=machine.watch,
     )
     seconds = sum(samples.block_s)
     if blocks is None:

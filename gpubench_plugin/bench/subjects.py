@@ -1,4 +1,4 @@
-"""Parts of a benchmark: subjects, one of which may be timed, checks, and models."""
+"""Subjects of a benchmark, one of which may be timed, with its checks and models."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class FirstForward:
         return self._module(*args, **kwargs)
 
 
-class BenchmarkParts:
-    """Parts of one benchmark, in the order its fixtures were created."""
+class Subjects:
+    """Subjects and checks of one benchmark, in the order its fixtures were created."""
 
     def __init__(self) -> None:
         self._entries: list[_SubjectEntry] = []
@@ -95,7 +95,7 @@ class BenchmarkParts:
         self._entry(subject).facts.append(facts)
 
     @property
-    def subjects(self) -> tuple[Subject, ...]:
+    def all(self) -> tuple[Subject, ...]:
         """All subjects."""
         return tuple(entry.subject for entry in self._entries)
 
