@@ -40,8 +40,9 @@ _WORK: Final = ("CALL", "BINARY", "UNARY", "COMPARE", "CONTAINS", "FOR", "IMPORT
 def as_subject(value: object) -> Subject | None:
     """Return `value` if it is a subject, no class of subjects; else None."""
     # The class first: attributes of arbitrary objects may compute.
-    is_subject = hasattr(type(value), "flops_step") and isinstance(value, Subject)
-    return value if is_subject else None
+    if hasattr(type(value), "flops_step") and isinstance(value, Subject):
+        return value
+    return None
 
 
 def result_reason(value: object, subjects: Sequence[Subject]) -> str:
@@ -138,9 +139,10 @@ def referenced_subjects(step: Callable[..., object]) -> tuple[Subject, ...]:
 
 def as_number(value: object) -> float | None:
     """`value` as a float; None if it is no real number, or above all floats."""
-    if isinstance(value, Real) and not isinstance(value, bool):
-        with suppress(OverflowError):
-            return float(value)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    with suppress(OverflowError):
+        return float(value)
     return None
 
 

@@ -15,17 +15,16 @@ import select
 import signal
 import sys
 import threading
-from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 from typing import Final, Self
 
 from gpubench_plugin.core.quality_flags import SUSPENDED
 from gpubench_plugin.environment.helper_threads import HelperThread
 
+# Size of ``struct epoll_event``: 12 or 16 by architecture, see <sys/epoll.h>.
 _EVENT_BYTES: Final = 16
-"""Size of ``struct epoll_event``: 12 or 16 by architecture, see <sys/epoll.h>."""
-_BLOCKED_WITHIN_S: Final = 0.1
-"""Time for the thread to block: microseconds, or milliseconds on a busy machine."""
+# Time for the thread to block in its system call: else 4 of 8 early stops were missed.
+_BLOCKS_WITHIN_S: Final = 0.001
 
 
 class Suspension:
@@ -45,7 +44,7 @@ class Suspension:
             self._thread = HelperThread("gpubench-suspension", self._listen)
             self._thread.start()
             self._listens.wait()
-            self._await_kernel(self._thread)
+            sleep(_BLOCKS_WITHIN_S)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,25 +55,11 @@ class Suspension:
         self._epoll.close()
         os.close(self._end)
 
-    def _await_kernel(self, thread: threading.Thread) -> None:
-        """Wait until the thread blocks in its system call: else 4 of 8 early stops were missed."""
-        buffer = f"{ctypes.addressof(self._event):#x}"
-        deadline = monotonic() + _BLOCKED_WITHIN_S
-        while monotonic() < deadline:
-            try:
-                call = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text("ascii")
-            except OSError:  # the kernel does not report it
-                return
-            if buffer in call.split():  # the call's number and arguments, or "running"
-                return
-            sleep(0)
-
     def _listen(self) -> None:
         # Signal handlers interrupt the call as well; other threads run them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        wait = ctypes.CDLL(
-            None, use_errno=True
-        ).epoll_wait  # Python's own retries on EINTR (PEP 475)
+        # Python's own epoll retries on EINTR (PEP 475).
+        wait = ctypes.CDLL(None, use_errno=True).epoll_wait
         self._listens.set()
         while wait(self._epoll.fileno(), self._event, 1, -1) < 0:
             if ctypes.get_errno() != errno.EINTR:

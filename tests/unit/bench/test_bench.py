@@ -40,8 +40,11 @@ from gpubench_plugin.core.records import Check, Json, Work
 from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.launchers.context import BenchmarkState
 from gpubench_plugin.launchers.report_payload import Notes
-from gpubench_plugin.measure import clocks, probes
+from gpubench_plugin.measure.clocks.base import Block, Task
+from gpubench_plugin.measure.clocks.host import CpuClock
+from gpubench_plugin.measure.probes import memory, nvml, suspension
 from gpubench_plugin.measure.probes.contention import Contention
+from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.ranks.reduction import Reduction
 
@@ -96,7 +99,7 @@ def bench(
     *,
     parts: Subjects | None = None,
     disabled: bool = False,
-    tensor_memory: probes.TensorMemory | None = None,
+    tensor_memory: TensorMemory | None = None,
     measure: Json | None = None,
     events: list[Json] | None = None,
 ) -> Bench:
@@ -138,7 +141,10 @@ def bench(
     return Bench(measuring, notes=notes)
 
 
-@pytest.mark.parametrize("name", ["PeakMemory", "DeviceState", "Suspension"])
+PROBES = {"PeakMemory": memory, "DeviceState": nvml, "Suspension": suspension}
+
+
+@pytest.mark.parametrize("name", PROBES)
 def test_what_a_probe_has_seen_is_a_flag_of_the_record(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -146,7 +152,7 @@ def test_what_a_probe_has_seen_is_a_flag_of_the_record(
     probe = SimpleNamespace(
         flags=("seen",), facts={}, event=None, begin=lambda: None, sample=lambda: None
     )
-    monkeypatch.setattr(probes, name, lambda *_, **__: nullcontext(probe))
+    monkeypatch.setattr(PROBES[name], name, lambda *_, **__: nullcontext(probe))
     assert "seen" in bench(Group())(step).flags
 
 
@@ -156,7 +162,7 @@ def test_the_devices_state_is_watched_from_the_first_timed_call_on(
     """It is told when they begin and asked inside each block; its facts become metrics."""
     calls: list[str] = []
 
-    class Watch(probes.DeviceState):
+    class Watch(nvml.DeviceState):
         @property
         def facts(self) -> dict[str, float]:
             return {"sm_clock_mhz": 1980.0}
@@ -171,12 +177,12 @@ def test_the_devices_state_is_watched_from_the_first_timed_call_on(
         def sample(self) -> None:
             calls.append("sample")
 
-    class Launching(clocks.CpuClock):
-        def block(self, task: clocks.Task, **sizes: int) -> clocks.Block:
+    class Launching(CpuClock):
+        def block(self, task: Task, **sizes: int) -> Block:
             self._announce_launched()
             return super().block(task, **sizes)
 
-    monkeypatch.setattr(probes, "DeviceState", Watch)
+    monkeypatch.setattr(nvml, "DeviceState", Watch)
     monkeypatch.setattr(
         "gpubench_plugin.measure.clocks.select.clock_for", lambda *_, **__: Launching()
     )
@@ -217,12 +223,12 @@ def test_ranks_that_share_a_gpu_share_its_energy(monkeypatch: pytest.MonkeyPatch
     """Each counts for its part of the device."""
     numbers: list[int] = []
 
-    class Watch(probes.DeviceState):
+    class Watch(nvml.DeviceState):
         def __init__(self, device: torch.device, *, sharing_ranks: int = 1) -> None:
             super().__init__(device, sharing_ranks=sharing_ranks)
             numbers.append(sharing_ranks)
 
-    monkeypatch.setattr(probes, "DeviceState", Watch)
+    monkeypatch.setattr(nvml, "DeviceState", Watch)
     for shares in (True, False):
         monkeypatch.setattr(Case, "shares_device", shares)
         group = Group()
@@ -237,13 +243,13 @@ def test_the_clocks_own_memory_is_allocated_before_memory_is_watched(
     """And what it says that it allocated is excluded from the peaks."""
     excluded: list[int] = []
 
-    class Watch(probes.PeakMemory):
+    class Watch(memory.PeakMemory):
         def __init__(self, device: torch.device, excluded_bytes: int = 0) -> None:
             super().__init__(device, excluded_bytes)
             excluded.append(excluded_bytes)
 
-    monkeypatch.setattr(clocks.CpuClock, "prepare", lambda _: 42)
-    monkeypatch.setattr(probes, "PeakMemory", Watch)
+    monkeypatch.setattr(CpuClock, "prepare", lambda _: 42)
+    monkeypatch.setattr(memory, "PeakMemory", Watch)
     bench(Group())(step)
     assert excluded == [42]
 
@@ -253,7 +259,7 @@ def test_a_dead_proxy_takes_nothing_from_a_measurement() -> None:
     owner = Result()
     _dead = weakref.proxy(owner)
     del owner
-    with_memory = bench(Group(), tensor_memory=probes.TensorMemory())
+    with_memory = bench(Group(), tensor_memory=TensorMemory())
     assert "peak_memory_bytes" in with_memory(lambda: torch.ones(64)).metrics
 
 
@@ -262,7 +268,7 @@ def test_a_step_that_compiles_at_its_first_call_is_measured() -> None:
     """What the compiler leaves behind has dead proxies in it, and tensors without data."""
     compiled: Any = torch.compile(torch.nn.Linear(8, 8), backend="eager")
     batch = torch.ones(2, 8)
-    found = bench(Group(), tensor_memory=probes.TensorMemory())(lambda: compiled(batch))
+    found = bench(Group(), tensor_memory=TensorMemory())(lambda: compiled(batch))
     assert "peak_memory_bytes" in found.metrics
 
 
@@ -292,7 +298,7 @@ def test_a_throttled_measurement_fails_where_that_is_asked_for(
 ) -> None:
     """On every rank, with a reason of its own; the journal keeps the numbers."""
     probe = SimpleNamespace(flags=("throttled",))
-    monkeypatch.setattr(probes, "Suspension", lambda: nullcontext(probe))
+    monkeypatch.setattr(suspension, "Suspension", lambda: nullcontext(probe))
     root = Group(size=2)
     events: list[Json] = []
     failing = bench(root, measure={"throttle": "fail"}, events=events)
@@ -313,7 +319,7 @@ def test_a_throttled_measurement_is_flagged_otherwise(
 ) -> None:
     """The numbers stay."""
     probe = SimpleNamespace(flags=("throttled",))
-    monkeypatch.setattr(probes, "Suspension", lambda: nullcontext(probe))
+    monkeypatch.setattr(suspension, "Suspension", lambda: nullcontext(probe))
     measurement = bench(Group(), measure={"throttle": throttle})(step)
     assert "throttled" in measurement.flags
     assert measurement.metrics
@@ -329,7 +335,7 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
     """The journal has the wait; with other values, and on a CPU, nothing is read."""
     readings: list[float] = []
 
-    class Hot(probes.DeviceState):
+    class Hot(nvml.DeviceState):
         is_watching = True
 
         def slowing_reasons(self) -> tuple[str, ...]:
@@ -342,7 +348,7 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
         step()
         readings_at_calls.add(len(readings))
 
-    monkeypatch.setattr(probes, "DeviceState", Hot)
+    monkeypatch.setattr(nvml, "DeviceState", Hot)
     monkeypatch.setattr("gpubench_plugin.bench.throttling._POLL_S", 1e-3)
     limits: list[float] = []
 
