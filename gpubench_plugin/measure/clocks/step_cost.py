@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.measure.clocks.base import HostClock, Task
 from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
-from gpubench_plugin.measure.clocks.other_streams import counts
 from gpubench_plugin.measure.clocks.spin import Spin
-from gpubench_plugin.measure.clocks.timed_calls import TimedCalls, falls_behind
+from gpubench_plugin.measure.clocks.timed_calls import TimedCalls, counts, falls_behind
 
 if TYPE_CHECKING:
     import torch
