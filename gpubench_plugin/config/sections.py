@@ -644,7 +644,7 @@ class Configuration(Section, Generic[M_co]):
     inference: InferenceSection = InferenceSection()
 
     @property
-    def drawn_on(self) -> str:
+    def init_device_type(self) -> str:
         """Type of the device that draws the weights; see ``model.init_device``.
 
         A training to a target takes the same course from the same weights, on any device.
