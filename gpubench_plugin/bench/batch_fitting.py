@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.bench.running_benchmark import case_of, subjects_of
 from gpubench_plugin.bench.shadowed_fixtures import is_shadowed
+from gpubench_plugin.bench.subjects import case_of, subjects_of
 from gpubench_plugin.bench.training_checks import reference_of
 from gpubench_plugin.bench.training_setup import TrainingSetup
 from gpubench_plugin.core.errors import Unsupported, error_text
@@ -184,7 +184,7 @@ def _inspect(step: Callable[[], None]) -> None:
     Raises:
         Exception: an allocation failed; another error would leave the census out, as of the bench.
     """
-    from gpubench_plugin.measure.probes.products import census_of
+    from gpubench_plugin.measure.probes.operations import census_of
 
     try:
         census_of(step)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.running_benchmark import (
+from gpubench_plugin.bench.shadowed_fixtures import require_kinds, require_value
+from gpubench_plugin.bench.subjects import (
     case_of,
     reconfigured,
     running_state,
     subjects_of,
 )
-from gpubench_plugin.bench.shadowed_fixtures import require_kinds, require_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -279,7 +279,7 @@ class Measuring:
         on_timed: Step | None = None,
     ) -> list[Samples]:
         """Samples of `variants`, without tracers; `work` is that of a call, for the journal."""
-        from gpubench_plugin.measure.probes.contention import Contention
+        from gpubench_plugin.measure.probes.interference import Contention
 
         progress_log = ProgressLog(self._notes.log, work, self._group.world.size)
 
@@ -387,7 +387,7 @@ class Measuring:
 
         So is the reason where they cannot be counted, None.
         """
-        from gpubench_plugin.measure.probes.flops import count_flops
+        from gpubench_plugin.measure.probes.operations import count_flops
 
         try:
             flops = count_flops(subject.flops_step)

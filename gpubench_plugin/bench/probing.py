@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Samples
     from gpubench_plugin.launchers.context import RunContext
     from gpubench_plugin.measure.clocks.base import Clock
-    from gpubench_plugin.measure.probes.growth import MemoryGrowth
-    from gpubench_plugin.measure.probes.memory import PeakMemory
+    from gpubench_plugin.measure.probes.interference import Suspension
+    from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory
     from gpubench_plugin.measure.probes.nvml import DeviceState
-    from gpubench_plugin.measure.probes.suspension import Suspension
     from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.measure.tracers import Tracers
@@ -76,10 +75,9 @@ def probed(
     The memory of the clocks is allocated first, and counts not. The `guard` is called with the
     device's state before anything is measured, and the `log` with its event afterwards.
     """
-    from gpubench_plugin.measure.probes.growth import MemoryGrowth
-    from gpubench_plugin.measure.probes.memory import PeakMemory
+    from gpubench_plugin.measure.probes.interference import Suspension
+    from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory
     from gpubench_plugin.measure.probes.nvml import DeviceState
-    from gpubench_plugin.measure.probes.suspension import Suspension
 
     growth = MemoryGrowth(device)
     with ExitStack() as stack:
@@ -128,7 +126,7 @@ def inspect_call(
     """
     if precision is None and tensors is None:
         return samples, {}, {}
-    from gpubench_plugin.measure.probes.products import take_census
+    from gpubench_plugin.measure.probes.operations import take_census
 
     census = take_census(timed.run_briefly)
     if tensors is not None:

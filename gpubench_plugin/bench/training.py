@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.bench.running_benchmark import case_of, subjects_of
 from gpubench_plugin.bench.shadowed_fixtures import is_shadowed, require_kinds
+from gpubench_plugin.bench.subjects import case_of, subjects_of
 from gpubench_plugin.bench.training_checks import (
     checkpointing_of,
     observe_with_checkpoints,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.bench.running_benchmark import case_of
+from gpubench_plugin.bench.subjects import case_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.running_benchmark import running_state, subjects_of
 from gpubench_plugin.bench.shadowed_fixtures import require_kinds
+from gpubench_plugin.bench.subjects import running_state, subjects_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

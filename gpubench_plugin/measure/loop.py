@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.measure.clocks.base import Clock, Step, Task
 from gpubench_plugin.measure.plan import FEWEST_TURNS, Planner, plan_turns
-from gpubench_plugin.measure.recording import TimedBlocks
+from gpubench_plugin.measure.recording import TimedBlocks, timed_samples
 from gpubench_plugin.measure.stopping import (
     ByInterval,
     CheckSchedule,
@@ -27,14 +27,13 @@ from gpubench_plugin.measure.stopping import (
     StoppingRule,
     make_rule,
 )
-from gpubench_plugin.measure.timed_samples import timed_samples
 from gpubench_plugin.measure.warmup import Preparation, prepare
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.core.records import Samples
-    from gpubench_plugin.measure.probes.contention import Contention
+    from gpubench_plugin.measure.probes.interference import Contention
     from gpubench_plugin.ranks.process_group import RankAgreement
 
 

@@ -14,7 +14,7 @@ CONFTEST = """
     import pytest
     from gpubench_plugin.measure.clocks import select
     from gpubench_plugin.measure.clocks.host import CpuClock
-    from gpubench_plugin.measure.probes.contention import Contention
+    from gpubench_plugin.measure.probes.interference import Contention
 
     @pytest.fixture
     def step(monkeypatch):

@@ -79,8 +79,8 @@ def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
     from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.measure.clocks.host import CpuClock
     from gpubench_plugin.measure.loop import measure
-    from gpubench_plugin.measure.probes.contention import Contention
-    from gpubench_plugin.measure.probes.growth import MemoryGrowth
+    from gpubench_plugin.measure.probes.interference import Contention
+    from gpubench_plugin.measure.probes.memory import MemoryGrowth
     from gpubench_plugin.ranks.process_group import RankAgreement
 
     start: list[int] = []

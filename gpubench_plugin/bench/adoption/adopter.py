@@ -24,9 +24,9 @@ from gpubench_plugin.core.quality_flags import (
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.launchers.context import context_of, state_of
 from gpubench_plugin.measure.interval import Autocorrelation
-from gpubench_plugin.measure.probes.contention import Contention
+from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.measure.record_builder import build_measurement
-from gpubench_plugin.measure.timed_samples import has_outliers
+from gpubench_plugin.measure.recording import has_outliers
 from gpubench_plugin.measure.trend import is_trending
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.pytest_benchmark import subsample

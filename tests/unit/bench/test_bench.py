@@ -42,8 +42,8 @@ from gpubench_plugin.launchers.context import BenchmarkState
 from gpubench_plugin.launchers.report_payload import Notes
 from gpubench_plugin.measure.clocks.base import Block, Task
 from gpubench_plugin.measure.clocks.host import CpuClock
-from gpubench_plugin.measure.probes import memory, nvml, suspension
-from gpubench_plugin.measure.probes.contention import Contention
+from gpubench_plugin.measure.probes import interference, memory, nvml
+from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.ranks.reduction import Reduction
@@ -141,7 +141,7 @@ def bench(
     return Bench(measuring, notes=notes)
 
 
-PROBES = {"PeakMemory": memory, "DeviceState": nvml, "Suspension": suspension}
+PROBES = {"PeakMemory": memory, "DeviceState": nvml, "Suspension": interference}
 
 
 @pytest.mark.parametrize("name", PROBES)
@@ -298,7 +298,7 @@ def test_a_throttled_measurement_fails_where_that_is_asked_for(
 ) -> None:
     """On every rank, with a reason of its own; the journal keeps the numbers."""
     probe = SimpleNamespace(flags=("throttled",))
-    monkeypatch.setattr(suspension, "Suspension", lambda: nullcontext(probe))
+    monkeypatch.setattr(interference, "Suspension", lambda: nullcontext(probe))
     root = Group(size=2)
     events: list[Json] = []
     failing = bench(root, measure={"throttle": "fail"}, events=events)
@@ -319,7 +319,7 @@ def test_a_throttled_measurement_is_flagged_otherwise(
 ) -> None:
     """The numbers stay."""
     probe = SimpleNamespace(flags=("throttled",))
-    monkeypatch.setattr(suspension, "Suspension", lambda: nullcontext(probe))
+    monkeypatch.setattr(interference, "Suspension", lambda: nullcontext(probe))
     measurement = bench(Group(), measure={"throttle": throttle})(step)
     assert "throttled" in measurement.flags
     assert measurement.metrics

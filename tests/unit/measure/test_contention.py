@@ -16,7 +16,7 @@ import pytest
 from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.loop import measure
-from gpubench_plugin.measure.probes.contention import Contention
+from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import FakeHost
 

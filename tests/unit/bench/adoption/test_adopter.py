@@ -21,7 +21,7 @@ from gpubench_plugin.environment import cuda_devices, stored
 from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.launchers.context import CONTEXT, STATE, BenchmarkState
 from gpubench_plugin.launchers.report_payload import Notes
-from gpubench_plugin.measure.probes.contention import Contention
+from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.reports.terminal import summary_lines
 from gpubench_plugin.results.reader import run_of
 from tests.unit.bench.adoption.conftest import Torch
