@@ -106,15 +106,11 @@ def data(request: pytest.FixtureRequest, _gpubench_setup: TrainingSetup) -> Iter
 
     Ranks that share a batch get the samples of all. Loader workers end with the benchmark.
     """
-    from gpubench_plugin.core.errors import UsageProblem
     from gpubench_plugin.training.check import RecordFacts
 
     configuration = _gpubench_setup.configuration
     if "inference" in request.fixturenames and not is_shadowed(request, "inference"):
         batch_size = configuration.inference.samples(configuration.training)
-        reason = batch_refusal(configuration)
-        if reason and "trainer" in request.fixturenames:
-            raise UsageProblem(reason)
         training = configuration.training.with_samples(batch_size)
         configuration = configuration.model_copy(update={"training": training})
     source = replace(_gpubench_setup, configuration=configuration).source()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -67,31 +65,16 @@ def checkpoint_refusal(rootdir: Path, training: TrainingSection) -> str:
     from gpubench_plugin.training.checkpoint import LATEST
 
     path = rootdir / training.resume
-    if not os.path.lexists(path):
-        problem = f"no such file or folder{nearest(path.name, _names_in(path.parent))}"
-    elif _is_folder(path) and not os.path.lexists(path / LATEST):
-        subfolders = (n for n in _names_in(path) if os.path.lexists(path / n / LATEST))
-        problem = f"this folder has no {LATEST}"
-        if name := min(subfolders, default=""):
-            problem += f" (did you mean its folder {name!r}?)"
-    else:
+    if (path / LATEST if path.is_dir() else path).exists():
         return ""
+    problem = f"this folder has no {LATEST}"
+    if not path.exists():
+        siblings = [sibling.name for sibling in path.parent.glob("*")]
+        problem = f"no such file or folder{nearest(path.name, siblings)}"
     return (
         f"training.resume={training.resume}: {problem}; allowed: a checkpoint of an earlier "
         f"session, as its manifest or the folder of its {LATEST}"
     )
-
-
-def _is_folder(path: Path) -> bool:
-    with suppress(OSError):  # told when it is read
-        return path.is_dir()
-    return False
-
-
-def _names_in(folder: Path) -> list[str]:
-    with suppress(OSError):
-        return [path.name for path in folder.iterdir()]
-    return []
 
 
 def check_refusal(configuration: Configuration[Any]) -> str:
@@ -207,16 +190,8 @@ def convergence_refusal(training: TrainingSection) -> str:
 def observe_with_checkpoints(
     request: pytest.FixtureRequest, convergence: TimeToTarget, setup: TrainingSetup
 ) -> None:
-    """Write a checkpoint at every evaluation of a time-to-target run, if configured.
-
-    Raises:
-        UsageProblem: ``training.resume`` is set, but every timed call starts from the first step.
-    """
-    from gpubench_plugin.core.errors import UsageProblem
-
+    """Write a checkpoint at every evaluation of a time-to-target run, if configured."""
     training = setup.configuration.training
-    if reason := convergence_refusal(training):
-        raise UsageProblem(reason)
     if training.checkpoint:
         checkpoints = _checkpoints(request, "training.checkpoint", setup)
         convergence.observers.append(

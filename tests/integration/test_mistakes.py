@@ -323,7 +323,7 @@ _TRAINING = "--deselect='test_it.py::test_training[fp32-ws1]'"
         ),
         (
             ["--training.resume=."],
-            "training.resume=.: this folder has no latest.json (did you mean its folder 'damaged'",
+            "training.resume=.: this folder has no latest.json; allowed: ",
         ),
         (["--training.optimizer=adam"], "training.optimizer: unknown optimizer 'adam' (did you "),
         (["--model.compile_backend=eager"], "model.compile_backend=eager: compilation is off"),
