@@ -175,7 +175,7 @@ def test_the_reference_must_fit_as_well(fitting: Project) -> None:
         "conftest.py",
         CONFTEST
         + """
-from gpubench_plugin.training import Fp32Reference
+from gpubench_plugin.training.reference import Fp32Reference
 
 
 @pytest.fixture(autouse=True)
