@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpubench_plugin.cli.ab.trial import ComparisonRunner, PreparedSide
+
 from gpubench_plugin.cli.ab.launch import LaunchOutcome, LaunchSpec
 from gpubench_plugin.cli.ab.preflight import Capabilities
 from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.sides import Side, SideName, Source
 from gpubench_plugin.cli.ab.state import State
-from gpubench_plugin.cli.ab.trial import ComparisonRunner, PreparedSide
 
 Times = Mapping[str, float | str]
 

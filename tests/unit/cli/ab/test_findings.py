@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from gpubench_plugin.cli.ab.findings import Tracker, next_pairs
+
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.pairs import judge_pairs
 from gpubench_plugin.core.errors import NothingComparable

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpubench_plugin.cli.ab.schedule import freeze
+
 from gpubench_plugin.config import rounds_file
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import RunDirectory

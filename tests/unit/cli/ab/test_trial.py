@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gpubench_plugin.cli.ab.findings import Tracker
+from gpubench_plugin.cli.ab.trial import PreparedSide
 
 from gpubench_plugin.cli.ab.comparison import next_command
-from gpubench_plugin.cli.ab.findings import Tracker
 from gpubench_plugin.cli.ab.launch import LaunchOutcome, LaunchSpec
 from gpubench_plugin.cli.ab.preflight import Capabilities
 from gpubench_plugin.cli.ab.sides import SideName, Source
 from gpubench_plugin.cli.ab.state import Look, State
-from gpubench_plugin.cli.ab.trial import PreparedSide
 from gpubench_plugin.core.errors import NothingComparable, ResultsError, UsageProblem
 from gpubench_plugin.core.records import Run
 from tests.support.made import timed
