@@ -17,9 +17,9 @@ import pytest
 from gpubench_plugin.compare.scaling import Families
 from gpubench_plugin.config.case import device_models, devices_of
 from gpubench_plugin.core.errors import ResultsError, error_text
+from gpubench_plugin.environment.signals import signals_deferred, signals_ignored
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import context_of, update_context
-from gpubench_plugin.launchers.signals import signals_deferred, signals_ignored
 from gpubench_plugin.reports import terminal
 from gpubench_plugin.reports.text import glyphs_for, printable
 from gpubench_plugin.results import pytest_benchmark

@@ -7,7 +7,6 @@ after measuring. What the registry must answer before that, a subprocess asks.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.baselines.resolve import Resolver, directories_of, looks_like_run
 from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.core.records import LAST, Run
+from gpubench_plugin.environment.child_process import ChildError, facts_of
 from gpubench_plugin.results.registry.connection import is_expected
 from gpubench_plugin.results.run_directory import find_run
 
@@ -37,19 +37,11 @@ def _typo_message(settings: Settings) -> str:
         "url": settings.registry,
         "results_dir": str(settings.results_dir),
     }
+    # Not in its arguments: the URL may hold a password.
+    command = [sys.executable, "-P", "-c", code]
     try:
-        process = subprocess.run(
-            [sys.executable, "-P", "-c", code],
-            input=json.dumps(question),  # not as an argument: the URL may hold a password
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            encoding="utf-8",
-            timeout=_TIMEOUT_S,
-            check=True,
-        )
-        return str(json.loads(process.stdout)["slip"])
-    except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
+        return str(facts_of(command, question=question, timeout_s=_TIMEOUT_S)["slip"])
+    except ChildError:
         return ""  # asked again after measuring
 
 

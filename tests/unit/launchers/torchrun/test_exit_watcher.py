@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.launchers.signals import ExitRequest, ExitWatcher
+from gpubench_plugin.launchers.torchrun import exit_watcher
+from gpubench_plugin.launchers.torchrun.exit_watcher import ExitRequest, ExitWatcher
 
 
 @pytest.fixture
@@ -32,28 +33,21 @@ def termination(notices: queue.Queue[ExitRequest]) -> Iterator[ExitWatcher]:
 @pytest.mark.parametrize(
     ("end", "status"), [("os.kill(os.getpid(), 9)", 9), ("os._exit(3)", 3 << 8)]
 )
-@pytest.mark.parametrize("reaped", [False, True])
 def test_death_is_told_with_its_status(
-    termination: ExitWatcher, notices: queue.Queue[ExitRequest], end: str, status: int, reaped: bool
+    termination: ExitWatcher, notices: queue.Queue[ExitRequest], end: str, status: int
 ) -> None:
-    """Also of a process that somebody else has reaped, where the kernel still tells it then."""
+    """As the kernel tells it until somebody reaps the process."""
     code = f"import os; input(); {end}"
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     termination.watch({7: process.pid})
-    reaper = threading.Thread(target=process.wait)
-    if reaped:
-        reaper.start()
 
     assert process.stdin is not None
     process.stdin.write(b"\n")
     process.stdin.close()
 
     notice = notices.get(timeout=30)
-    assert notice.deaths[7] in ({status, None} if reaped else {status})
-    assert (notice.signal, notice.orphaned) == (None, False)
-    if not reaped:
-        reaper.start()
-    reaper.join()
+    assert (notice.deaths, notice.signal, notice.orphaned) == ({7: status}, None, False)
+    process.wait()
 
 
 @pytest.mark.slow
@@ -79,7 +73,7 @@ def test_error_while_ending_ends_the_process_loudly() -> None:
     """SIGTERM stops the main thread for good, so nobody else would end it."""
     code = """
 import signal
-from gpubench_plugin.launchers.signals import ExitWatcher
+from gpubench_plugin.launchers.torchrun.exit_watcher import ExitWatcher
 ExitWatcher(lambda notice: 1 / 0)
 signal.raise_signal(signal.SIGTERM)
 """
@@ -94,9 +88,9 @@ def test_only_who_is_asked_to_end_has_to_finish_in_time(
     notices: queue.Queue[ExitRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any other signal that Python handles does not limit how long results may be written."""
-    monkeypatch.setattr("gpubench_plugin.launchers.signals.EXIT_GRACE_S", 0.0)
+    monkeypatch.setattr(exit_watcher, "EXIT_GRACE_S", 0.0)
     ended = threading.Event()
-    monkeypatch.setattr("gpubench_plugin.launchers.signals.os._exit", lambda code: ended.set())
+    monkeypatch.setattr(exit_watcher.os, "_exit", lambda code: ended.set())
     before = signal.signal(signal.SIGUSR2, lambda *_: None)
     termination = ExitWatcher(notices.put, signals=(signal.SIGINT,))
     termination.finish()
@@ -153,7 +147,7 @@ def test_sigterm_and_ctrl_c_deep_in_c_are_told_from_outside() -> None:
     """A main thread that never comes back to Python does not keep its process from ending."""
     code = """
 import ctypes, os, threading
-from gpubench_plugin.launchers.signals import ExitWatcher
+from gpubench_plugin.launchers.torchrun.exit_watcher import ExitWatcher
 def end(notice):
     os.write(1, f"{notice.signal.name} {notice.orphaned}".encode())
     os._exit(5)

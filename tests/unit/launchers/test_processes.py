@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpubench_plugin.launchers.gang.processes import GangLauncher
+    from gpubench_plugin.launchers.gang.processes import RankProcesses
     from gpubench_plugin.launchers.gang.protocol import JoinInfo
 
-    Launch = Callable[..., GangLauncher]
+    Launch = Callable[..., RankProcesses]
 
 pytestmark = pytest.mark.slow
 
