@@ -153,7 +153,7 @@ class ComparisonRunner:
         self._pair(pair, tracker)
 
     def _look(self, pairs: int, tracker: Tracker) -> None:
-        """Judge what is open after so many pairs; a recorded look is judged by its recorded rule."""
+        """Judge what is open after so many pairs; a recorded look by its recorded rule."""
         look = self._state.look(pairs)
         if look is None:
             look = Look(pairs=pairs, unchanged_from=self._unchanged_from(pairs, tracker))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -70,7 +71,10 @@ def _remove(folder: scratch.ScratchFolder) -> bool:
     """Remove a workspace, unless git still lists its worktrees."""
     with suppress(FileNotFoundError, ValueError):  # without a repository, or killed while writing
         facts = json.loads((folder.path / _TREES).read_text(encoding="utf-8"))
-        if not remove_worktrees(Path(facts["repository"]), [*map(Path, facts["trees"])]):
+        trees = [*map(Path, facts["trees"])]
+        for tree in trees:
+            shutil.rmtree(tree, ignore_errors=True)
+        if not remove_worktrees(Path(facts["repository"]), trees):
             folder.release()
             return False
     return folder.remove()
