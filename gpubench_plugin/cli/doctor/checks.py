@@ -12,23 +12,22 @@ from functools import partial
 from typing import Final
 
 from gpubench_plugin.cli.doctor import gpus as gpu_checks
-from gpubench_plugin.cli.doctor import processors, software, storage
-from gpubench_plugin.cli.doctor.finding import Finding, unknown
-from gpubench_plugin.cli.doctor.machine import Gpu, Machine
+from gpubench_plugin.cli.doctor import host, software
+from gpubench_plugin.cli.doctor.machine import Finding, Gpu, Machine, unknown
 from gpubench_plugin.environment.child_process import ChildError
 
 MACHINE_CHECKS: Final[tuple[Callable[[Machine], Finding], ...]] = (
-    processors.governor,
-    processors.turbo,
-    processors.load,
-    processors.hyperthreads,
-    processors.cpu_quota,
-    processors.stolen_time,
-    storage.swap,
-    storage.huge_pages,
-    storage.shared_memory,
-    storage.disk_results,
-    storage.disk_temporary,
+    host.governor,
+    host.turbo,
+    host.load,
+    host.hyperthreads,
+    host.cpu_quota,
+    host.stolen_time,
+    host.swap,
+    host.huge_pages,
+    host.shared_memory,
+    host.disk_results,
+    host.disk_temporary,
 )
 GPU_CHECKS: Final[tuple[Callable[[Gpu], Finding], ...]] = (
     gpu_checks.clocks,

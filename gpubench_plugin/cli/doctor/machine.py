@@ -1,25 +1,98 @@
-"""A machine as the checks read it: files below a root, its clock, its GPUs, its torch."""
+"""A machine as the checks read it, and what they find."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, Self
 
-from gpubench_plugin.cli.doctor.activity import Activity
+import psutil
+
 from gpubench_plugin.environment import cuda_devices, nvml
 from gpubench_plugin.environment.child_process import ChildError, facts_of
 
+# Over which activity is counted: the kernel counts in ticks of 10 ms, 1% of it.
 _SAMPLE_S: Final = 1.0
-"""Over which activity is counted: the kernel counts in ticks of 10 ms, 1% of it."""
+
+FindingOutcome = Literal["ok", "warning", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What a check found: `value` is the fact in words, or why it is `unknown`.
+
+    A `warning` has an `advice`, and an unknown fact may have one. `name`, `section` and `device`
+    (None: not of a GPU) are those of the check.
+    """
+
+    name: str = ""
+    section: str = ""
+    device: str | None = None
+    outcome: FindingOutcome
+    value: str
+    advice: str = ""
+
+
+def ok(value: str) -> Finding:
+    """A finding that does not disturb measurements."""
+    return Finding(outcome="ok", value=value)
+
+
+def warning(value: str, advice: str) -> Finding:
+    """A finding that disturbs measurements, and what to do about it."""
+    return Finding(outcome="warning", value=value, advice=advice)
+
+
+def unknown(reason: str, advice: str = "") -> Finding:
+    """A fact that cannot be read."""
+    return Finding(outcome="unknown", value=reason, advice=advice)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """Another process, and the time that it worked in percent of a core's."""
+
+    pid: int
+    name: str
+    percent: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activity:
+    """Shares of the cores' time that others used, or the host gave away; the busiest processes."""
+
+    busy: float
+    stolen: float
+    processes: Sequence[Process]
+
+    @classmethod
+    def sampled(cls, cores: frozenset[int]) -> Self | None:
+        """Count what happens on these cores for a second; None if the kernel counts nothing."""
+        for _ in psutil.process_iter(["cpu_percent"]):  # from here on it counts
+            pass
+        percents = psutil.cpu_times_percent(_SAMPLE_S, percpu=True)
+        own = [times for core, times in enumerate(percents) if core in cores]
+        if not any(map(sum, own)):
+            return None
+        idle = sum(times.idle + getattr(times, "iowait", 0.0) for times in own)
+        stolen = sum(getattr(times, "steal", 0.0) for times in own)
+        infos = [p.info for p in psutil.process_iter(["pid", "name", "cpu_num", "cpu_percent"])]
+        processes = [
+            Process(pid=info["pid"], name=info["name"], percent=info["cpu_percent"])
+            for info in infos
+            if info["cpu_percent"] and info["cpu_num"] in cores and info["pid"] != os.getpid()
+        ]
+        return cls(
+            busy=1 - (idle + stolen) / (100 * len(own)),
+            stolen=stolen / (100 * len(own)),
+            processes=sorted(processes, key=lambda process: -process.percent),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +149,6 @@ class Machine:
     cores: frozenset[int] = field(default_factory=_usable_cores)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     library: Any = None
-    sleep: Callable[[float], object] = time.sleep
-    disk_usage: Callable[[Path], Any] = shutil.disk_usage
     torch_command: Sequence[str] = (
         *(sys.executable, "-P", "-m"),
         "gpubench_plugin.cli.doctor.torch_facts",
@@ -87,10 +158,15 @@ class Machine:
         """Contents of the file `path` below the root; raises OSError."""
         return (self.root / path).read_text(encoding="utf-8", errors="replace")
 
+    @property
+    def cpu_folder(self) -> Path:
+        """The kernel's folder of processors."""
+        return self.root / "sys/devices/system/cpu"
+
     @cached_property
-    def activity(self) -> Activity:
-        """What the processors do while this process sleeps; raises OSError."""
-        return Activity.sampled(self.root / "proc", lambda: self.sleep(_SAMPLE_S))
+    def activity(self) -> Activity | None:
+        """What the processors do while this process sleeps."""
+        return Activity.sampled(self.cores)
 
     @cached_property
     def driver(self) -> str | None:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any, Final
 
-from gpubench_plugin.cli.doctor.finding import Finding, ok, unknown, warning
-from gpubench_plugin.cli.doctor.machine import Gpu, Machine
+from gpubench_plugin.cli.doctor.machine import Finding, Gpu, Machine, ok, unknown, warning
 from gpubench_plugin.core.words import counted
 from gpubench_plugin.environment import nvml
 from gpubench_plugin.environment.child_process import ChildError
