@@ -15,7 +15,6 @@ from typing import Any, Final
 import pytest
 
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
-from gpubench_plugin.environment.code import LoadedFiles
 from gpubench_plugin.launchers import merged_reports, report_payload, stacks
 from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
@@ -56,8 +55,6 @@ class LauncherPlugin:
         Raises:
             UsageProblem: the ranks cannot run them together.
         """
-        # The run has recorded what the collection loaded from below the rootdir.
-        self._loaded_files = LoadedFiles(self._config.rootpath)
         resumed = self._context.resumed
         if items := [item for item in session.items if item.nodeid in resumed]:
             session.items[:] = [item for item in session.items if item.nodeid not in resumed]
@@ -128,8 +125,6 @@ class LauncherPlugin:
             error = None if call.excinfo is None else call.excinfo.value
             if error is not None and self._lost_context.forgive_teardown(report, error):
                 error = None
-            if files := self._loaded_files.newly_loaded():
-                state.notes.log({"event": "code", "files": files})
             report_payload.attach(report, call, state.notes)
             if report.when == "teardown":
                 state.notes = Notes()  # frees the samples, which are on the report

@@ -150,7 +150,6 @@ class Recording:
                 self._cases.keys() - self._run.carried_over,
             )
             lines.append(f"resumed: {len(measured)} already measured, {len(remaining)} remaining")
-            lines += self._run.notes
         return lines
 
     def show(self, text: str) -> None:

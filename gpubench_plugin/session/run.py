@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.config.options import RUN_FILE, option_dest
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
@@ -27,22 +27,17 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Json, Measurement
 
 
-_CODE_UNKNOWN: Final = "the run recorded no file hashes: its code was compared by git facts only"
-
-
 @dataclass(frozen=True, kw_only=True)
 class OpenRun:
     """A run open for writing.
 
     Of a resumed run, `earlier_measurements` are the latest records of its benchmarks without
-    samples, in the order of the run, and `carried_over` those that need not run again. `notes` are
-    lines for the header.
+    samples, in the order of the run, and `carried_over` those that need not run again.
     """
 
     recorder: Recorder
     earlier_measurements: Mapping[str, Measurement] = field(default_factory=dict)
     carried_over: frozenset[str] = frozenset()
-    notes: tuple[str, ...] = ()
 
 
 def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
@@ -73,7 +68,7 @@ def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -
             environment=environment,
             configurations=to_yaml({i: case.configuration for i, case in cases.items()}),
             params={i: case.params for i, case in cases.items()},
-            code=code.digests(config.rootpath, cases),
+            code=code.digests(config.rootpath),
         )
     except ResultsError as error:
         raise UsageProblem(f"--results-dir: {error}") from error
@@ -105,7 +100,6 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
         recorder=recorder,
         earlier_measurements={i: m.without_samples() for i, m in run.measurements.items()},
         carried_over=carried_over,
-        notes=(_CODE_UNKNOWN,) if run.code is None else (),
     )
 
 
