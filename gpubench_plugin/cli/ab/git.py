@@ -57,20 +57,10 @@ class Repository:
         """The commit that the worktree is based on; None before the first one."""
         return self.commit("HEAD")
 
-    def changed_files(self) -> list[str]:
-        """Files that differ from the last commit; of those unknown to git only Python's.
-
-        Logs and reports that are written beside the code do not change it.
-        """
-        output = _git(self.top, "status", "--porcelain", "--untracked-files=all", "-z") or ""
-        entries = iter(output.split("\0"))
-        files = []
-        for entry in entries:
-            if entry and (entry[:2] != "??" or entry.endswith(".py")):
-                files.append(entry[3:])
-            if entry[:1] in {"R", "C"}:
-                next(entries, None)  # where a renamed file came from
-        return files
+    def changed_files(self) -> int:
+        """Number of files that differ from the last commit, new ones among them."""
+        output = _git(self.top, "status", "--porcelain", "--untracked-files=all") or ""
+        return len(output.splitlines())
 
     def common_folder(self) -> Path | None:
         """The git directory shared by all worktrees, where they are registered."""

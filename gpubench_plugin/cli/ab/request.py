@@ -18,7 +18,6 @@ from gpubench_plugin.compare.looks import (
     MOST_PAIRS,
     PAIRS,
     UNCHANGED_FROM,
-    UNCHANGED_FROM_CHOICES,
 )
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import stored
@@ -132,14 +131,6 @@ def check_pairs(pairs: int) -> int:
             f"--pairs={pairs}: not allowed; allowed: {LOOK}, {2 * LOOK}, {3 * LOOK} and so "
             "on, since results are checked after every five pairs"
         )
-    return pairs
-
-
-def check_unchanged_from(pairs: int) -> int:
-    """Validate the number of pairs required for "unchanged"; raises UsageProblem."""
-    if pairs not in UNCHANGED_FROM_CHOICES:
-        allowed = ", ".join(map(str, UNCHANGED_FROM_CHOICES))
-        raise UsageProblem(f"--unchanged-from={pairs}: not allowed; allowed: {allowed}")
     return pairs
 
 

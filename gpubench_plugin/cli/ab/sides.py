@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, Literal
 
 from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.words import counted, listed, short_commit
+from gpubench_plugin.environment.code import changes, digests
 
 SideName = Literal["base", "head"]
 SIDES: Final[tuple[SideName, SideName]] = ("base", "head")
@@ -23,8 +25,7 @@ SIDES: Final[tuple[SideName, SideName]] = ("base", "head")
 class Source:
     """A side as requested: a `commit`, or a `folder` as it is, with the commit it is based on.
 
-    `label` is its name in reports. `files` are hashes of the folder's uncommitted code by name,
-    without git of all of its Python code.
+    `label` is its name in reports; `code` are the hashes of the folder's Python files by name.
     """
 
     name: SideName
@@ -33,34 +34,33 @@ class Source:
     commit: str | None = None
     folder: Path | None = None
     repository: Repository | None = None
-    files: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
 
     def identity(self) -> dict[str, str | None]:
         """What must be the same to resume: commit, uncommitted changes and Python."""
         identity = {"commit": self.commit, "python": self.python}
         if self.folder is None:
             return identity
-        changes = sha256("\0".join(f"{n}\0{h}" for n, h in self.files.items()).encode(*_BYTES))
-        return {"folder": str(self.folder), "changes": changes.hexdigest()[:16], **identity}
+        code = sha256(json.dumps(self.code).encode()).hexdigest()[:16]
+        return {"folder": str(self.folder), "code": code, **identity}
 
     def require_unchanged(self) -> None:
         """Refuse a folder whose code has changed; raises UsageProblem, which names the files."""
         if self.folder is None:
             return
-        commit, files = _code(self.folder, self.repository)
-        names = sorted(n for n in {*self.files, *files} if self.files.get(n) != files.get(n))
-        if commit == self.commit and not names:
-            return
-        remedy = "another commit is checked out; start a new comparison"
-        if names:
+        remedy = ""
+        if self.commit != (self.repository and self.repository.head()):
+            remedy = "another commit is checked out; start a new comparison"
+        if files := changes(self.folder, self.code):
             remedy = (
-                f"{listed(names)}. If the benchmarks write these files, ignore them in git or "
-                "write them elsewhere; then start again"
+                f"{listed(files)}. If the benchmarks write these files, let them write elsewhere; "
+                "then start again"
             )
-        raise UsageProblem(
-            f"the files of the {self.name} in {self.folder} changed after the comparison started, "
-            f"so later launches would measure different code: {remedy}"
-        )
+        if remedy:
+            raise UsageProblem(
+                f"the files of the {self.name} in {self.folder} changed after the comparison "
+                f"started, so later launches would measure different code: {remedy}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,18 +149,18 @@ def prepare_side(source: Source, *, tree: Path, subdirectory: Path) -> Side:
 def _folder(
     name: SideName, label: str, folder: Path, python: str, repository: Repository | None
 ) -> Source:
-    """Use a folder as it is; its label counts uncommitted changes."""
-    commit, files = _code(folder, repository)
-    if files and _is_working_tree(folder, repository):
-        label = f"{label} ({counted(len(files), 'changed file')})"
+    """Use a folder as it is; the label of a working tree counts its uncommitted changes."""
+    tree = repository if repository is not None and repository.top == folder else None
+    if tree is not None and (changed := tree.changed_files()):
+        label = f"{label} ({counted(changed, 'changed file')})"
     return Source(
         name=name,
         label=label,
         python=python,
-        commit=commit,
+        commit=None if tree is None else tree.head(),
         folder=folder,
-        repository=repository,
-        files=files,
+        repository=tree,
+        code=digests(folder),
     )
 
 
@@ -173,36 +173,3 @@ def _interpreter(option: str, text: str | None, cwd: Path) -> str:
     if resolved is None:
         raise UsageProblem(f"{option}: {text!r} is not an executable")
     return resolved
-
-
-# Names of files may be no valid text.
-_BYTES: Final = ("utf-8", "surrogateescape")
-
-
-def _is_working_tree(folder: Path, repository: Repository | None) -> bool:
-    return repository is not None and repository.top == folder
-
-
-def _code(folder: Path, repository: Repository | None) -> tuple[str | None, dict[str, str]]:
-    """The commit that a folder is based on, and hashes of its files that are code."""
-    if repository is None or not _is_working_tree(folder, repository):
-        return None, {name: _hash(folder / name) for name in _python_files(folder)}
-    return repository.head(), {name: _hash(folder / name) for name in repository.changed_files()}
-
-
-def _python_files(folder: Path) -> Iterator[str]:
-    """Python files below a folder, but for hidden folders and virtual environments."""
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(
-            f for f in folders if f[0] != "." and not Path(parent, f, "pyvenv.cfg").exists()
-        )
-        python = (Path(parent, name) for name in sorted(names) if name.endswith(".py"))
-        yield from (str(file.relative_to(folder)) for file in python)
-
-
-def _hash(file: Path) -> str:
-    try:
-        with file.open("rb") as stream:
-            return file_digest(stream, "sha256").hexdigest()
-    except OSError:  # deleted, a submodule, or unreadable
-        return ""

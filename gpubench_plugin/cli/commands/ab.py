@@ -13,7 +13,6 @@ from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import (
     Request,
     check_pairs,
-    check_unchanged_from,
     parse_arguments,
     parse_duration,
 )
@@ -26,8 +25,9 @@ from gpubench_plugin.cli.commands._places import (
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.commands.compare import LimitOptions
 from gpubench_plugin.compare.effective_limits import SIDES
+from gpubench_plugin.compare.looks import UNCHANGED_FROM_CHOICES
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import UsageProblem, invalid_choice
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.reports import github
 
@@ -73,6 +73,7 @@ class Ab(Command):
             "--unchanged-from",
             metavar="N",
             type=int,
+            choices=UNCHANGED_FROM_CHOICES,
             help="pairs required to call a metric unchanged: 5, 10 or 15 (default: 10)",
         )
         add(
@@ -84,6 +85,7 @@ class Ab(Command):
         add(
             "--limits-from",
             metavar="SIDE",
+            choices=SIDES,
             help="which side's limits to use where they differ: base or head (default: base)",
         )
         add("--allow-incomparable", **ALLOW_INCOMPARABLE)
@@ -147,7 +149,7 @@ def _given_fields(options: argparse.Namespace) -> dict[str, Any]:
     cwd = Path.cwd()
     repository = Repository.containing(cwd)
     top = None if repository is None else repository.top
-    pairs, unchanged_from = options.pairs, options.unchanged_from
+    pairs = options.pairs
     if options.until_decided and pairs is not None:
         raise UsageProblem(f"--pairs={pairs}: cannot be combined with --until-decided")
     fields = {
@@ -156,12 +158,12 @@ def _given_fields(options: argparse.Namespace) -> dict[str, Any]:
         "base_python": options.base_python,
         "head_python": options.head_python,
         "limits": _limits(options),
-        "limits_from": _side(options),
+        "limits_from": options.limits_from,
         "allow_incomparable": options.allow_incomparable,
         "pairs": None if pairs is None else check_pairs(pairs),
         "until_decided": options.until_decided,
         "time_s": _time_s(options),
-        "unchanged_from": None if unchanged_from is None else check_unchanged_from(unchanged_from),
+        "unchanged_from": options.unchanged_from,
         "launch_timeout_s": _timeout(options),
         "arguments": parse_arguments(options.arguments, cwd=cwd, repository=top),
     }
@@ -180,13 +182,6 @@ def _limits(options: argparse.Namespace) -> Mapping[str, str]:
             "example step_time_s=3%"
         )
     return limits.by_metric
-
-
-def _side(options: argparse.Namespace) -> str | None:
-    side: str | None = options.limits_from
-    if side is not None and side not in SIDES:
-        raise invalid_choice("--limits-from", side, SIDES)
-    return side
 
 
 def _timeout(options: argparse.Namespace) -> float | None:

@@ -51,9 +51,9 @@ def test_other_code_is_not_resumed(repo: Any, tmp_path: Path) -> None:
     state = begun(tmp_path / "results", asked)
     sources = resolve_sources(asked)
     repo.write("src/mylib/new.py", "VALUE = 2")
-    with pytest.raises(UsageProblem, match=r"^--resume=.* head\.changes"):
+    with pytest.raises(UsageProblem, match=r"^--resume=.* head\.code"):
         compared(state, asked)
-    with pytest.raises(UsageProblem, match=r"^the files of the head in .*: src/mylib/new\.py\. If"):
+    with pytest.raises(UsageProblem, match=r"^the files of the head .*: src/mylib/new\.py \(new\)"):
         compare(state, asked, sources, Progress(io.StringIO()))
 
 

@@ -338,7 +338,9 @@ def test_a_tree_that_changes_meanwhile_ends_it(stage: Stage, number: int) -> Non
             (stage.sides["head"].tree / "code.py").write_text("# edited")
         return clear(side, launch)
 
-    with pytest.raises(UsageProblem, match=r"after the comparison started.*: code\.py\. If"):
+    with pytest.raises(
+        UsageProblem, match=r"changed after the comparison .*: code\.py \(changed\)"
+    ):
         stage.runner(stage.fake(edited)).run()
     assert len(State.read(stage.folder).launches) == number - 1
 
