@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from gpubench_plugin.cli.commands._places import discard_output
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.cli.completion import complete_if_requested
+from gpubench_plugin.cli.completion import REQUESTED, complete
 from gpubench_plugin.cli.parser import Parser
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import (
@@ -64,7 +64,8 @@ def _run_command(arguments: Sequence[str] | None) -> int:
     try:
         words = sys.argv[1:] if arguments is None else arguments
         parser = build_parser(tuple(words[:1]))
-        complete_if_requested(parser)
+        if REQUESTED in os.environ:
+            complete(parser)
         options, unknown = parser.parse_known_args(arguments)
         if unknown:
             options.parser.refuse(unknown, hint=options.command.hint_for_unknown)
