@@ -12,7 +12,6 @@ from gpubench_plugin.core.quality_flags import INSTRUMENTED
 from gpubench_plugin.core.records import FactDifference, Result, Run, is_same_amount
 from gpubench_plugin.core.words import listed
 from gpubench_plugin.environment.fingerprints import ABSENT, differences, tolerates_unknown
-from gpubench_plugin.measure.record_builder import FIRST_METHOD
 
 _WALL_CLOCKS: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})
 _SYNCHRONISED: Final = re.compile(r"(cuda|xpu|mps)_synchronised(_|$)")
@@ -50,7 +49,7 @@ def machine_differences(base: Run, head: Run) -> tuple[FactDifference, ...]:
     A fact absent on one side differs, unless one of the runs is foreign.
     """
     is_partial = base.foreign or head.foreign
-    return _differences(_machine(base), _machine(head), is_partial=is_partial)
+    return _differences(base.machine, head.machine, is_partial=is_partial)
 
 
 def reported_differences(base: Run, head: Run) -> tuple[FactDifference, ...]:
@@ -60,11 +59,6 @@ def reported_differences(base: Run, head: Run) -> tuple[FactDifference, ...]:
         *machine_differences(base, head),
         *_differences(base.environment, head.environment, is_partial=is_partial),
     )
-
-
-def _machine(run: Run) -> Mapping[str, Any]:
-    """Machine facts of the run; records without a measuring method have the first one."""
-    return run.machine if run.foreign else {_METHOD: FIRST_METHOD, **run.machine}
 
 
 def settings_differences(

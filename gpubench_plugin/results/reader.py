@@ -271,8 +271,8 @@ class StoredRun:
         """The run for comparisons: from its summary, else from its journal.
 
         In an unfinished run, benchmarks without a journal line get the flag
-        :data:`~gpubench_plugin.core.quality_flags.UNFINISHED`. For summaries of versions 1 and 2 see
-        :func:`.summary.parse`.
+        :data:`~gpubench_plugin.core.quality_flags.UNFINISHED`. For summaries of versions 1 and 2
+        see :func:`.summary.parse`.
         """
         summary = self.directory.summary
         if not summary.exists():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.core.records import Measurement
 
-PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "journal.schema.json"
+PUBLISHED = Path(records.__file__).parents[2] / "docs" / "schemas" / "journal.schema.json"
 VALIDATOR = Draft202012Validator(json.loads(PUBLISHED.read_text(encoding="utf-8")))
 HEAD = {"schema_version": 1, "time": "2026-01-31T12:00:00.000000Z"}
 
@@ -91,7 +91,7 @@ def test_a_line_without_what_its_event_needs_is_invalid(wrong: dict[str, Any]) -
 
 def test_every_event_in_the_code_has_its_record() -> None:
     """What the package writes is one of the known events, so that none passes as another."""
-    texts = (path.read_text("utf-8") for path in Path(records.__file__).parent.rglob("*.py"))
+    texts = (path.read_text("utf-8") for path in Path(records.__file__).parents[1].rglob("*.py"))
     written = {name for text in texts for name in re.findall(r'"event": "(\w+)"', text)}
     of_rank_logs = {"failed"}
     assert {"epoch", "log", "pipeline"} <= written - of_rank_logs <= journal_schema.KNOWN
