@@ -6,7 +6,7 @@ clocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -49,10 +49,7 @@ def examine(machine: Machine) -> Iterator[Finding]:
     """Findings of all checks; those of a GPU once for each."""
     for check in MACHINE_CHECKS:
         yield replace(_safe(partial(check, machine)), name=check.__name__, section="machine")
-    gpus, failure = _gpus(machine)
-    if failure is not None:
-        yield replace(failure, name="gpus", section="GPUs")
-    for gpu in gpus:
+    for gpu in machine.gpus:
         device = f"GPU {gpu.index} ({gpu.name})"
         for gpu_check in GPU_CHECKS:
             finding = _safe(partial(gpu_check, gpu))
@@ -60,14 +57,6 @@ def examine(machine: Machine) -> Iterator[Finding]:
             yield replace(finding, name=name, section=device, device=device)
     for check in SOFTWARE_CHECKS:
         yield replace(_safe(partial(check, machine)), name=check.__name__, section="software")
-
-
-def _gpus(machine: Machine) -> tuple[Sequence[Gpu], Finding | None]:
-    """The GPUs; none with the reason if they cannot be listed."""
-    try:
-        return machine.gpus, None
-    except Exception as error:  # as of _safe
-        return (), unknown(f"{type(error).__name__}: {error}")
 
 
 def _safe(check: Callable[[], Finding]) -> Finding:

@@ -108,6 +108,12 @@ class Gpu:
         """Result of NVML's ``nvmlDevice…``; None if the library, the driver or the GPU lacks it."""
         return nvml.answer(self.library, f"nvmlDevice{function}", self.handle, *arguments)
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """All of its memory."""
+        memory = self.answer("GetMemoryInfo")
+        return memory and int(memory.total)
+
 
 def _gpu(library: Any, index: int, handle: Any) -> Gpu | None:
     """The GPU of a handle; None for one that is lost."""
@@ -115,11 +121,6 @@ def _gpu(library: Any, index: int, handle: Any) -> Gpu | None:
         return None
     name = nvml.text(nvml.answer(library, "nvmlDeviceGetName", handle))
     return Gpu(index=index, name=name or "?", library=library, handle=handle)
-
-
-def _memory_bytes(gpu: Gpu) -> int | None:
-    memory = gpu.answer("GetMemoryInfo")
-    return None if memory is None else int(memory.total)
 
 
 def _usable_cores() -> frozenset[int]:
@@ -168,16 +169,6 @@ class Machine:
         """What the processors do while this process sleeps."""
         return Activity.sampled(self.cores)
 
-    @cached_property
-    def driver(self) -> str | None:
-        """Version of NVIDIA's driver; None without one, or without ``pynvml``."""
-        return nvml.text(nvml.answer(self.library, "nvmlSystemGetDriverVersion"))
-
-    @cached_property
-    def driver_cuda(self) -> int | None:
-        """Version of CUDA of the driver: 13000 is 13.0."""
-        return nvml.driver_cuda(self.library)
-
     @property
     def gpus(self) -> Sequence[Gpu]:
         """The GPUs that this process may use, and that answer."""
@@ -193,7 +184,7 @@ class Machine:
         gpus = [_gpu(self.library, index, handle) for index, handle in enumerate(handles)]
         uuids = ["" if gpu is None else nvml.text(gpu.answer("GetUUID")) or "" for gpu in gpus]
         indices = cuda_devices.visible_indices(self.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
-        kinds = {(gpu.name, _memory_bytes(gpu)) for gpu in gpus if gpu is not None}
+        kinds = {(gpu.name, gpu.memory_bytes) for gpu in gpus if gpu is not None}
         is_clear = not indices or cuda_devices.is_in_bus_order(len(kinds), self.environ)
         chosen = range(len(gpus)) if indices is None or not is_clear else sorted(indices)
         return {index: gpus[index] for index in chosen}

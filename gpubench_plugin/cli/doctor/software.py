@@ -23,7 +23,9 @@ def driver(machine: Machine) -> Finding:
     """NVIDIA's driver, and whether torch was built for a CUDA that it runs."""
     if machine.library is None:
         return _without_library(machine)
-    value = f"{machine.driver or '?'}, CUDA {_version(machine.driver_cuda)}"
+    driver_cuda = nvml.driver_cuda(machine.library)
+    version = nvml.text(nvml.answer(machine.library, "nvmlSystemGetDriverVersion"))
+    value = f"{version or '?'}, CUDA {_version(driver_cuda)}"
     if lost := [str(index) for index, gpu in machine.visible.items() if gpu is None]:
         return warning(
             f"{value}; no answer of GPU {', '.join(lost)}",
@@ -36,7 +38,7 @@ def driver(machine: Machine) -> Finding:
     value += f"; torch {torch['version']}"
     if not machine.gpus:
         return ok(f"{value}; no GPU visible")
-    return _match(value, machine.driver_cuda, torch)
+    return _match(value, driver_cuda, torch)
 
 
 def _without_library(machine: Machine) -> Finding:

@@ -247,17 +247,6 @@ def test_a_torch_that_cannot_be_imported_is_one_line(machine: Machines) -> None:
     )
 
 
-@pytest.mark.slow
-def test_gpus_that_cannot_be_listed_cost_their_checks_only(machine: Machines) -> None:
-    """The other findings are there, and one says why these are not."""
-    listless = machine(library=FakeNvml(FakeGpu(), nvmlDeviceGetCount=1))
-    listless.__dict__["visible"] = None  # what nobody foresaw
-    findings = {finding.name: finding for finding in examine(listless)}
-    assert findings["gpus"].outcome == "unknown"
-    assert "swap" in findings
-    assert "nccl" in findings
-
-
 def test_process_that_computes_and_draws_is_named_once(machine: Machines) -> None:
     """NVML lists it among both."""
     process = SimpleNamespace(pid=7, usedGpuMemory=2**30)
