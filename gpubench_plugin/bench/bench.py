@@ -35,7 +35,11 @@ class Bench:
     """
 
     def __init__(
-        self, measuring: Measuring, *, notes: Notes, own_models: OwnModels | None = None
+        self,
+        measuring: Measuring,
+        *,
+        notes: Notes,
+        own_models: Callable[[], OwnModels] | None = None,
     ) -> None:
         self._measuring = measuring
         self._notes = notes
@@ -147,8 +151,9 @@ class Bench:
                 f"gpubench.{method} was called after a measurement, or in its step; it measures "
                 "itself, once per test"
             )
-        self._measuring.precision = self._own_models.precision
-        return self._own_models
+        models = self._own_models()
+        self._measuring.precision = models.precision
+        return models
 
     def compare(
         self,

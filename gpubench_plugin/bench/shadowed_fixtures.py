@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.config.parametrization import overriding_fixture
+from gpubench_plugin.core.errors import Misuse
 
 if TYPE_CHECKING:
     import pytest
@@ -57,8 +58,6 @@ def is_shadowed(request: pytest.FixtureRequest, name: str) -> bool:
 
 
 def _refusal(request: pytest.FixtureRequest, name: str, value: str, own: str) -> Exception:
-    from gpubench_plugin.core.errors import Misuse
-
     remedy = "rename the project's"
     if name == "precision":
         remedy += ', or select precisions with @pytest.mark.precision("bf16")'

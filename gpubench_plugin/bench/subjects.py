@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.core.records import Check
+from gpubench_plugin.launchers.context import state_of
 
 if TYPE_CHECKING:
     import torch
@@ -180,9 +182,6 @@ def running_state(request: pytest.FixtureRequest) -> BenchmarkState:
     Raises:
         Misuse: the test is not a benchmark.
     """
-    from gpubench_plugin.core.errors import Misuse
-    from gpubench_plugin.launchers.context import state_of
-
     state = state_of(request.node)
     if state is None:
         raise Misuse(

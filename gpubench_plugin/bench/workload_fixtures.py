@@ -9,6 +9,8 @@ import pytest
 
 from gpubench_plugin.bench.shadowed_fixtures import require_kinds
 from gpubench_plugin.bench.subjects import running_state, subjects_of
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.launchers.context import context_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -74,8 +76,6 @@ def diffusion(
 
     Its outputs are compared bitwise with those of one process before it is measured.
     """
-    from gpubench_plugin.core.errors import Unsupported
-    from gpubench_plugin.launchers.context import context_of
     from gpubench_plugin.results.recorder import append_events
     from gpubench_plugin.training.model import build_model
     from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
@@ -157,7 +157,6 @@ def _gpubench_generation(
     Raises:
         Unsupported: the workload generates no text, or a parallelism is configured.
     """
-    from gpubench_plugin.core.errors import Unsupported
     from gpubench_plugin.training.compile import EAGER
     from gpubench_plugin.training.compile_scope import call_compiler
     from gpubench_plugin.training.model import build_model
