@@ -244,8 +244,10 @@ class _AdoptedFixture:
             return {**relevant_options(options, in_pedantic_mode=True), **self._rounds}
         # Results do not contain this option: it is that of the mark, or of the command line.
         mark = self._item.get_closest_marker(FOREIGN_FIXTURE)
-        calibration = {_CALIBRATION: self._item.config.getoption(f"benchmark_{_CALIBRATION}", None)}
-        return relevant_options({**options, **calibration, **(mark.kwargs if mark else {})})
+        calibration = self._item.config.getoption(f"benchmark_{_CALIBRATION}", None)
+        if mark is not None:
+            calibration = mark.kwargs.get(_CALIBRATION, calibration)
+        return relevant_options({**options, _CALIBRATION: calibration})
 
     def _recording(self, pedantic: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(pedantic)

@@ -42,11 +42,13 @@ def agreement(results: Mapping[str, object], check: ResultCheck) -> Comparison:
             f"gpubench.compare(…, check={short_repr(check)}); allowed: None, False, "
             "or a function of the results by name"
         )
-    (reference, expected), *others = results.items()
+    leaves = {name: dict(_leaves(result)) for name, result in results.items()}
+    (reference, expected), *others = leaves.items()
     for name, actual in others:
-        _compare(name, dict(_leaves(actual)), reference, dict(_leaves(expected)))
-    values = [value for result in results.values() for _, value in _leaves(result)]
-    if not any(_has_value(value) for value in values):
+        _compare(name, actual, reference, expected)
+    values = [value for of_variant in leaves.values() for value in of_variant.values()]
+    values = [v for v in values if v is not None and (not _is_tensor(v) or v.numel())]
+    if not values:
         return "unchecked"
     if not any(_tells(value) for value in values):
         raise CorrectnessError(
@@ -57,7 +59,7 @@ def agreement(results: Mapping[str, object], check: ResultCheck) -> Comparison:
 
 
 def copied(result: object) -> object:
-    """Copy of a nested `result`: arrays become tensors, and containers dictionaries and lists."""
+    """Copy of a nested `result`: numbers and arrays become tensors, containers dicts and lists."""
     import numpy as np
     import torch
 
@@ -69,7 +71,10 @@ def copied(result: object) -> object:
         case np.ndarray() if result.dtype.kind in _NUMERIC:
             copy = torch.tensor(result)
         case np.ndarray() | np.generic():
-            copy = result.tolist()
+            copy = copied(result.tolist())
+        case int() | float() | complex():  # in Python's precision
+            wide = {float: torch.float64, complex: torch.complex128}
+            copy = torch.tensor(result, dtype=wide.get(type(result)))
         case Mapping():
             copy = {key: copied(value) for key, value in result.items()}
         case list() | tuple():
@@ -99,14 +104,12 @@ def _truth(verdict: object) -> bool:
     """
     import torch
 
-    value = copied(verdict)  # numpy's become Python's and torch's
+    value = copied(verdict)
     if isinstance(value, torch.Tensor) and value.dtype == torch.bool and not value.ndim:
-        value = value.item()
-    if not isinstance(value, bool):
-        raise Misuse(
-            f"gpubench.compare: check returned {short_repr(verdict)}; allowed: True, False, or None"
-        )
-    return value
+        return bool(value)
+    raise Misuse(
+        f"gpubench.compare: check returned {short_repr(verdict)}; allowed: True, False, or None"
+    )
 
 
 def _listed(names: Mapping[str, object]) -> str:
@@ -128,13 +131,13 @@ def _compare(
     variant: str, actual: Mapping[str, Any], reference: str, expected: Mapping[str, Any]
 ) -> None:
     """Compare the values of two results by their places."""
-    reasons = [(place, "is missing") for place in expected if place not in actual]
-    reasons += [(place, "is not in the other") for place in actual if place not in expected]
+    reasons = {place: "is missing" for place in expected if place not in actual}
+    reasons |= {place: "is not in the other" for place in actual if place not in expected}
     for place, value in () if reasons else expected.items():
         if reason := _difference(actual[place], value, f"variant {variant!r}, result{place}"):
-            reasons.append((place, reason))
+            reasons[place] = reason
             break
-    for place, reason in reasons:
+    for place, reason in reasons.items():
         at = f" at result{place}" if place else ""
         raise CorrectnessError(f"variant {variant!r} disagrees with {reference!r}{at}: {reason}")
 
@@ -145,25 +148,19 @@ def _difference(actual: Any, expected: Any, where: str) -> str:
     Raises:
         Misuse: there is no telling.
     """
-    if _is_numeric(actual) and _is_numeric(expected):
-        from torch.testing import assert_close
+    from torch.testing import assert_close
 
+    kinds = type(actual).__name__, type(expected).__name__
+    if _is_tensor(actual) and _is_tensor(expected):
+        same = {"check_device": False, "check_dtype": False, "check_layout": False}
         try:
-            assert_close(
-                _as_tensor(actual),
-                _as_tensor(expected),
-                equal_nan=True,
-                check_device=False,
-                check_dtype=False,
-                check_layout=False,
-            )
+            assert_close(actual, expected, equal_nan=True, **same)
         except AssertionError as error:
             lines = (line.strip().rstrip(".!") for line in error_text(error).splitlines())
             return "; ".join(filter(None, lines))
         except RuntimeError as error:  # types that torch cannot compare, as of 8 bits with 32
             raise _cannot_compare(where, f"{actual.dtype} with {expected.dtype}") from error
         return ""
-    kinds = type(actual).__name__, type(expected).__name__
     if type(actual) is not type(expected):
         return f"{kinds[0]} instead of {kinds[1]}"
     if actual is expected:
@@ -180,31 +177,18 @@ def _cannot_compare(where: str, what: str) -> Misuse:
     )
 
 
-def _is_numeric(value: object) -> bool:
+def _is_tensor(value: object) -> bool:
     import torch
 
-    return isinstance(value, (torch.Tensor, int, float, complex))
-
-
-def _as_tensor(value: Any) -> Any:
-    """`value` as a tensor, numbers in Python's precision."""
-    import torch
-
-    wide = {float: torch.float64, complex: torch.complex128}
-    return torch.as_tensor(value, dtype=wide.get(type(value)))
-
-
-def _has_value(value: Any) -> bool:
-    """Whether a value can be compared: a tensor with an element, or anything but None."""
-    return bool(_as_tensor(value).numel()) if _is_numeric(value) else value is not None
+    return isinstance(value, torch.Tensor)
 
 
 def _tells(value: Any) -> bool:
-    """Whether a value is, or has, anything but None and numbers that are NaN or infinite."""
+    """Whether a value is, or has, anything but numbers that are NaN or infinite."""
     import torch
 
-    if not _is_numeric(value):
-        return value is not None
-    dense = _as_tensor(value).to_dense()
+    if not _is_tensor(value):
+        return True
+    dense = value.to_dense()
     # torch.isfinite has no types of 8 bits.
     return bool(torch.isfinite(dense.float() if dense.itemsize == 1 else dense).any())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.protocols import Checkable, Log, Subject
 
     Facts = Callable[[], Mapping[str, float]]
-    from collections.abc import Iterator, Mapping
-
     import pytest
 
     from gpubench_plugin.config.case import Case
@@ -125,11 +123,8 @@ class Subjects:
             if entry is not timed_entry
             for checkable in entry.parts
         ]
-        timed_checks = [
-            checkable.prepare(log)
-            for checkable in (() if timed_entry is None else timed_entry.parts)
-        ]
-        checks = [*independent, *timed_checks]
+        timed_parts = () if timed_entry is None else timed_entry.parts
+        checks = [*independent, *(checkable.prepare(log) for checkable in timed_parts)]
         return Check(
             correctness=_merge((*other_correctness, *(check.correctness for check in checks))),
             facts=_merge(check.facts for check in checks),

@@ -15,7 +15,7 @@ from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import CONFIDENCE
 from gpubench_plugin.measure.loop import naming
-from gpubench_plugin.measure.paired_turns import speed_ups, turns_s, variant_facts
+from gpubench_plugin.measure.paired_turns import speed_ups, variant_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.agreement import Comparison, ResultCheck
-    from gpubench_plugin.core.records import Check, Json, Observation, Samples
+    from gpubench_plugin.core.records import Check, Json, Observation
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.measure.protocols import Subject
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MAX_NAME_CHARS: Final = 40
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 _SEEDED: Final = ("cuda", "xpu")
 """Device types whose generators torch saves by device; MPS has a single one."""
 _RESERVED: Final = re.compile(r"(?:^|_)ci_(?:low|high)$")
@@ -49,15 +48,11 @@ class Variants:
             Misuse: it is no mapping of two or more names to callables, or one of them is a
                 subject.
         """
-        if not isinstance(variants, Mapping):
+        if not isinstance(variants, Mapping) or len(variants) < 2:
             raise Misuse(
-                f"gpubench.compare({short_repr(variants)}): allowed: a dict of two or "
-                'more variants by name: {"eager": step, "compiled": other_step}'
-            )
-        if len(variants) < 2:
-            raise Misuse(
-                f"gpubench.compare was given {len(variants)} of at least 2 variants; "
-                "a single step is measured by gpubench(step)"
+                f"gpubench.compare({short_repr(variants)}): allowed: a dict of two or more "
+                'variants by name: {"eager": step, "compiled": other_step}; a single step is '
+                "measured by gpubench(step)"
             )
         steps = {}
         for name, step in variants.items():
@@ -173,22 +168,13 @@ def with_variants(
     )
 
 
-def turns_event(samples: Mapping[str, Samples]) -> Json:
-    """Journal event with the mean seconds per call of each turn of this rank, by variant."""
-    return {"event": "turns", "step_s": {name: turns_s(s) for name, s in samples.items()}}
-
-
 def _refuse_name(name: object) -> None:
     """Refuse a name that cannot be part of a metric's."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _MAX_NAME_CHARS:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or _RESERVED.search(name):
         raise Misuse(
-            f"gpubench.compare: variant {short_repr(name)}: allowed: a name of "
-            f"letters, digits and underscores, at most {_MAX_NAME_CHARS}, that starts with no digit"
-        )
-    if _RESERVED.search(name):
-        raise Misuse(
-            f"gpubench.compare: variant {name!r}: names of metrics of intervals end "
-            "like this; choose another name"
+            f"gpubench.compare: variant {short_repr(name)}: allowed: a name of at most 40 letters, "
+            "digits and underscores that starts with no digit, and does not end as the metrics of "
+            "an interval, ci_low and ci_high"
         )
 
 

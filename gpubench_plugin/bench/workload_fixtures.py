@@ -81,12 +81,7 @@ def diffusion(
     from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
 
     require_kinds(request, workload=workload, precision=precision)
-    parallelism = gpubench_config.distributed.parallelism
-    if parallelism not in {"auto", "none"}:
-        raise Unsupported(
-            f"distributed.parallelism={parallelism}: every rank of a denoising pipeline holds "
-            "the whole network; allowed: auto, none"
-        )
+    _refuse_parallelism(gpubench_config, "every rank of a denoising pipeline has the whole network")
     module = build_model(
         workload,
         section=gpubench_config.model,
@@ -118,6 +113,12 @@ def diffusion(
     )
     subjects_of(request).add(pipeline)
     return pipeline
+
+
+def _refuse_parallelism(configuration: Configuration[Any], reason: str) -> None:
+    parallelism = configuration.distributed.parallelism
+    if parallelism not in {"auto", "none"}:
+        raise Unsupported(f"distributed.parallelism={parallelism}: {reason}; allowed: auto, none")
 
 
 @pytest.fixture
@@ -168,12 +169,7 @@ def _gpubench_generation(
         raise Unsupported(
             f"{section.name}: this model does not generate text; allowed: causal language models"
         )
-    parallelism = gpubench_config.distributed.parallelism
-    if parallelism not in {"auto", "none"}:
-        raise Unsupported(
-            f"distributed.parallelism={parallelism}: text generation runs on one rank; "
-            "allowed: auto, none"
-        )
+    _refuse_parallelism(gpubench_config, "text generation runs on one rank")
     sequences = inference.samples(gpubench_config.training)
     compile = call_compiler(section)
     seed = gpubench_config.experiment.seed
