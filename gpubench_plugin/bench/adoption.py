@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.bench.misuse import unfinished_reason
+from gpubench_plugin.bench.step import unfinished_reason
 from gpubench_plugin.config.parametrization import FOREIGN_FIXTURE
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
 from gpubench_plugin.core.quality_flags import (

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from gpubench_plugin.bench.agreement import ResultCheck
     from gpubench_plugin.bench.measuring import Measuring
     from gpubench_plugin.bench.own_models import OwnModels
+    from gpubench_plugin.bench.variants import ResultCheck
     from gpubench_plugin.core.records import Better, Measurement, Work
     from gpubench_plugin.launchers.report_payload import Notes
     from gpubench_plugin.measure.clocks.base import Step

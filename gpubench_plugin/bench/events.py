@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.bench.misuse import as_number, short_repr
+from gpubench_plugin.bench.step import as_number, short_repr
 from gpubench_plugin.core.errors import Misuse
 
 if TYPE_CHECKING:

@@ -41,11 +41,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.bench.agreement import ResultCheck
     from gpubench_plugin.bench.probing import Probes
     from gpubench_plugin.bench.step import TimedStep
     from gpubench_plugin.bench.subjects import Subjects
-    from gpubench_plugin.bench.variants import Variants
+    from gpubench_plugin.bench.variants import ResultCheck, Variants
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.launchers.context import BenchmarkState, RunContext
     from gpubench_plugin.measure.clocks.base import Clock, Step

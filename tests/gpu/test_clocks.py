@@ -13,7 +13,7 @@ import torch
 from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
 from gpubench_plugin.measure.clocks.select import clock_for
-from gpubench_plugin.measure.clocks.spin import Spin
+from gpubench_plugin.measure.clocks.step_cost import Spin
 from gpubench_plugin.measure.loop import measure
 from gpubench_plugin.measure.probes.memory import PeakMemory
 from gpubench_plugin.ranks.process_group import RankAgreement
