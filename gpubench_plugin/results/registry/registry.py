@@ -165,11 +165,11 @@ class Registry:
         """
         with self.database.reading() as connection:
             text = documents.read(connection, RUN, run_id)
-        if text is None:
-            return None
-        contents = ingest.contents(run_id, text)
-        path = self.results_dir / contents.experiment / run_id
-        return replace(contents.run, path=path if path.is_dir() else None)
+            if text is None:
+                return None
+            contents = ingest.contents(run_id, text)
+            path = self.results_dir / contents.experiment / run_id
+            return replace(contents.run, path=path if path.is_dir() else None)
 
     def tag(
         self, run_id: str, *, add: Collection[str] = (), remove: Collection[str] = ()
