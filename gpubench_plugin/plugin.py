@@ -17,30 +17,26 @@ import pytest
 # module`, which asks the package for that name first.
 import gpubench_plugin.core.hookspecs as hookspecs  # noqa: PLR0402
 import gpubench_plugin.session.xdist as xdist  # noqa: PLR0402
-from gpubench_plugin.bench.device import (  # noqa: F401 # fixtures, as all of this room
+from gpubench_plugin.bench.fixtures import (  # noqa: F401 # fixtures, as all of this room
+    _gpubench_carrier,
+    _gpubench_subjects,
+    collective,
+    gpubench,
     gpubench_config,
     precision,
     process_group,
     torch_device,
     world_size,
 )
-from gpubench_plugin.bench.fixtures import (  # noqa: F401
-    _gpubench_carrier,
-    _gpubench_parts,
-    collective,
-    gpubench,
-)
 from gpubench_plugin.bench.training import (  # noqa: F401
-    _gpubench_setting,
+    _gpubench_setup,
+    convergence,
     data,
+    exposed_communication,
     inference,
     model,
     trainer,
     workload,
-)
-from gpubench_plugin.bench.training_studies import (  # noqa: F401
-    convergence,
-    exposed_communication,
 )
 from gpubench_plugin.bench.workload_fixtures import (  # noqa: F401
     _gpubench_generation,
@@ -49,8 +45,13 @@ from gpubench_plugin.bench.workload_fixtures import (  # noqa: F401
     moe_layer,
     prefill,
 )
-from gpubench_plugin.config.misspelt_options import suggest_options
-from gpubench_plugin.config.options import MARKS, add_options, expand_short_names, is_requested
+from gpubench_plugin.config.options import (
+    MARKS,
+    add_options,
+    expand_short_names,
+    is_requested,
+    suggest_options,
+)
 from gpubench_plugin.config.parametrization import (
     fixture_names,
     is_adopted,
@@ -58,6 +59,7 @@ from gpubench_plugin.config.parametrization import (
     parametrize,
 )
 from gpubench_plugin.core.errors import Misuse, UsageProblem
+from gpubench_plugin.session.ending import unjudged_gate
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -238,9 +240,7 @@ def _report_unjudged_gate(config: pytest.Config, cause: str) -> None:
     """Report that a gate without measurements has not passed."""
     if config.getoption("gpubench_gate") is None or _collects_only(config):
         return
-    from gpubench_plugin.session.gate.plugin import UnjudgedGate
-
-    config.pluginmanager.register(UnjudgedGate(cause), "gpubench-gate")
+    config.pluginmanager.register(unjudged_gate(cause), "gpubench-gate")
 
 
 def _collects_only(config: pytest.Config) -> bool:

@@ -19,7 +19,7 @@ from gpubench_plugin.baselines.model import (
     replay,
     to_text,
 )
-from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem, nearest
+from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem, suggest
 from gpubench_plugin.environment import files, json_files
 from gpubench_plugin.environment.locks import locked
 from gpubench_plugin.results.journal import utc_now
@@ -190,7 +190,7 @@ class Baselines:
         names = self.names()
         listing = f"existing: {', '.join(names)}" if names else "none exists yet"
         return (
-            f"no baseline named {name!r}{nearest(name, names)}; {listing}{self._local_hint(name)}"
+            f"no baseline named {name!r}{suggest(name, names)}; {listing}{self._local_hint(name)}"
         )
 
     def _local_hint(self, name: str) -> str:

@@ -36,7 +36,7 @@ _MESSAGES: Final = {"missing": "missing key", "unexpected_keyword_argument": "un
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """Kind of file with its version under `key`; versions 1 to `newest` are supported.
+    """Kind of file with its version under `key`; only the version `newest` is read.
 
     `kind` completes the message "not a …"; `limit` is the largest size in bytes.
     """
@@ -56,19 +56,14 @@ class Format:
         return self.check(json_files.parse(data, label), label)
 
     def check(self, fields: object, label: str) -> Json:
-        """The `fields`, if they are an object of a supported version; raises BrokenFile."""
+        """The `fields`, if they are an object of this version; raises BrokenFile."""
         if not isinstance(fields, dict) or self.key not in fields:
             raise BrokenFile(f"{label} is not a {self.kind}: it has no {self.key}")
         version = fields[self.key]
-        # pydantic's Literal[1, 2] accepts true and 1.0 even in strict mode.
-        if type(version) is not int or version < 1:
+        # Not true or 1.0, which equal 1.
+        if type(version) is not int or version != self.newest:
             raise BrokenFile(
-                f"{label}: invalid {self.key} {_excerpt(version)}; allowed: 1 to {self.newest}"
-            )
-        if version > self.newest:
-            raise BrokenFile(
-                f"{label}: {self.key} {_excerpt(version)} is newer than {self.newest}, the latest "
-                "this gpubench reads; upgrade pytest-gpubench"
+                f"{label}: {self.key} {_excerpt(version)}; this gpubench reads only {self.newest}"
             )
         return cast("Json", fields)
 

@@ -42,16 +42,12 @@ class RunStarted(_Line):
     event: Literal["run_started"]
     run_id: str = field(metadata={"min_length": 1})
     command: tuple[str, ...] = field(metadata=doc("Arguments of pytest, without secrets"))
+    code: Mapping[str, str] = field(
+        metadata=doc("Content hash of every code file, as seen from pytest's rootdir")
+    )
     params: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict,
         metadata=doc("Parameters of every selected benchmark, by node id"),
-    )
-    code: Mapping[str, str] | None = field(
-        default=None,
-        metadata=doc(
-            "Content hash of every code file, relative to pytest's rootdir; null in runs of "
-            "versions that did not record it"
-        ),
     )
 
 
@@ -179,16 +175,6 @@ class EpochEvent(_BenchmarkEvent):
     samples: int = field(metadata=doc("Of all ranks", ge=1))
     duration_s: float = field(metadata=doc("Without evaluations", ge=0))
     samples_per_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class CodeEvent(_BenchmarkEvent):
-    """Code files first loaded by the benchmark, or by what ran before it."""
-
-    event: Literal["code"]
-    files: Mapping[str, str] = field(
-        metadata=doc("Content hashes by file, relative to pytest's rootdir")
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,7 +341,7 @@ class GangNotStartedEvent(_BenchmarkEvent):
 KNOWN: Final = frozenset(
     {
         *("run_started", "run_resumed", "run_finished", "benchmark", "verdicts"),
-        *("training_step", "epoch", "code", "flops", "traffic"),
+        *("training_step", "epoch", "flops", "traffic"),
         *("log", "evaluation", "convergence", "checkpoint", "resumed", "batch_trial", "pipeline"),
         *("device_state", "throttle_wait", "throttled", "rank_ended", "gang_not_started"),
         *("phase", "progress", "turns"),
@@ -389,7 +375,6 @@ Line = Annotated[
     | VerdictsEvent
     | TrainingStepEvent
     | EpochEvent
-    | CodeEvent
     | FlopsEvent
     | TrafficEvent
     | LogEvent

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from gpubench_plugin.core.errors import BrokenFile, UsageProblem, nearest
+from gpubench_plugin.core.errors import BrokenFile, UsageProblem, suggest
 from gpubench_plugin.core.records import Metric, Result, Run
 from gpubench_plugin.environment import stored
 from gpubench_plugin.environment.fingerprints import informative_facts, machine_facts
@@ -168,7 +168,7 @@ def _name(entry: object, number: int, path: Path) -> str:
         name = entry.get("fullname") or entry.get("name")
         if isinstance(name, str) and name:
             return name
-        hint = nearest("fullname", map(str, entry))
+        hint = suggest("fullname", map(str, entry))
         raise UsageProblem(f"{path}: benchmarks.{number} has no fullname{hint}")
     raise UsageProblem(f"{path}: benchmarks.{number} is not a benchmark but {type(entry).__name__}")
 

@@ -34,7 +34,7 @@ from gpubench_plugin.core.records import (
     Samples,
     is_regression,
 )
-from gpubench_plugin.environment import code, json_files, stored
+from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.fingerprints import flat, informative_facts, machine_facts
 from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.results import journal
@@ -180,12 +180,10 @@ class StoredRun:
         return next((candidate for candidate in final if candidate == status), "interrupted")
 
     @property
-    def code(self) -> Mapping[str, str] | None:
-        """Content hashes of the code files; None in runs of versions that recorded none."""
-        if self.start_event.get("code") is None:
-            return None
-        loaded = (event["files"] for event in self.events if event.get("event") == "code")
-        return code.merge_digests([self.start_event["code"], *loaded])
+    def code(self) -> Mapping[str, str]:
+        """Content hashes of the code files."""
+        hashes: Mapping[str, str] = self.start_event["code"]
+        return hashes
 
     @cached_property
     def configurations(self) -> dict[str, Json]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpubench_plugin.core.errors import BrokenFile, nearest
+from gpubench_plugin.core.errors import BrokenFile, suggest
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.results import pytest_benchmark_files
@@ -60,4 +60,4 @@ def _describe_document(document: object) -> str:
         return "has no benchmarks (empty list)"
     if isinstance(document.get("benchmarks"), list):
         return "has benchmarks without pytest-benchmark's stats"
-    return "has no benchmarks" + nearest("benchmarks", map(str, document))
+    return "has no benchmarks" + suggest("benchmarks", map(str, document))

@@ -96,7 +96,7 @@ def results_dir_of(options: argparse.Namespace) -> Path:
     Raises:
         UsageProblem: it is empty, or pytest's configuration cannot be read.
     """
-    from gpubench_plugin.config.project import project_results_dir
+    from gpubench_plugin.config.settings import project_results_dir
 
     if options.results_dir == "":
         raise UsageProblem("--results-dir=: empty; allowed: a folder")

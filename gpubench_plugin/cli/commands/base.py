@@ -17,13 +17,12 @@ class ExitCode(IntEnum):
     USAGE = 2
     NOTHING_COMPARABLE = 3
     INFRASTRUCTURE = 4
-    NO_GPU = 5
 
 
 class Command(ABC):
     """A subcommand, named after its module.
 
-    A module of a command imports nothing heavy: all of them are loaded to parse the command line.
+    Its module imports nothing heavy, since ``gpubench --help`` loads those of all commands.
     """
 
     help: ClassVar[str]

@@ -287,12 +287,7 @@ KINDS: Final[Mapping[str, FileKind]] = {
     "comparison": FileKind(
         file_name=_AB_STATE,
         keys=frozenset({"asked", "launches"}),
-        check=_versioned("cli.ab.state", "StateFile"),
-    ),
-    "gpu-check": FileKind(
-        file_name="gpu-check.json",
-        keys=frozenset({"stages", "budget_s"}),
-        check=_versioned("cli.gpu_check.record", "GpuCheck"),
+        check=_versioned("cli.ab.state", "State"),
     ),
     "baseline": FileKind(
         file_name="baselines/*.json",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from gpubench_plugin.core.errors import RegistryError, UsageProblem, nearest
+from gpubench_plugin.core.errors import RegistryError, UsageProblem, suggest
 from gpubench_plugin.environment.redaction import HIDDEN, redact
 
 NONE: Final = "none"
@@ -66,7 +66,7 @@ def location(url: str, results_dir: Path, *, cwd: Path | None = None) -> Locatio
         return _sqlite((results_dir / FILE).absolute())
     scheme, separator, remainder = url.partition("://")
     if not separator or scheme not in _SCHEMES:
-        raise _unusable(url, f"unsupported database{nearest(scheme, _SCHEMES)}")
+        raise _unusable(url, f"unsupported database{suggest(scheme, _SCHEMES)}")
     if _SCHEMES[scheme] == "sqlite":
         return _sqlite_file(url, remainder, cwd or Path.cwd())
     return _postgresql(url, remainder)

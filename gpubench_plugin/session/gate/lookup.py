@@ -7,7 +7,6 @@ after measuring. What a server must answer before that, a subprocess asks.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from gpubench_plugin.baselines.resolve import Resolver, directories_of, looks_li
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.core.records import LAST, Run
+from gpubench_plugin.environment.child_process import ChildError, facts_of
 from gpubench_plugin.results.registry.locations import is_server
 from gpubench_plugin.results.run_directory import find_run
 
@@ -40,20 +40,12 @@ def _of_server(settings: Settings) -> Mapping[str, str] | None:
         "url": settings.registry,
         "results_dir": str(settings.results_dir),
     }
+    # Not in its arguments: the URL may hold a password.
+    command = [sys.executable, "-P", "-c", code]
     try:
-        process = subprocess.run(
-            [sys.executable, "-P", "-c", code],
-            input=json.dumps(question),  # not as an argument: the URL may hold a password
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            encoding="utf-8",
-            timeout=_TIMEOUT_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
+        answer: Mapping[str, str] = facts_of(command, question=question, timeout_s=_TIMEOUT_S)
+    except ChildError:
         return None  # asked again after measuring
-    answer: Mapping[str, str] = json.loads(process.stdout)
     return answer
 
 

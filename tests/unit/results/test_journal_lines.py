@@ -52,7 +52,6 @@ def test_what_the_journal_writes_is_valid(
         {"event": "training_step", "benchmark": "a", "step": 1, "loss": float("nan"), "lr": 0.1},
         {"event": "epoch", "benchmark": "a", "epoch": 1, "step": 23, "loss": 0.5, **rate},
         {"event": "flops", "benchmark": "a", "per_call": 100, "uncounted_ops": ("aten.x",)},
-        {"event": "code", "benchmark": "a", "files": {"lib/x.py": "0123456789abcdef"}},
         {"event": "traffic", "benchmark": "a", "messages": 3},
         {"event": "rank_ended", "benchmark": "a", "rank": 1, "state": "ended", "stack": "…"},
         {"event": "log", "benchmark": "a", "step": 0, "metrics": {"val/loss": float("inf")}},

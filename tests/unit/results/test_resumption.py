@@ -10,7 +10,6 @@ import yaml
 
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.code import digests
-from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.resume_checks import open_to_resume
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -33,9 +32,6 @@ def locked_at(mhz: int | None) -> dict[str, Any]:
     return {**ENVIRONMENT, "gpu": {"devices": [{"locked_clock_mhz": mhz}]}}
 
 
-GOVERNED = {**ENVIRONMENT, "cpu": {"model": "abacus", "governor": "performance"}}
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
     """A run of seven benchmarks that was killed before the first."""
@@ -54,7 +50,7 @@ def started(tmp_path: Path, configurations: dict[str, Any]) -> RunDirectory:
         environment=ENVIRONMENT,
         configurations=yaml.safe_dump(json.loads(json.dumps(configurations))),
         params={},
-        code=digests(tmp_path / "project", configurations),
+        code=digests(tmp_path / "project"),
     ).close()
     return directory
 
@@ -75,7 +71,6 @@ def opened(run: RunDirectory, **changes: Any) -> None:
         {},
         {"environment": {**ENVIRONMENT, "hostname": "node-2"}},
         {"environment": locked_at(None)},  # a GPU at work
-        {"environment": GOVERNED},  # which the version that began did not record
         {"environment": {**ENVIRONMENT, "devices": {"cuda:0": "H200"}}},
         {"configurations": {"test_it.py::test_b": CONFIGURATION}},
         {"options": {"--experiment": "resnet", "--tag": "big"}},
@@ -187,29 +182,3 @@ def test_other_code_is_refused(run: RunDirectory, tmp_path: Path) -> None:
         "run without --resume"
     )
     assert {p.name: p.read_bytes() for p in run.path.iterdir()} == before
-
-
-def test_code_that_was_not_recorded_is_not_compared(run: RunDirectory, tmp_path: Path) -> None:
-    """A run of an earlier version goes on as it did: by what git tells."""
-    lines = run.journal.read_text().splitlines()
-    first = json.loads(lines[0])
-    del first["code"]
-    run.journal.write_text(json.dumps(first) + "\n")
-    (tmp_path / "project" / "test_it.py").write_text("changed")
-    opened(run)
-
-
-@pytest.mark.parametrize("word", ["changed", "gone"])
-def test_other_code_that_a_benchmark_loaded_is_refused(
-    run: RunDirectory, tmp_path: Path, word: str
-) -> None:
-    """What was imported only while it ran, by a computed name say, counts like the rest."""
-    lazy = tmp_path / "project" / "lazy.py"
-    lazy.write_text("")
-    event = {"event": "code", "files": digests(tmp_path / "project", ["lazy.py::x"])}
-    with Journal(run.journal) as journal:
-        journal.append({**event, "benchmark": "test_it.py::test_a"})
-    opened(run)
-    lazy.write_text("1") if word == "changed" else lazy.unlink()
-    with pytest.raises(UsageProblem, match=rf"code: lazy.py \({word}\); restore it"):
-        opened(run)

@@ -1,0 +1,198 @@
+"""The running benchmark, as fixtures find it: its case, and its subjects, checks and models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.core.records import Check
+
+if TYPE_CHECKING:
+    import torch
+
+    from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
+    from gpubench_plugin.measure.protocols import Checkable, Log, Subject
+
+    Facts = Callable[[], Mapping[str, float]]
+    from collections.abc import Iterator, Mapping
+
+    import pytest
+
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.launchers.context import BenchmarkState
+
+
+@dataclass(eq=False)
+class _SubjectEntry:
+    """Subject with itself and its checks as `parts`, in order."""
+
+    subject: Subject
+    parts: tuple[Checkable, ...]
+    facts: list[Facts] = field(default_factory=list)
+
+
+class FirstForward:
+    """Records whether `module` was called, with a hook that removes itself.
+
+    It uses the attribute of ``torch.nn.Module.compile``, which copies, scripts and compilers of
+    the module ignore: ``torch.jit.script`` refuses a module with a forward pre-hook (torch 2.13).
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+        self._was_called = False
+        module._compiled_call_impl = self._call
+
+    def was_called(self) -> bool:
+        """Whether the module was called; removes the hook."""
+        if self._module._compiled_call_impl == self._call:  # else it is another hook
+            self._module._compiled_call_impl = None
+        return self._was_called
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        self._was_called = True
+        self.was_called()
+        return self._module(*args, **kwargs)
+
+
+class Subjects:
+    """Subjects and checks of one benchmark, in the order its fixtures were created."""
+
+    def __init__(self) -> None:
+        self._entries: list[_SubjectEntry] = []
+        self._checks: list[Checkable] = []
+        self._tracked: list[FirstForward] = []
+        self._is_fitted = False
+        self.tensor_memory: TensorMemory | None = None
+        """On a CPU: created before the fixtures of the benchmark build anything."""
+
+    def add(
+        self, subject: Subject, *, before: Iterable[Checkable] = (), after: Iterable[Checkable] = ()
+    ) -> None:
+        """Register `subject` with the checks that run right before and after it."""
+        self._entries.append(_SubjectEntry(subject, (*before, subject, *after)))
+
+    def include(self, subject: Subject) -> None:
+        """Register `subject` if no fixture has done so."""
+        if all(entry.subject is not subject for entry in self._entries):
+            self.add(subject)
+
+    def add_check(self, check: Checkable) -> None:
+        """Register a check that belongs to no subject."""
+        self._checks.append(check)
+
+    def track(self, forward: FirstForward) -> None:
+        """Track the first forward call of a model, which may compile."""
+        self._tracked.append(forward)
+
+    def add_fit(self, fit: Checkable) -> None:
+        """Register the `fit` of a batch size, whose trials may have compiled the step."""
+        self.add_check(fit)
+        self._is_fitted = True
+
+    def stop_tracking(self) -> bool:
+        """Whether a tracked model, or one like it, was called already; stops tracking."""
+        was_called = [forward.was_called() for forward in self._tracked]  # removes every hook
+        return self._is_fitted or any(was_called)
+
+    def add_facts(self, subject: Subject, facts: Facts) -> None:
+        """Request extra `facts` of `subject` after its timed calls, if it is the timed one."""
+        self._entry(subject).facts.append(facts)
+
+    @property
+    def all(self) -> tuple[Subject, ...]:
+        """All subjects."""
+        return tuple(entry.subject for entry in self._entries)
+
+    def check(self, timed: Subject | None, log: Log) -> Check:
+        """Run every check, those of the `timed` subject last, since its state is timed.
+
+        Of the other subjects only the correctness is kept, not facts and flags.
+
+        Raises:
+            CorrectnessError: a check failed.
+        """
+        timed_entry = None if timed is None else self._entry(timed)
+        independent = [checkable.prepare(log) for checkable in self._checks]
+        other_correctness = [
+            checkable.prepare(log).correctness
+            for entry in self._entries
+            if entry is not timed_entry
+            for checkable in entry.parts
+        ]
+        timed_checks = [
+            checkable.prepare(log)
+            for checkable in (() if timed_entry is None else timed_entry.parts)
+        ]
+        checks = [*independent, *timed_checks]
+        return Check(
+            correctness=_merge((*other_correctness, *(check.correctness for check in checks))),
+            facts=_merge(check.facts for check in checks),
+            flags=tuple(flag for check in checks for flag in check.flags),
+        )
+
+    def facts(self, timed: Subject) -> dict[str, float]:
+        """Extra facts requested of the `timed` subject."""
+        return _merge(facts() for facts in self._entry(timed).facts)
+
+    def _entry(self, subject: Subject) -> _SubjectEntry:
+        return next(entry for entry in self._entries if entry.subject is subject)
+
+
+def _merge(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {key: value for mapping in mappings for key, value in mapping.items()}
+
+
+def case_of(request: pytest.FixtureRequest) -> Case:
+    """Case of the benchmark.
+
+    Raises:
+        Misuse: the test is not a benchmark.
+    """
+    return running_state(request).case
+
+
+@contextmanager
+def reconfigured(
+    request: pytest.FixtureRequest,
+    configuration: Configuration[Any],
+    facts: Mapping[str, object] | None = None,
+) -> Iterator[Configuration[Any]]:
+    """Measure and record the benchmark with `configuration` and `facts` of what was built.
+
+    One that runs again starts anew.
+    """
+    state = running_state(request)
+    original = state.case
+    state.case = replace(original, configuration=configuration, facts=facts or original.facts)
+    try:
+        yield configuration
+    finally:
+        state.case = original
+
+
+def running_state(request: pytest.FixtureRequest) -> BenchmarkState:
+    """State of the benchmark.
+
+    Raises:
+        Misuse: the test is not a benchmark.
+    """
+    from gpubench_plugin.core.errors import Misuse
+    from gpubench_plugin.launchers.context import state_of
+
+    state = state_of(request.node)
+    if state is None:
+        raise Misuse(
+            "gpubench's fixtures work only in benchmarks; request the fixture `gpubench` or add "
+            "@pytest.mark.gpubench()"
+        )
+    return state
+
+
+def subjects_of(request: pytest.FixtureRequest) -> Subjects:
+    """Subjects of the benchmark, which are checked before anything is timed."""
+    subjects: Subjects = request.getfixturevalue("_gpubench_subjects")
+    return subjects

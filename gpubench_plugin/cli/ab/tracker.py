@@ -1,0 +1,165 @@
+"""Interim state of a comparison: final verdicts, and benchmarks still undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from gpubench_plugin.compare.doubt import unchanged_in_doubt, with_doubts
+from gpubench_plugin.compare.effective_limits import Side
+from gpubench_plugin.compare.launch_values import LaunchValues
+from gpubench_plugin.compare.looks import LOOK, UNCHANGED_FROM
+from gpubench_plugin.compare.matching import match, restricted_to
+from gpubench_plugin.compare.pairs import judge_pairs
+from gpubench_plugin.compare.step_time import Subject, merge_parts, subject_of
+from gpubench_plugin.core.errors import NothingComparable
+from gpubench_plugin.core.records import Comparison, FactDifference, Run, Verdict
+
+# Group of the facts that the sides are meant to differ in.
+_COMPARED: Final = "git"
+
+
+class Tracker:
+    """Tracks verdicts from the warm-up pair on, which defines the suite of comparable metrics.
+
+    `base` and `head` are the warm-up runs; for the rest see :func:`.match`.
+
+    Attributes:
+        pairs_needed: pairs that decide what the last look could not, about; None before a look, and
+            where no number of pairs helps.
+        suite: number of step times and other metrics that can be judged.
+
+    Raises:
+        NothingComparable: neither side has a benchmark.
+    """
+
+    def __init__(
+        self,
+        base: Run,
+        head: Run,
+        *,
+        limits: Mapping[str, str] = {},
+        limits_from: Side = "base",
+        allow_incomparable: bool = False,
+        exempt: Sequence[str] = (),
+    ):
+        if not base.results and not head.results:
+            raise NothingComparable("pytest selected no benchmark on either side")
+        self._match = partial(
+            match,
+            paired=True,
+            limits=limits,
+            limits_from=limits_from,
+            allow_incomparable=allow_incomparable,
+            exempt=exempt,
+        )
+        matched = self._match([base], [head])
+        self._order = list(dict.fromkeys((*head.results, *base.results)))
+        self._tests = len(matched.series)
+        self._open: dict[Subject, Verdict | None] = dict.fromkeys(map(subject_of, matched.series))
+        self.suite = len(self._open)
+        self._decided: list[LaunchValues] = []
+        self.pairs_needed: int | None = None
+        self._final = {(v.id, v.metric): v for v in matched.verdicts}
+        self.environment_differences: tuple[FactDifference, ...] = tuple(
+            difference
+            for difference in matched.environment_differences
+            if difference.key.partition(".")[0] != _COMPARED
+        )
+        self.notes = matched.notes
+        self._bases: Sequence[Run] = [base]
+        self._heads: Sequence[Run] = [head]
+        self._passing_on_base = {i for i, r in base.results.items() if r.outcome == "measured"}
+
+    @property
+    def broken(self) -> list[str]:
+        """Benchmarks that pass on the base and fail on the head."""
+        # A verdict with a metric is about an unusable value: the benchmark itself passed.
+        errored = (v.id for v in self._final.values() if v.kind == "errored" and not v.metric)
+        return [node_id for node_id in errored if node_id in self._passing_on_base]
+
+    @property
+    def open(self) -> frozenset[str]:
+        """Benchmarks with an undecided verdict."""
+        return frozenset(node_id for node_id, _ in self._open)
+
+    @property
+    def left_out(self) -> list[str]:
+        """Benchmarks that need not run again."""
+        return [node_id for node_id in self._order if node_id not in self.open]
+
+    @property
+    def undecided(self) -> list[Verdict]:
+        """Verdicts of the last look on everything still open."""
+        return [*filter(None, self._open.values())]
+
+    @property
+    def decided(self) -> int:
+        """Number of judgeable series with a final verdict."""
+        return self.suite - len(self._open)
+
+    def judge(
+        self,
+        bases: Sequence[Run],
+        heads: Sequence[Run],
+        *,
+        unchanged_from: int = UNCHANGED_FROM,
+    ) -> None:
+        """Judge what is open by all pairs so far, see :func:`.judge_pairs`.
+
+        Decisions of earlier looks are final.
+        """
+        self._bases, self._heads = bases, heads
+        open_ids = self.open
+        matched = self._match(
+            [restricted_to(run, open_ids) for run in bases],
+            [restricted_to(run, open_ids) for run in heads],
+        )
+        series = [item for item in matched.series if subject_of(item) in self._open]
+        series_verdicts = judge_pairs(
+            series, m=self._tests, decided_series=self._decided, unchanged_from=unchanged_from
+        )
+        verdicts = merge_parts(series, series_verdicts)
+        self._open = {}
+        for subject, item in verdicts.items():
+            verdict = with_doubts(item, bases, heads)
+            target = self._open if verdict.kind == "inconclusive" else self._final
+            target[subject] = verdict
+        pairs_needed = (verdict.pairs_needed for verdict in self.undecided)
+        self.pairs_needed = max(filter(None, pairs_needed), default=None)
+        self._decided += [item for item in series if subject_of(item) not in self._open]
+        for verdict in matched.verdicts:  # a benchmark that failed meanwhile, for example
+            self._final.setdefault((verdict.id, verdict.metric), verdict)
+
+    def stop(self, cause: str) -> None:
+        """Append to the reason of every open verdict why measuring stopped."""
+        self._open = {
+            key: verdict and replace(verdict, reason=f"{verdict.reason}; {cause}")
+            for key, verdict in self._open.items()
+        }
+
+    def comparison(self, *notes: str) -> Comparison:
+        """All verdicts in the order of the head's benchmarks; open ones are inconclusive."""
+        verdicts = [*self._final.values(), *self.undecided]
+        position = {node_id: number for number, node_id in enumerate(self._order)}
+        verdicts.sort(key=lambda v: position.get(v.id, len(position)))
+        return Comparison(
+            base=self._bases[0].label,
+            head=self._heads[0].label,
+            verdicts=tuple(verdicts),
+            environment_differences=self.environment_differences,
+            notes=(*notes, *self.notes, *unchanged_in_doubt(verdicts, self._bases, self._heads)),
+        )
+
+
+def next_pairs(undecided: Sequence[Verdict], *, looked: int, unchanged_from: int) -> int | None:
+    """Number of pairs that would decide the `undecided`; before a look `unchanged_from`.
+
+    None where so many were `looked` at already, or no number of pairs helps.
+    """
+    too_few = (verdict.launches < LOOK for verdict in undecided)  # where launches lack the metric
+    needed = [verdict.pairs_needed or 0 for verdict in undecided]
+    total = max((*needed, *([looked + LOOK] if any(too_few) else [])), default=unchanged_from)
+    return total if total > looked else None

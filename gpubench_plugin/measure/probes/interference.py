@@ -1,0 +1,162 @@
+"""What kept the process from running: other processes, and stops.
+
+*Contention*: a step on several threads waits for its slowest one. If a neighbour holds a processor,
+every parallel region lasts a time slice of the scheduler: steps are many times too long, so evenly
+that no confidence interval shows it.
+
+*Suspension* by SIGSTOP, Ctrl-Z, a debugger, freezing, or sleep: the system keeps no readable record
+of it. But ``epoll_wait`` returns with ``EINTR`` each time the process continues after a stop,
+whatever stopped it; see signal(7), "Interruption of system calls and library functions by stop
+signals". Until then the thread is blocked in the kernel and costs nothing, and no signal handler is
+needed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter_ns, sleep
+from typing import Final, NamedTuple, Self
+
+from gpubench_plugin.core.quality_flags import SUSPENDED
+from gpubench_plugin.environment.helper_threads import HelperThread
+
+SHARE: Final = 0.05
+"""Share of the timed blocks spent waiting: nearly none if alone on the machine, half with a busy
+neighbour on each processor, as the scheduler is fair."""
+
+# Run time of a measuring thread as a share of the busiest one's: a pool's idle threads wake now and
+# then, and their waits delay no step.
+_WORKING: Final = 0.1
+
+_TASKS: Final = Path("/proc/self/task")
+
+
+class ThreadTimes(NamedTuple):
+    """Running and waiting time of a thread so far, in nanoseconds."""
+
+    ran_ns: int
+    waited_ns: int
+
+
+class Contention:
+    """Context manager around each timed block that reads the run queue statistics.
+
+    In every block the longest wait of a measuring thread counts, since the others wait for it.
+    Measuring threads are the calling one and those that have run for at least a tenth as long as
+    the busiest one since this object was created. Without Linux's ``schedstat`` (nanoseconds on the
+    processor, nanoseconds waiting for one, time slices) nothing is detected.
+    """
+
+    def __init__(self, tasks: Path = _TASKS, now: Callable[[], int] = perf_counter_ns) -> None:
+        self._tasks = tasks
+        self._now = now
+        self._own_thread = str(threading.get_native_id())
+        self._initial = _accounts(tasks)
+        self._waited_ns = self._blocks_ns = 0
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether the measuring threads waited for more than 5% of the blocks so far."""
+        return self._waited_ns > SHARE * self._blocks_ns
+
+    def __enter__(self) -> Self:
+        self._at_entry, self._entered_ns = _accounts(self._tasks), self._now()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._blocks_ns += self._now() - self._entered_ns
+        after = _accounts(self._tasks)
+        waits = (
+            after[thread].waited_ns - self._at_entry.get(thread, _NEW).waited_ns
+            for thread in self._busy_threads(after)
+        )
+        self._waited_ns += max(waits, default=0)
+
+    def _busy_threads(self, accounts: dict[str, ThreadTimes]) -> list[str]:
+        run_time = {
+            thread: account.ran_ns - self._initial.get(thread, _NEW).ran_ns
+            for thread, account in accounts.items()
+        }
+        threshold = _WORKING * max(run_time.values(), default=0)
+        return [
+            thread
+            for thread in run_time
+            if thread == self._own_thread or run_time[thread] >= threshold > 0
+        ]
+
+
+_NEW: Final = ThreadTimes(0, 0)
+
+
+def _accounts(tasks: Path) -> dict[str, ThreadTimes]:
+    """Accounts of all threads; those that end meanwhile are left out."""
+    accounts = {}
+    with suppress(OSError):
+        for thread in os.listdir(tasks):  # noqa: PTH208 # no Path per thread in every block
+            with suppress(OSError, ValueError, IndexError):
+                accounts[thread] = _account(f"{tasks}/{thread}/schedstat")
+    return accounts
+
+
+def _account(file: str) -> ThreadTimes:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        ran_ns, waited_ns, *_ = os.read(descriptor, 100).split()
+    finally:
+        os.close(descriptor)
+    return ThreadTimes(int(ran_ns), int(waited_ns))
+
+
+# Size of ``struct epoll_event``: 12 or 16 by architecture, see <sys/epoll.h>.
+_EVENT_BYTES: Final = 16
+# Time for the thread to block in its system call: else 4 of 8 early stops were missed.
+_BLOCKS_WITHIN_S: Final = 0.001
+
+
+class Suspension:
+    """Context manager that detects every stop while it is active (Linux only)."""
+
+    def __init__(self) -> None:
+        self.flags: tuple[str, ...] = ()
+        self._listens = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        if sys.platform == "linux":
+            self._epoll = select.epoll()
+            self._end = os.eventfd(0, os.EFD_CLOEXEC)
+            self._event = ctypes.create_string_buffer(_EVENT_BYTES)
+            self._epoll.register(self._end, select.EPOLLIN)
+            self._thread = HelperThread("gpubench-suspension", self._listen)
+            self._thread.start()
+            self._listens.wait()
+            sleep(_BLOCKS_WITHIN_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is None:
+            return
+        os.eventfd_write(self._end, 1)
+        self._thread.join()
+        self._epoll.close()
+        os.close(self._end)
+
+    def _listen(self) -> None:
+        # Signal handlers interrupt the call as well; other threads run them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        # Python's own epoll retries on EINTR (PEP 475).
+        wait = ctypes.CDLL(None, use_errno=True).epoll_wait
+        self._listens.set()
+        while wait(self._epoll.fileno(), self._event, 1, -1) < 0:
+            if ctypes.get_errno() != errno.EINTR:
+                return
+            self.flags = (SUSPENDED,)

@@ -1,0 +1,307 @@
+"""Operations of a call: their FLOPs, on tensors without data, and the data types of products."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+aten = torch.ops.aten
+Operation = torch._ops.OpOverload[..., Any]
+Shape = tuple[int, ...]
+
+# Operations that create, fill, copy or alias data; like views, they compute nothing.
+_NO_ARITHMETIC = frozenset({
+    "_to_copy", "_unsafe_view", "arange", "bernoulli_", "clone", "contiguous", "copy_", "detach_",
+    "empty", "empty_like", "empty_strided", "fill_", "full", "full_like", "lift_fresh",
+    "lift_fresh_copy", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros",
+    "normal_", "ones", "ones_like", "rand", "randint", "randn", "resize_", "scalar_tensor", "set_",
+    "squeeze_", "t_", "transpose_", "uniform_", "unsqueeze_", "zero_", "zeros", "zeros_like",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlopCount:
+    """FLOPs of a call in matrix products, convolutions and attention; a multiply-add counts two.
+
+    They are those of the model, however it is computed: of a causal mask nothing is deducted, and
+    what a kernel computes again for its backward pass is not counted.
+
+    `uncounted_ops` names every other operation that computes something.
+    """
+
+    total: int
+    uncounted_ops: tuple[str, ...]
+
+
+def count_flops(fn: Callable[[], object]) -> FlopCount:
+    """Run `fn` on fake tensors and count; it must create all tensors it uses."""
+    counter_mode = _CountingMode()
+    counter = FlopCounterMode(display=False, custom_mapping=dict(FORMULAS))
+    with FakeTensorMode(), counter_mode, counter:
+        fn()
+    formulas = counter.flop_registry
+    uncounted = {str(op) for op in counter_mode.ops if op not in formulas and _computes(op)}
+    return FlopCount(total=int(counter.get_total_flops()), uncounted_ops=tuple(sorted(uncounted)))
+
+
+class OperationWatch(TorchDispatchMode):
+    """Context manager that passes every torch operation of this thread through :meth:`run`.
+
+    A backward pass on a CPU is in the thread that calls it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # torch does not declare it
+
+    def __torch_dispatch__(
+        self,
+        func: Operation,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        return self.run(func, args, kwargs or {})
+
+    def run(
+        self, operation: Operation, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> object:
+        """Execute `operation` and return its result."""
+        return operation(*args, **kwargs)
+
+
+class _CountingMode(OperationWatch):
+    """Counts every operation except views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: set[torch._ops.OpOverloadPacket] = set()
+
+    def run(
+        self, operation: Operation, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> object:
+        if not operation.is_view:
+            self.ops.add(operation.overloadpacket)
+        return super().run(operation, args, kwargs)
+
+
+def _computes(op: torch._ops.OpOverloadPacket) -> bool:
+    namespace, _, name = str(op).partition(".")
+    return namespace not in {"prim", "profiler"} and name not in _NO_ARITHMETIC
+
+
+def _product(left: Shape, right: Shape, *_: object, **__: object) -> int:
+    """2·M·K·N of an M×K and a K×N matrix, whatever their scales."""
+    return 2 * left[0] * left[1] * right[1]
+
+
+def _grouped_product(left: Shape, right: Shape, *_: object, **__: object) -> int:
+    """2·M·K·N: the offsets split one dimension into groups without changing the sum.
+
+    With two batches of matrices, (G, M, K) and (G, K, N), each of the G products counts.
+    """
+    groups = left[0] if len(left) == len(right) == 3 else 1
+    return 2 * groups * left[-2] * left[-1] * right[-1]
+
+
+def _convolution_backward(
+    grad: Shape, inputs: Shape, weight: Shape, *options: Any, **__: object
+) -> int:
+    """As much as the forward pass for each gradient computed, of `inputs` and of `weight`.
+
+    `options` are bias, stride, padding, dilation, transposed, output_padding, groups, output_mask.
+    torch's own formula counts the weight's gradient of grouped channels as if all channels met.
+    """
+    transposed, computed = bool(options[4]), options[7]
+    positions = inputs[2:] if transposed else grad[2:]
+    forward = 2 * inputs[0] * prod(positions) * prod(weight)
+    return forward * sum(map(bool, computed[:2]))
+
+
+def _attention(query: Shape, key: Shape, value: Shape, *_: object, **__: object) -> int:
+    """Query · key and scores · value for each head of the query; a causal mask is not deducted.
+
+    Source: Chowdhery et al. 2022, PaLM, https://arxiv.org/abs/2204.02311, appendix B.
+    """
+    scores = 2 * query[0] * query[1] * query[2] * key[2]
+    return scores * (query[3] + value[3])
+
+
+def _attention_backward(
+    grad: Shape, query: Shape, key: Shape, value: Shape, *_: object, **__: object
+) -> int:
+    """Four products, the gradients of value, scores, query and key: twice the forward pass.
+
+    Fused kernels compute the scores again (Dao et al., FlashAttention, arXiv:2205.14135, algorithm
+    4), a fifth product, which torch's own formulas count. PaLM, appendix B, and torchtitan, with
+    12 · layers · width · tokens per token, do not.
+    """
+    return 2 * _attention(query, key, value)
+
+
+def _flash_backward(grad: object, *operands: Any, **_: object) -> int:
+    """Twice the forward pass of the same sequences; `operands` are tensors and lengths."""
+    tensors, lengths = operands[:3], operands[5:9]
+    return 2 * int(flop_registry[aten._flash_attention_forward](*tensors, *lengths))
+
+
+def _efficient_backward(grad: object, *operands: Any, **_: object) -> int:
+    """Twice the forward pass of the same sequences; `operands` are tensors and lengths."""
+    tensors, lengths = operands[:4], operands[5:9]
+    return 2 * int(flop_registry[aten._efficient_attention_forward](*tensors, *lengths))
+
+
+# torch's counter passes shapes for tensors, except to a formula with this attribute.
+_flash_backward._get_raw = _efficient_backward._get_raw = True  # type: ignore[attr-defined]
+
+# Operations without a formula in torch's counter, or with another than the one meant here.
+FORMULAS: Mapping[Any, Callable[..., int]] = {
+    aten._grouped_mm: _grouped_product,
+    aten._scaled_grouped_mm: _grouped_product,
+    aten._scaled_grouped_mm_v2: _grouped_product,
+    aten._scaled_mm_v2: _product,
+    aten.convolution_backward: _convolution_backward,
+    aten._scaled_dot_product_cudnn_attention: _attention,
+    aten._scaled_dot_product_cudnn_attention_backward: _attention_backward,
+    aten._scaled_dot_product_efficient_attention: _attention,
+    aten._scaled_dot_product_efficient_attention_backward: _attention_backward,
+    aten._scaled_dot_product_flash_attention: _attention,
+    aten._scaled_dot_product_flash_attention_backward: _attention_backward,
+    aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+    aten._scaled_dot_product_fused_attention_overrideable: _attention,
+    aten._scaled_dot_product_fused_attention_overrideable_backward: _attention_backward,
+    aten._flash_attention_backward: _flash_backward,
+    aten._efficient_attention_backward: _efficient_backward,
+}
+
+
+_NAMES: Final[Mapping[torch.dtype, str]] = {
+    torch.float64: "fp64",
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "fp8",
+    torch.float8_e5m2: "fp8",
+}
+"""Names as in a precision's ``compute_dtype``; tf32 is stored as fp32."""
+
+_UNCOUNTED: Final = frozenset({"dot", "mv", "addmv", "_linear_pointwise"})
+"""Operations that multiply, but whose FLOPs are not counted."""
+
+_ATTENTION: Final = "_scaled_dot_product_"
+"""Prefix of torch's implementations of attention, one for each device."""
+
+_COMPOSED: Final = frozenset({"linear", "matmul", "einsum", "conv1d", "conv2d", "conv3d"})
+"""Composite operations of products, which are not decomposed if torch records no gradients."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DtypeCensus:
+    """Matrix products by dtype, all floating-point dtypes, and input tensors of a call.
+
+    `inputs` are the tensors that it used without having computed them, one per storage.
+    """
+
+    products: Mapping[str, int]
+    dtypes: frozenset[str]
+    inputs: tuple[torch.Tensor, ...] = ()
+
+    def confirms(self, compute_dtype: str) -> bool:
+        """Whether any product was computed in that dtype, or without products any operation."""
+        storage_dtype = "fp32" if compute_dtype == "tf32" else compute_dtype
+        return storage_dtype in (self.products or self.dtypes)
+
+
+def take_census(step: Callable[[], object]) -> DtypeCensus | None:
+    """Census of one call of `step`, with compiled parts run eagerly; None if the call fails."""
+    with suppress(Exception):
+        return census_of(step)
+    return None
+
+
+def census_of(step: Callable[[], object]) -> DtypeCensus:
+    """Census of one call of `step` as by :func:`take_census`; its errors are raised."""
+    watch = _CensusWatch()
+    with _uncompiled(), watch:
+        step()
+    return DtypeCensus(
+        products=dict(watch.products),
+        dtypes=frozenset(watch.dtypes),
+        inputs=tuple(watch.inputs.values()),
+    )
+
+
+class _CensusWatch(OperationWatch):
+    """Counts products by dtype and records other dtypes and tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products: Counter[str] = Counter()
+        self.dtypes: set[str] = set()
+        self.inputs: dict[int, torch.Tensor] = {}
+        self._computed_storages: set[int] = set()
+
+    def run(
+        self, operation: Operation, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> object:
+        name = operation.overloadpacket.__name__
+        if name in _COMPOSED:
+            with self:
+                result = operation.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if _multiplies(operation.overloadpacket) or name in _COMPOSED:
+            self.products.update([next(_dtypes(args), "none")])
+        for tensor in _tensors((args, kwargs)):
+            if (address := _storage_address(tensor)) not in self._computed_storages:
+                self.inputs.setdefault(address, tensor)
+        result = super().run(operation, args, kwargs)
+        self._computed_storages.update(
+            set(map(_storage_address, _tensors(result))) - self.inputs.keys()
+        )
+        if not operation.is_view:
+            self.dtypes.update(_dtypes((args, result)))
+        return result
+
+
+def _multiplies(op: torch._ops.OpOverloadPacket) -> bool:
+    name = op.__name__
+    has_formula = op in FORMULAS or op in flop_registry
+    return has_formula or name in _UNCOUNTED or name.startswith(_ATTENTION)
+
+
+def _dtypes(values: object) -> Iterator[str]:
+    """Dtypes of the floating-point tensors among `values`, in order."""
+    return (_NAMES[tensor.dtype] for tensor in _tensors(values) if tensor.dtype in _NAMES)
+
+
+def _storage_address(tensor: torch.Tensor) -> int:
+    """Address of the tensor's storage, or 0."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError, ValueError):  # sparse, fake or wrapped
+        return 0
+
+
+def _tensors(values: object) -> Iterator[torch.Tensor]:
+    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+
+
+def _uncompiled() -> AbstractContextManager[object]:
+    """Context that disables compiled code, which would appear as one operation."""
+    # Without the module, whose import takes a second, nothing is compiled.
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()
+    stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return stance

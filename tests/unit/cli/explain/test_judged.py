@@ -1,0 +1,43 @@
+"""Whose limit it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpubench_plugin.cli.explain.judged import limit_origin
+
+
+@pytest.mark.parametrize(
+    ("given", "base", "head", "expected"),
+    [
+        ("", "", "", "the default"),
+        ("2%", "2%", "", "from --limit"),
+        ("", "2%", " 2%", "stated by the benchmark, on both sides"),
+        ("", "2%", "60%", "stated on the base; the head states 60%"),
+        ("", "", "2%", "stated on the head; the base states none"),
+        ("", "", "60%", "the default; the base states none; the head states 60%"),
+    ],
+)
+def test_the_limit_is_said_to_be_whose_it_is(
+    given: str, base: str, head: str, expected: str
+) -> None:
+    """With what the other side states, so that a loosened limit is seen."""
+    stated = [{"step_time_s": text} if text else {} for text in (given, base, head)]
+
+    assert (
+        limit_origin("step_time_s", "2%", given=stated[0], base=stated[1], head=stated[2])
+        == expected
+    )
+
+
+def test_a_limit_on_one_step_time_is_the_other_ones_and_may_be_the_rates() -> None:
+    """Each is judged by it, though it was stated of one alone; memory has one of its own."""
+    stated = {"step_time_s": "10%"}
+
+    for metric in ("step_time_s", "step_time_min_s", "samples_per_s"):
+        assert (
+            limit_origin(metric, "10%", base=stated, head=stated)
+            == "stated by the benchmark, on both sides"
+        )
+    assert limit_origin("samples_per_s", "5%", base=stated, head=stated) == "the default"
+    assert limit_origin("peak_memory_bytes", "10%", base=stated, head={}) == "the default"
