@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.bench.shadowed_fixtures import is_shadowed
-from gpubench_plugin.bench.subjects import case_of, subjects_of
+from gpubench_plugin.bench.subjects import case_of, is_shadowed, subjects_of
 from gpubench_plugin.bench.training_setup import TrainingSetup, reference_of
 from gpubench_plugin.core.errors import Unsupported, error_text
 from gpubench_plugin.environment.device_errors import failed_allocation, is_out_of_memory

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.shadowed_fixtures import require_kinds, require_value
 from gpubench_plugin.bench.subjects import (
     Subjects,
     case_of,
     reconfigured,
+    require_kinds,
+    require_value,
     running_state,
     subjects_of,
 )

@@ -25,7 +25,7 @@ from gpubench_plugin.core.quality_flags import UNCHECKED
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.select import clock_for
-from gpubench_plugin.measure.loop import Variant, measure_in_turns
+from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.measure.paired_turns import turns_s
 from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.measure.record_builder import CustomMetric, build_measurement
@@ -286,7 +286,7 @@ class Measuring:
             progress_log.block_ended(progress)
 
         measured = partial(
-            measure_in_turns,
+            measure,
             variants,
             section=self._case.configuration.measure,
             agreement=self._group.agreement,

@@ -9,8 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.bench.batch_fitting import fitted_samples, with_unit_scale
-from gpubench_plugin.bench.shadowed_fixtures import require_kinds
-from gpubench_plugin.bench.subjects import case_of, reconfigured, subjects_of
+from gpubench_plugin.bench.subjects import case_of, reconfigured, require_kinds, subjects_of
 from gpubench_plugin.bench.training import drawn_section
 from gpubench_plugin.bench.training_setup import TrainingSetup, checked_inference, checked_trainer
 from gpubench_plugin.core import catalog

@@ -142,7 +142,8 @@ def _generation(name: str, case: Case) -> str:
     if not issubclass(_workload_class(case), CausalLanguageModel):  # unsupported
         return ""
     inference, positions = case.configuration.inference, case.configuration.model.sequence_length
-    kind = {"prefill": generation.Prefill, "decode": generation.Decode}[name]
+    kind: type[generation.Prefill] | type[generation.Decode]
+    kind = generation.Prefill if name == "prefill" else generation.Decode
     return kind.refusal(inference.prompt_tokens, inference.new_tokens, positions=positions)
 
 

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.bench.refusals import NO_WORKLOAD
-from gpubench_plugin.bench.shadowed_fixtures import is_shadowed, require_kinds
-from gpubench_plugin.bench.subjects import FirstForward, case_of, subjects_of
+from gpubench_plugin.bench.subjects import (
+    FirstForward,
+    case_of,
+    is_shadowed,
+    require_kinds,
+    subjects_of,
+)
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
 

@@ -226,7 +226,8 @@ def checked_trainer(
         reference=reference_of(setup, shared=case_of(request).shares_device),
         evaluate=None if evaluator is None else evaluator.evaluate,
     )
-    resumption = () if training.resume is None else (_resumption(request, trainer, setup),)
+    path = training.resume
+    resumption = () if path is None else (_resumption(request, trainer, setup, path),)
     after: list[Checkable] = [setup.seeds]
     evaluate = None
     if evaluator is not None:
@@ -302,14 +303,14 @@ def reference_of(setup: TrainingSetup, *, shared: bool) -> Fp32Reference | None:
 
 
 def _resumption(
-    request: pytest.FixtureRequest, trainer: Trainer, setup: TrainingSetup
+    request: pytest.FixtureRequest, trainer: Trainer, setup: TrainingSetup, path: str
 ) -> Checkable:
-    """Resumption of `trainer` from ``training.resume``."""
+    """Resumption of `trainer` from the checkpoint at `path`, ``training.resume``."""
     from gpubench_plugin.training.checkpoint import ResumeFromCheckpoint
 
     return ResumeFromCheckpoint(
         checkpoints_of(request, "training.resume", setup),
-        request.config.rootpath / setup.configuration.training.resume,
+        request.config.rootpath / path,
         trainer,
         rank=setup.group.world.rank,
         agreement=setup.group.agreement,

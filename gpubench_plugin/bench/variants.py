@@ -336,9 +336,15 @@ def _difference(actual: Any, expected: Any, where: str) -> str:
 
     kinds = type(actual).__name__, type(expected).__name__
     if _is_tensor(actual) and _is_tensor(expected):
-        same = {"check_device": False, "check_dtype": False, "check_layout": False}
         try:
-            assert_close(actual, expected, equal_nan=True, **same)
+            assert_close(
+                actual,
+                expected,
+                equal_nan=True,
+                check_device=False,
+                check_dtype=False,
+                check_layout=False,
+            )
         except AssertionError as error:
             lines = (line.strip().rstrip(".!") for line in error_text(error).splitlines())
             return "; ".join(filter(None, lines))

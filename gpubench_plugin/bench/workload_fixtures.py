@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.shadowed_fixtures import require_kinds
-from gpubench_plugin.bench.subjects import running_state, subjects_of
+from gpubench_plugin.bench.subjects import require_kinds, running_state, subjects_of
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.launchers.context import context_of
 

@@ -62,42 +62,6 @@ class Variant:
 
 
 def measure(
-    step: Step,
-    *,
-    clock: Clock,
-    section: MeasureSection,
-    agreement: RankAgreement,
-    setup: Step | None = None,
-    teardown: Step | None = None,
-    on_first: Step | None = None,
-    fixed_rounds: FixedRounds | None = None,
-    make_contention: Callable[[], Contention] | None = None,
-    on_timed: Step | None = None,
-    on_progress: Callable[[Progress], object] | None = None,
-) -> Samples:
-    """Measure `step` on this rank of the `agreement`, as the only one of :func:`measure_in_turns`.
-
-    `setup` and `teardown` run around every call, outside the timed part. `on_first` is called once,
-    after the first call and before the warm-up.
-
-    Raises:
-        MeasurementError: a duration is not finite or not positive.
-        UsageProblem: the rounds of ``measure.rounds_file`` cannot be timed on this clock.
-    """
-    (samples,) = measure_in_turns(
-        [Variant(task=Task(step=step, setup=setup, teardown=teardown), clock=clock)],
-        section=section,
-        agreement=agreement,
-        on_first=on_first,
-        fixed_rounds=fixed_rounds,
-        make_contention=make_contention,
-        on_timed=on_timed,
-        on_progress=on_progress,
-    )
-    return samples
-
-
-def measure_in_turns(
     variants: Sequence[Variant],
     *,
     section: MeasureSection,
