@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 CONFTEST = """
     import pytest
-    from gpubench_plugin.measure.clocks import select
+    from gpubench_plugin.bench import measuring
     from gpubench_plugin.measure.clocks.host import CpuClock
     from gpubench_plugin.measure.probes.interference import Contention
 
@@ -33,7 +33,7 @@ CONFTEST = """
                 return result
             return run
 
-        monkeypatch.setattr(select, "clock_for", lambda *_, **__: CpuClock(now))
+        monkeypatch.setattr(measuring, "clock_for", lambda *_, **__: CpuClock(now))
         return step
 """
 
