@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from gpubench_plugin.core.errors import BrokenFile, UsageProblem
-from gpubench_plugin.core.records import LAST, Json, Run, doc
+from gpubench_plugin.core.records import LAST, UTC_TIME, Json, Run, doc
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.results.run_directory import RunDirectory, path_component
 
@@ -31,7 +31,7 @@ class Acceptance:
 
     benchmark: str = field(metadata=doc("pytest's node id", min_length=1))
     run: str = field(metadata=doc("Run id", min_length=1))
-    time: str = field(metadata={"pattern": stored.UTC_TIME})
+    time: str = field(metadata={"pattern": UTC_TIME})
     reason: str = field(metadata={"min_length": 1})
 
 
@@ -45,7 +45,7 @@ class BaselineChange:
 
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
 
-    time: str = field(metadata={"pattern": stored.UTC_TIME})
+    time: str = field(metadata={"pattern": UTC_TIME})
     id: str = field(
         default="", metadata=doc("Distinguishes changes made at the same time; not in version 1")
     )
@@ -93,7 +93,7 @@ class Baseline:
     runs: tuple[str, ...] = field(metadata=doc("Ids of the pinned runs, oldest first"))
     branch: str | None = field(metadata=doc("Branch whose later runs are samples; null for none"))
     acceptances: Annotated[Mapping[str, Acceptance], _Listed] = field(default_factory=dict)
-    changed: str = field(metadata=doc("Time of the last change", pattern=stored.UTC_TIME))
+    changed: str = field(metadata=doc("Time of the last change", pattern=UTC_TIME))
     removed: bool = field(default=False, metadata=doc("The baseline was removed"))
     changes: tuple[BaselineChange, ...] = field(
         default=(), metadata=doc("All changes, oldest first; they determine the other fields")

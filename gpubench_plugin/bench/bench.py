@@ -19,6 +19,7 @@ from gpubench_plugin.bench.step import (
 from gpubench_plugin.bench.variants import Variants
 from gpubench_plugin.core.errors import Misuse, error_text
 from gpubench_plugin.core.records import Better, Measurement, Samples, Work
+from gpubench_plugin.events import FlopsEvent
 from gpubench_plugin.measure.record_builder import CustomMetric
 
 if TYPE_CHECKING:
@@ -360,9 +361,8 @@ class Bench(Comparison):
         try:
             flops = count_flops(subject.flops_step)
         except Exception as error:  # a model that needs values, while everything is measured
-            self._notes.log({"event": "flops", "per_call": None, "reason": error_text(error)})
+            self._notes.log(FlopsEvent(per_call=None, reason=error_text(error)).line())
             return None
-        self._notes.log(
-            {"event": "flops", "per_call": flops.total, "uncounted_ops": flops.uncounted_ops}
-        )
+        event = FlopsEvent(per_call=flops.total, uncounted_ops=flops.uncounted_ops)
+        self._notes.log(event.line())
         return flops.total or None

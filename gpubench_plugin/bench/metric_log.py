@@ -9,6 +9,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.events import LogEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +42,7 @@ class MetricLog:
         if not metrics:
             raise self._problem("no metric given; write gpubench.log(step=…, loss=…)")
         values = {name: self._value(name, value) for name, value in metrics.items()}
-        self._write({"event": "log", "step": number, "metrics": values})
+        self._write(LogEvent(step=number, metrics=values).line())
 
     @contextmanager
     def refused(self) -> Iterator[None]:

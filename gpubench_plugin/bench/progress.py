@@ -6,6 +6,8 @@ import math
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.events import PhaseEvent, ProgressEvent
+
 if TYPE_CHECKING:
     from gpubench_plugin.core.records import Work
     from gpubench_plugin.measure.progress import Progress
@@ -33,7 +35,7 @@ class ProgressLog:
 
     def begin(self) -> None:
         """The timed calls begin now."""
-        self._log({"event": "phase", "phase": "measure"})
+        self._log(PhaseEvent(phase="measure").line())
         self._due_s = monotonic() + INTERVAL_S
 
     def block_ended(self, progress: Progress) -> None:
@@ -43,15 +45,13 @@ class ProgressLog:
             return
         self._due_s = now_s + INTERVAL_S
         step_s, half_width = progress.step_s, progress.half_width
-        self._log(
-            {
-                "event": "progress",
-                "rounds": progress.rounds,
-                "calls": progress.calls,
-                "half_width": half_width if half_width < math.inf else None,
-                "step_s": step_s,
-                **{f"{name}_per_s": amount / step_s for name, amount in self._amounts.items()},
-                "elapsed_s": progress.elapsed_s,
-                "remaining_s": progress.remaining_s,
-            }
+        event = ProgressEvent(
+            rounds=progress.rounds,
+            calls=progress.calls,
+            half_width=half_width if half_width < math.inf else None,
+            step_s=step_s,
+            elapsed_s=progress.elapsed_s,
+            remaining_s=progress.remaining_s,
+            **{f"{name}_per_s": amount / step_s for name, amount in self._amounts.items()},
         )
+        self._log(event.line())

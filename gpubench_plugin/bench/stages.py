@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -20,6 +19,7 @@ from gpubench_plugin.bench.variants import with_variants
 from gpubench_plugin.config.parametrization import fixture_names
 from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
+from gpubench_plugin.events import TrafficEvent
 from gpubench_plugin.measure.record_builder import CustomMetric, build_measurement
 
 if TYPE_CHECKING:
@@ -200,9 +200,8 @@ class Stages:
         from gpubench_plugin.results.recorder import append
 
         if self._group.world.size > 1:
-            self._notes.log(
-                {"event": "traffic", **asdict(self._group.control.traffic - traffic_before)}
-            )
+            traffic = self._group.control.traffic - traffic_before
+            self._notes.log(TrafficEvent(**vars(traffic)).line())
             if self._context.ranks_folder is not None:
                 append(self._context.ranks_folder, self._group.world.rank, self._case.id, samples)
         # Paused here, since pytest-benchmark's own pause makes coverage lose the rest of the test:

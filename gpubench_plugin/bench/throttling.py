@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.core.errors import Throttled, Unsupported
 from gpubench_plugin.core.quality_flags import THROTTLED
+from gpubench_plugin.events import ThrottledEvent, ThrottleWaitEvent
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
@@ -57,7 +58,7 @@ class ThrottlePolicy:
             device_state.slowing_reasons, agreement, limit_s=longest_wait_s(timeout_s)
         )
         if wait is not None:
-            self.notes.log({"event": "throttle_wait", **asdict(wait)})
+            self.notes.log(ThrottleWaitEvent(**vars(wait)).line())
 
     def refuse(self, measurement: Measurement) -> None:
         """After the timed calls: fail as ``fail`` asks for; the journal keeps the numbers.
@@ -69,7 +70,7 @@ class ThrottlePolicy:
         if not is_refused or THROTTLED not in measurement.flags:
             return
         values = {name: metric.value for name, metric in measurement.finite().metrics.items()}
-        self.notes.log({"event": "throttled", "flags": measurement.flags, "metrics": values})
+        self.notes.log(ThrottledEvent(flags=measurement.flags, metrics=values).line())
         raise Throttled(
             "the GPU was throttled (measure.throttle=fail); the journal has the numbers"
         )

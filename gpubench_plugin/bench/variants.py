@@ -14,6 +14,7 @@ from gpubench_plugin.bench.step import TimedStep, has_been_used, refuse_unfinish
 from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import CONFIDENCE
+from gpubench_plugin.events import TurnsEvent
 from gpubench_plugin.measure.paired_turns import speed_ups, turns_s, variant_facts
 from gpubench_plugin.measure.turns import naming
 
@@ -163,7 +164,8 @@ def with_variants(
 
 def turns_event(samples: Mapping[str, Samples]) -> Json:
     """Journal event with the mean seconds per call of each turn of this rank, by variant."""
-    return {"event": "turns", "step_s": {name: turns_s(s) for name, s in samples.items()}}
+    turns = {name: tuple(turns_s(s)) for name, s in samples.items()}
+    return TurnsEvent(step_s=turns).line()
 
 
 def _refuse_name(name: object) -> None:

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
 
-UTC_TIME: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)$"
-"""Pattern of an ISO 8601 time in UTC."""
-
 _Record = TypeVar("_Record")
 _LONGEST_VALUE: Final = 40
 """Characters of a wrong value in a message: enough to recognize it, and one line."""
@@ -36,7 +33,7 @@ _MESSAGES: Final = {"missing": "missing key", "unexpected_keyword_argument": "un
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """Kind of file with its version under `key`; versions 1 to `newest` are supported.
+    """Kind of file with its version under `key`; only the `newest` one is read.
 
     `kind` completes the message "not a …"; `limit` is the largest size in bytes.
     """
@@ -56,19 +53,13 @@ class Format:
         return self.check(json_files.parse(data, label), label)
 
     def check(self, fields: object, label: str) -> Json:
-        """The `fields`, if they are an object of a supported version; raises BrokenFile."""
+        """The `fields`, if they are an object of that version; raises BrokenFile."""
         if not isinstance(fields, dict) or self.key not in fields:
             raise BrokenFile(f"{label} is not a {self.kind}: it has no {self.key}")
         version = fields[self.key]
-        # pydantic's Literal[1, 2] accepts true and 1.0 even in strict mode.
-        if type(version) is not int or version < 1:
+        if type(version) is not int or version != self.newest:  # True == 1.0 == 1
             raise BrokenFile(
-                f"{label}: invalid {self.key} {_excerpt(version)}; allowed: 1 to {self.newest}"
-            )
-        if version > self.newest:
-            raise BrokenFile(
-                f"{label}: {self.key} {_excerpt(version)} is newer than {self.newest}, the latest "
-                "this gpubench reads; upgrade pytest-gpubench"
+                f"{label}: {self.key} {_excerpt(version)}; this gpubench reads {self.newest} only"
             )
         return cast("Json", fields)
 

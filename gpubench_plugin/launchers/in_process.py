@@ -16,6 +16,7 @@ import pytest
 
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
 from gpubench_plugin.environment.code import LoadedFiles
+from gpubench_plugin.events import CodeEvent
 from gpubench_plugin.launchers import merged_reports, report_payload, stacks
 from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
@@ -129,7 +130,7 @@ class LauncherPlugin:
             if error is not None and self._lost_context.forgive_teardown(report, error):
                 error = None
             if files := self._loaded_files.newly_loaded():
-                state.notes.log({"event": "code", "files": files})
+                state.notes.log(CodeEvent(files=files).line())
             report_payload.attach(report, call, state.notes)
             if report.when == "teardown":
                 state.notes = Notes()  # frees the samples, which are on the report

@@ -7,12 +7,10 @@ The published schema is generated from the columns, and a test keeps it current:
 
 from __future__ import annotations
 
-import csv
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.quality_flags import doubtful_flags, other_flags
@@ -121,27 +119,6 @@ def table_schema() -> Json:
     }
 
 
-def table_problems(text: str) -> Iterator[tuple[int, str, str]]:
-    """Line, column and description of what in the `text` breaks the schema."""
-    columns = _columns()
-    names = [column.name for column in columns]
-    rows = csv.reader(text.splitlines())
-    titles = next(rows, [])
-    if titles != names:
-        wrong = next((n for n, name in enumerate(names) if titles[n : n + 1] != [name]), len(names))
-        title = titles[wrong] if wrong < len(titles) else "nothing"
-        expected = repr(names[wrong]) if wrong < len(names) else "no further column"
-        yield 1, title, f"column {wrong + 1} is {title!r}, not {expected}"
-        return
-    for row in rows:
-        if len(row) != len(names):
-            yield rows.line_num, "", f"{len(row)} cells, not {len(names)}"
-            continue
-        for column, cell in zip(columns, row, strict=True):
-            if problem := _problem(column, cell):
-                yield rows.line_num, column.name, problem
-
-
 def _columns() -> list[TableColumn]:
     meanings = _meanings()
     metrics = (
@@ -193,39 +170,3 @@ def _field(column: TableColumn) -> Json:
         **unit,
         **({"constraints": constraints} if constraints else {}),
     }
-
-
-def _problem(column: TableColumn, cell: str) -> str:
-    """What is wrong with a cell; empty if nothing is."""
-    if not cell:
-        return "is missing" if column.required else ""
-    if column.choices and cell not in column.choices:
-        return f"{cell!r} is not allowed; allowed: {', '.join(column.choices)}"
-    is_valid = _READERS[column.type](cell)
-    return "" if is_valid else f"{cell!r} is no {column.type}"
-
-
-def _is_integer(cell: str) -> bool:
-    return cell.isascii() and cell.isdigit()
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        return math.isfinite(float(cell))
-    except ValueError:
-        return False
-
-
-def _is_object(cell: str) -> bool:
-    try:
-        return isinstance(json.loads(cell), dict)
-    except ValueError:
-        return False
-
-
-_READERS: Final[dict[str, Any]] = {
-    "string": lambda cell: True,
-    "integer": _is_integer,
-    "number": _is_number,
-    "object": _is_object,
-}

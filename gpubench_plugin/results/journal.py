@@ -29,14 +29,12 @@ from gpubench_plugin.environment.locks import KernelLock
 
 FORMAT: Final = stored.Format(kind="journal line", newest=1)
 
+# A thread that a signal has stopped within a write, for good, must not keep others from writing the
+# results. Two thousand times as long as a write and a sync take.
 _PATIENCE_S: Final = 1.0
-"""A thread that a signal has stopped within a write, for good, must not keep others from writing
-the results. Two thousand times as long as a write and a sync take; not measured otherwise."""
 
+# Read at a time: thousands of events, or a record; a longer line is read whole.
 _CHUNK_BYTES: Final = 4 << 20
-"""Read at a time: thousands of events, or a record; a longer line is read whole."""
-
-_APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def utc_now() -> str:
@@ -68,11 +66,10 @@ class Journal:
         self._synced_at = -math.inf
         self._lock = threading.Lock()
         try:
-            self._file = KernelLock(path, _APPEND)
+            self._file = KernelLock(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             raise json_files.not_written(path, error) from error
         try:
-            files.require_regular(path, os.fstat(self._file.descriptor))
             _lock(path, self._file)
             files.sync_folder(path.parent)
         except ResultsError:

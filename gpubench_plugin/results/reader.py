@@ -7,17 +7,15 @@ resume.
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gpubench_plugin.config.case import comparable_part
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.errors import BrokenFile, GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.core.quality_flags import UNFINISHED
@@ -40,16 +38,15 @@ from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.curves import benchmark_events
 from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.plausibility import implausible
+from gpubench_plugin.results.summary import SummaryBenchmark, parse
 from gpubench_plugin.results.tags import tags_of
 
 if TYPE_CHECKING:
     from gpubench_plugin.results.run_directory import RunDirectory
-    from gpubench_plugin.results.summary import SummaryBenchmark
 
 
 @contextmanager
-def intact(path: RunDirectory | Path) -> Iterator[None]:
+def intact(path: object) -> Iterator[None]:
     """Convert errors of malformed contents to BrokenFile, which names `path`."""
     try:
         yield
@@ -225,11 +222,17 @@ class StoredRun:
 
     @property
     def regressed(self) -> tuple[str, ...]:
-        """Benchmarks whose verdicts exclude the run from the samples."""
-        from gpubench_plugin.results import verdicts
-
+        """Benchmarks whose verdicts exclude the run from the samples; without validating them."""
         path = self.directory.verdicts
-        return verdicts.read(path).regressed if path.exists() else ()
+        if not path.exists():
+            return ()
+        with intact(path):
+            document = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
+            return tuple(
+                row["id"]
+                for row in document["benchmarks"]
+                if is_regression(row["verdict"], row["method"], base=document["base_label"])
+            )
 
     def rounds(self) -> dict[str, FixedRounds]:
         """Number of rounds per benchmark, to measure a comparable run.
@@ -247,14 +250,7 @@ class StoredRun:
         return rounds
 
     def record(self) -> RunRecord:
-        """Complete record with all samples, from the journal.
-
-        A damaged summary is refused as in comparisons, though the journal has all that it says.
-        """
-        summary = self.directory.summary
-        if summary.exists():
-            with intact(summary):
-                json_files.load(summary)
+        """Complete record with all samples, from the journal."""
         with intact(self.directory):
             return RunRecord(
                 run_id=self.start_event["run_id"],
@@ -273,8 +269,7 @@ class StoredRun:
         """The run for comparisons: from its summary, else from its journal.
 
         In an unfinished run, benchmarks without a journal line get the flag
-        :data:`~gpubench_plugin.core.quality_flags.UNFINISHED`. For summaries of versions 1 and 2 see
-        :func:`.summary.parse`.
+        :data:`~gpubench_plugin.core.quality_flags.UNFINISHED`.
         """
         summary = self.directory.summary
         if not summary.exists():
@@ -310,7 +305,7 @@ class StoredRun:
         try:
             with intact(directory):
                 facts["tags"] = tags_of(directory)
-                facts["regressed"] = _has_regressed(directory)
+                facts["regressed"] = bool(self.regressed)
                 if directory.summary.exists():
                     return RunOverview(**facts, **_summary_overview(directory))
                 return RunOverview(**facts, **self._journal_overview())
@@ -350,11 +345,7 @@ class StoredRun:
         is_finished = self.is_finished or self.directory.summary.exists()
         for name in dict.fromkeys((*self.params, *latest)):
             if name in latest:
-                measurement = self._measurement(latest[name])
-                if "settings" not in latest[name]:
-                    settings = comparable_part(flat(measurement.configuration))
-                    measurement = replace(measurement, settings=settings)
-                yield name, _of_measurement(measurement)
+                yield name, _of_measurement(self._measurement(latest[name]))
                 continue
             reason, flags = (_NOT_REACHED, ()) if is_finished else (_UNFINISHED, (UNFINISHED,))
             yield name, Result(id=name, outcome="not_measured", reason=reason, flags=flags)
@@ -391,9 +382,9 @@ class ResumableRun(StoredRun):
         )
 
 
+# After which a run whose file system has no locks counts as killed. Events come every few seconds,
+# but none while a model is compiled or a checkpoint loaded.
 _SILENT_S: Final = 900.0
-"""After which a run whose file system has no locks counts as killed. Events come every few seconds,
-but none while a model is compiled or a checkpoint loaded. Not measured."""
 
 
 def is_being_written(directory: RunDirectory) -> bool:
@@ -402,7 +393,7 @@ def is_being_written(directory: RunDirectory) -> bool:
     On a file system without locks, whether it is without an end and has grown lately.
     """
     try:
-        with KernelLock(directory.journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as journal:
+        with KernelLock(directory.journal, os.O_RDONLY | os.O_NONBLOCK) as journal:
             journal.acquire(shared=True)  # so that two readers do not exclude each other
     except BlockingIOError:
         return True
@@ -412,12 +403,11 @@ def is_being_written(directory: RunDirectory) -> bool:
 
 
 def _has_grown(file: Path) -> bool:
-    """Whether `file` is a regular one, written to in the last quarter of an hour."""
+    """Whether `file` was written to in the last quarter of an hour."""
     try:
-        status = file.stat(follow_symlinks=False)
+        return time.time() - file.stat().st_mtime < _SILENT_S
     except OSError:
         return False
-    return stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime < _SILENT_S
 
 
 def run_of(
@@ -435,13 +425,8 @@ def run_of(
 
 def run_of_summary(path: Path, document: object, label: str) -> Run:
     """Convert `document`, read from the summary at `path`, to a run; raises BrokenFile."""
-    from gpubench_plugin.results.summary import parse
-
-    implausible_reasons = _remove_implausible(document)
     summary = parse(document, str(path))
     results = {benchmark.id: result_of_summary(benchmark) for benchmark in summary.benchmarks}
-    for node_id, reason in implausible_reasons.items():
-        results[node_id] = Result(id=node_id, outcome="failed", reason=reason)
     return _run(
         label,
         results,
@@ -452,29 +437,6 @@ def run_of_summary(path: Path, document: object, label: str) -> Run:
         status=summary.status,
         path=path.parent,
     )
-
-
-def _remove_implausible(document: object) -> dict[str, str]:
-    """Remove impossible numbers from a summary; return the reasons by node id."""
-    entries = document.get("benchmarks") if isinstance(document, Mapping) else None
-    reasons: dict[str, str] = {}
-    seen_ids: set[str] = set()
-    for entry in entries if isinstance(entries, list) else ():
-        if not isinstance(entry, dict) or not isinstance(entry.get("metrics"), dict):
-            continue  # reported by validation
-        node_id = str(entry.get("id"))
-        if node_id in seen_ids:
-            reasons[node_id] = "the file contains it twice; ambiguous"
-        seen_ids.add(node_id)
-        values = {n: m.get("value") for n, m in entry["metrics"].items() if isinstance(m, dict)}
-        launches = entry.get("per_launch")
-        launches = launches if isinstance(launches, list) else []
-        if reason := implausible(
-            values, (launch for launch in launches if isinstance(launch, dict))
-        ):
-            reasons[node_id] = reason
-            entry["metrics"], entry["per_launch"] = {}, []
-    return reasons
 
 
 def result_of_summary(benchmark: SummaryBenchmark) -> Result:
@@ -557,18 +519,6 @@ def _summary_overview(directory: RunDirectory) -> dict[str, Any]:
         "outcomes": dict(Counter(str(b["outcome"]) for b in document["benchmarks"])),
         **_git(document["environment"]),
     }
-
-
-def _has_regressed(directory: RunDirectory) -> bool:
-    """Whether :attr:`StoredRun.regressed` names a benchmark, without validating the verdicts."""
-    if not directory.verdicts.exists():
-        return False
-    document = json_files.load(directory.verdicts, limit=json_files.LIMIT_OF_FACTS_BYTES)
-    base = document.get("base_label", "")
-    return any(
-        is_regression(row["verdict"], row.get("method"), base=base)
-        for row in document["benchmarks"]
-    )
 
 
 def _rounds_of(event: Mapping[str, Any]) -> FixedRounds:

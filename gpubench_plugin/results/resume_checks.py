@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpubench_plugin.config.parametrization import PRECISION_LEFT, former_ids
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.core.words import listed
@@ -18,7 +17,6 @@ from gpubench_plugin.environment.fingerprints import (
     differences,
     fingerprint,
     flat,
-    is_recent_fact,
     tolerates_unknown,
 )
 from gpubench_plugin.results.reader import ResumableRun, intact
@@ -79,21 +77,8 @@ def _refuse_other_benchmarks(run: ResumableRun, selected: Iterable[str]) -> None
         command = shlex.join(["pytest", *run.command])
         raise UsageProblem(
             f"not part of the resumed run: {listed(new_ids)}; a run keeps the benchmarks it was "
-            f"started with: {command}{_renamed_hint(run, new_ids)}"
+            f"started with: {command}"
         )
-
-
-def _renamed_hint(run: ResumableRun, new_ids: Sequence[str]) -> str:
-    """Hint if the run has benchmarks under ids of earlier versions."""
-    renames = [
-        f"{new_id} was {old_id}"
-        for new_id, old_id in former_ids(run.configurations, new_ids).items()
-    ]
-    return (
-        f"; {listed(renames)}: {PRECISION_LEFT}; measure a new run without --resume"
-        if renames
-        else ""
-    )
 
 
 def _refuse_other_conditions(
@@ -136,8 +121,7 @@ def _environment_differences(run: ResumableRun, environment: Mapping[str, Any]) 
     return (
         f"{key}: {change_text(pair)}"
         for key, pair in differences(recorded, current).items()
-        if not (pair[0] is ABSENT and is_recent_fact(key))
-        and not (pair[1] is ABSENT and tolerates_unknown(key))
+        if not (pair[1] is ABSENT and tolerates_unknown(key))
     )
 
 

@@ -12,18 +12,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
-from gpubench_plugin.core.records import (
-    Comparison,
-    FactDifference,
-    Json,
-    Verdict,
-    doc,
-    is_regression,
-)
+from gpubench_plugin.core.records import Comparison, FactDifference, Json, Verdict, doc
 from gpubench_plugin.environment import json_files, stored
 
 FORMAT: Final = stored.Format(kind="gpubench verdict file", newest=1)
-"""The version grows with every change; older files stay readable, newer ones are refused."""
 
 _KEYS: Final = (
     *("id", "metric", "unit", "better", "base", "head", "verdict", "effect", "interval"),
@@ -60,15 +52,6 @@ class VerdictDocument:
     benchmarks: tuple[BenchmarkVerdict, ...]
     environment_differences: tuple[EnvironmentDifference, ...]
     notes: tuple[str, ...] = ()
-
-    @property
-    def regressed(self) -> tuple[str, ...]:
-        """Benchmarks whose verdicts exclude the run from the samples."""
-        return tuple(
-            row.id
-            for row in self.benchmarks
-            if is_regression(row.kind, row.method, base=self.base_label)
-        )
 
     def for_benchmark(self, node_id: str) -> tuple[Verdict, ...]:
         """Verdicts on one benchmark and its metrics, without labels."""

@@ -12,7 +12,6 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment.files import open_to_write
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.gang.orphan_reaper import OrphanReaper
 from gpubench_plugin.ranks.world import LISTENER, threads_per_rank
@@ -75,7 +74,7 @@ class GangLauncher:
                     serves = rank == 0 and size > 1
                     if serves:
                         environment[LISTENER] = str(store.fileno())
-                    with os.fdopen(open_to_write(self.logs[rank], append=True), "ab") as log:
+                    with self.logs[rank].open("ab") as log:
                         self._processes[rank] = subprocess.Popen(
                             command,
                             cwd=folder,

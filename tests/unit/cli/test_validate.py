@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from gpubench_plugin.cli.validation.kinds import KINDS
 
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.cli.validation.kinds import KINDS
 from gpubench_plugin.config import rounds_file
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Samples
