@@ -45,7 +45,8 @@ def _run_in_file(path: Path, text: str) -> Run:
         return pytest_benchmark_files.parse_run(document, text, path)
     if isinstance(document, Mapping) and {"schema_version", "run_id"} <= document.keys():
         return run_of_summary(path, document, text)
-    hint = nearest("benchmarks", map(str, document)) if isinstance(document, Mapping) else ""
+    keys = document.keys() if isinstance(document, Mapping) else ()
+    hint = "" if "benchmarks" in keys else nearest("benchmarks", map(str, keys))
     raise BrokenFile(
         f"{path} is neither a run summary nor a pytest-benchmark file: it has no machine_info and "
         f"benchmarks{hint}"

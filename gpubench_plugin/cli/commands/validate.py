@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -107,17 +108,21 @@ def _kind_of(path: Path) -> str:
     for name, kind in KINDS.items():
         if path.absolute().match(kind.pattern):
             return name
-    with files.open_to_read(path) as file:
-        data = file.read() if path.suffix != ".jsonl" else file.readline()
-    try:
-        fields = json_files.parse(data, str(path))
-    except BrokenFile:
-        fields = None
+    keys = _keys(files.read(path, limit=json_files.LIMIT_BYTES))
     for name, kind in KINDS.items():
-        if isinstance(fields, dict) and fields.keys() >= {*kind.keys}:
+        if keys.issuperset(kind.keys):
             return name
     patterns = ", ".join(kind.pattern for kind in KINDS.values())
     raise UsageProblem(f"{path}: not recognized as a file with a schema; those are: {patterns}")
+
+
+def _keys(data: bytes) -> frozenset[str]:
+    """Keys of the JSON object, or of that in the first line; none of other files."""
+    for text in (data, data.partition(b"\n")[0]):
+        with suppress(BrokenFile):
+            fields = json_files.parse(text, "")
+            return frozenset(fields if isinstance(fields, dict) else ())
+    return frozenset()
 
 
 def _by_schema(module: str, record: str) -> Callable[[Path], object]:

@@ -58,15 +58,6 @@ def test_changes_of_two_copies_are_merged_in_any_order() -> None:
     assert from_text(to_text([*one, *other]), "here") == {*one, *other}
 
 
-def test_tags_of_version_1_are_older_than_any_change(tmp_path: Path) -> None:
-    """They are kept, and can be taken."""
-    run = write_run(tmp_path, 0)
-    (run.path / "tags.json").write_text('{"schema_version": 1, "tags": ["a", "b"]}')
-    assert tags_of(run) == ("a", "b")
-    assert change_tags(run, remove=["a"]) == ("b",)
-    assert tags_of(run) == ("b",)
-
-
 def change(time: str, tag: str, action: Any = "add") -> TagChange:
     return TagChange(time=time, tag=tag, action=action)
 
@@ -76,8 +67,7 @@ def change(time: str, tag: str, action: Any = "add") -> TagChange:
     [
         ("", "is empty"),
         ("{}", "no schema_version"),
-        ('{"schema_version": 3, "tags": []}', "upgrade"),
-        ('{"schema_version": 1, "tags": [1]}', "violates the schema at"),
+        ('{"schema_version": 1, "tags": []}', "reads 2 only"),
         ('{"schema_version": 2, "tags": []}', "violates the schema at changes"),
         ('{"schema_version": 2, "tags": [], "changes": [{"tag": []}]}', "schema at changes"),
         ('{"schema_version": 2, "tags": ["a"], "changes": []}', "lead to other tags"),

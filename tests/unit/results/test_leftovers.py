@@ -77,28 +77,6 @@ def test_a_folder_of_another_name_stays(tmp_path: Path) -> None:
     assert found(tmp_path) == set()
 
 
-def test_what_is_behind_a_link_stays(tmp_path: Path) -> None:
-    """A folder, an experiment, a file in a folder: it belongs to other results."""
-    results, other = tmp_path / "results", tmp_path / "other"
-    begun = never_begun(other)
-    run = write_run(other, 0)
-    removed = run.path.rename(removal_name(run.path))
-    (results / "default").mkdir(parents=True)
-    (results / "linked").symlink_to(other / "default")
-    for folder in (begun, removed):
-        (results / "default" / folder.name).symlink_to(folder)
-    (never_begun(results, 8) / "system.json").unlink()
-    (results / "default" / run_id(8) / "system.json").symlink_to(other)
-    assert found(results) == set()
-
-
-def test_somebody_elses_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several people may share a folder of results."""
-    begun = never_begun(tmp_path)
-    monkeypatch.setattr("os.geteuid", lambda: begun.stat().st_uid + 1)
-    assert found(tmp_path) == set()
-
-
 def test_a_run_under_removal_cannot_be_named(tmp_path: Path) -> None:
     """Its new name is none that an id begins with, and it is in no list."""
     run = write_run(tmp_path, 0)

@@ -33,9 +33,6 @@ def locked_at(mhz: int | None) -> dict[str, Any]:
     return {**ENVIRONMENT, "gpu": {"devices": [{"locked_clock_mhz": mhz}]}}
 
 
-GOVERNED = {**ENVIRONMENT, "cpu": {"model": "abacus", "governor": "performance"}}
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
     """A run of seven benchmarks that was killed before the first."""
@@ -75,7 +72,6 @@ def opened(run: RunDirectory, **changes: Any) -> None:
         {},
         {"environment": {**ENVIRONMENT, "hostname": "node-2"}},
         {"environment": locked_at(None)},  # a GPU at work
-        {"environment": GOVERNED},  # which the version that began did not record
         {"environment": {**ENVIRONMENT, "devices": {"cuda:0": "H200"}}},
         {"configurations": {"test_it.py::test_b": CONFIGURATION}},
         {"options": {"--experiment": "resnet", "--tag": "big"}},
@@ -151,17 +147,6 @@ def test_other_conditions_are_refused(
     )
     assert {p.name: p.read_bytes() for p in run.path.iterdir()} == before
     opened(run)
-
-
-def test_ids_of_an_earlier_version_are_told_their_new_name(tmp_path: Path) -> None:
-    """A run under ids that no benchmark has today is refused, with the reason why."""
-    run = started(tmp_path, {"test_it.py::test_a[fp32-ws1]": CONFIGURATION})
-    with pytest.raises(UsageProblem) as refused:
-        opened(run, configurations={"test_it.py::test_a[ws1]": CONFIGURATION})
-    assert str(refused.value).endswith(
-        "; test_it.py::test_a[ws1] was test_it.py::test_a[fp32-ws1]: ids contain a precision only "
-        "if the benchmark uses one; measure a new run without --resume"
-    )
 
 
 def test_other_results_folder_is_refused(run: RunDirectory, tmp_path: Path) -> None:
