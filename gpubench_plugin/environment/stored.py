@@ -15,10 +15,9 @@ from gpubench_plugin.core.errors import BrokenFile
 from gpubench_plugin.environment import json_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
 
     from gpubench_plugin.core.records import Json
 
@@ -86,25 +85,13 @@ def restore(kind: type[_Record], fields: object, label: str, *, strict: bool = F
     try:
         return _validated(kind, fields, strict=strict)
     except ValidationError as error:
-        location, message = next(_violations(error))
-        key = ".".join(map(str, location)) or "the document"
+        details = error.errors(include_url=False)[0]
+        key = ".".join(map(str, details["loc"])) or "the document"
+        message = f"{details['msg']}, not {_excerpt(details['input'])}"
+        message = _MESSAGES.get(details["type"], message)
         raise BrokenFile(f"{label} violates the schema at {key}: {message}") from error
     except PydanticSerializationError as error:  # a lone surrogate, which is not valid Unicode
         raise BrokenFile(f"{label} violates the schema at the document: {error}") from error
-
-
-def violations(kind: Any, fields: object) -> list[tuple[tuple[str | int, ...], str]]:
-    """Location and description of everything in `fields` that breaks the schema of a `kind`."""
-    from pydantic import ValidationError
-    from pydantic_core import PydanticSerializationError
-
-    try:
-        _validated(kind, fields, strict=True)
-    except ValidationError as error:
-        return list(_violations(error))
-    except PydanticSerializationError as error:
-        return [((), str(error))]
-    return []
 
 
 def _validated(kind: type[_Record], fields: object, *, strict: bool) -> _Record:
@@ -115,12 +102,6 @@ def _validated(kind: type[_Record], fields: object, *, strict: bool) -> _Record:
         return adapter.validate_python(fields)
     # In strict mode, pydantic builds a dataclass from an object in JSON text only.
     return adapter.validate_json(to_json(fields, inf_nan_mode="constants"), strict=True)
-
-
-def _violations(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    for details in error.errors(include_url=False):
-        message = f"{details['msg']}, not {_excerpt(details['input'])}"
-        yield details["loc"], _MESSAGES.get(details["type"], message)
 
 
 def _excerpt(value: object) -> str:

@@ -43,15 +43,10 @@ class RunStarted(_Line):
     run_id: str = field(metadata={"min_length": 1})
     command: tuple[str, ...] = field(metadata=doc("Arguments of pytest, without secrets"))
     params: Mapping[str, Mapping[str, str]] = field(
-        default_factory=dict,
-        metadata=doc("Parameters of every selected benchmark, by node id"),
+        metadata=doc("Parameters of every selected benchmark, by node id")
     )
-    code: Mapping[str, str] | None = field(
-        default=None,
-        metadata=doc(
-            "Content hash of every code file, relative to pytest's rootdir; null in runs of "
-            "versions that did not record it"
-        ),
+    code: Mapping[str, str] = field(
+        metadata=doc("Content hash of every code file, relative to pytest's rootdir")
     )
 
 

@@ -78,14 +78,16 @@ _FOLDERS: Final = ("*", "*/*", "*/*/checkpoints/*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leftover:
-    """A leftover file or folder with its size."""
+class PruneTarget:
+    """A file or folder to remove, with its size."""
 
     path: Path
     bytes: int
 
 
-def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> Iterator[Leftover]:
+def leftovers(
+    results_dir: Path, *, unbegun_before: datetime | None = None
+) -> Iterator[PruneTarget]:
     """Leftovers of killed processes below `results_dir` that will never be resumed.
 
     - interrupted removals, ``.<run id>.gpubench-<8 hex>.removed``;
@@ -98,10 +100,10 @@ def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> I
     for folder in (folder for pattern in _FOLDERS for folder in results.glob(pattern)):
         with suppress(OSError, ResultsError):
             if is_removal_name(folder) or _is_unstarted(folder, unbegun_before):
-                yield Leftover(path=folder, bytes=_size(folder))
+                yield PruneTarget(path=folder, bytes=_size(folder))
                 continue
             for file in files.abandoned(folder):
-                yield Leftover(path=file, bytes=file.stat().st_size)
+                yield PruneTarget(path=file, bytes=file.stat().st_size)
 
 
 def remove_leftover(path: Path) -> None:
@@ -136,15 +138,6 @@ PER_RANK: Final = ("ranks",)
 _DAY_S: Final = 86_400.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class PruneTarget:
-    """A run folder, or a part of it, to remove, with its size."""
-
-    directory: RunDirectory
-    path: Path
-    bytes: int
-
-
 def select_old(
     directories: Sequence[RunDirectory], *, keep_last: int | None, days: float | None, now: datetime
 ) -> list[RunDirectory]:
@@ -172,16 +165,12 @@ def select_old(
 def part_removals(directory: RunDirectory, folders: Sequence[str]) -> list[PruneTarget]:
     """Removals of the existing `folders` of a run; raises ResultsError."""
     paths = (directory.path / name for name in folders)
-    return [
-        PruneTarget(directory=directory, path=path, bytes=_size(path))
-        for path in paths
-        if path.is_dir()
-    ]
+    return [PruneTarget(path=path, bytes=_size(path)) for path in paths if path.is_dir()]
 
 
 def whole_run_removal(directory: RunDirectory) -> PruneTarget:
     """Removal of a whole run; raises ResultsError."""
-    return PruneTarget(directory=directory, path=directory.path, bytes=_size(directory.path))
+    return PruneTarget(path=directory.path, bytes=_size(directory.path))
 
 
 def unknown_files(directory: RunDirectory) -> list[str]:
@@ -199,17 +188,16 @@ def unknown_files(directory: RunDirectory) -> list[str]:
         raise ResultsError(f"cannot list {directory}: {error.strerror}") from error
 
 
-def remove(removal: PruneTarget, *, forget: Callable[[], None] = lambda: None) -> None:
-    """Remove a run or a part of it; `forget` drops a whole run from the registry first.
+def remove(run: RunDirectory, part: Path, *, forget: Callable[[], None] = lambda: None) -> None:
+    """Remove the `run`, or a `part` of it; `forget` drops a whole run from the registry first.
 
     Raises:
         ResultsError: another process is writing the run, or something could not be removed.
     """
-    run = removal.directory
     with Journal(run.journal):
         try:
-            if removal.path != run.path:
-                remove_leftover(removal.path)
+            if part != run.path:
+                remove_leftover(part)
                 return
             forget()
             renamed_path = run.path.rename(removal_name(run.path))

@@ -126,6 +126,7 @@ class StoredRun:
                 "run_id": self.directory.run_id,
                 "command": [],
                 "params": {},
+                "code": {},
             }
         ]
 
@@ -142,7 +143,8 @@ class StoredRun:
     @property
     def params(self) -> Mapping[str, Json]:
         """Parameters of every selected benchmark by node id."""
-        return self.start_event.get("params") or {}
+        params: Mapping[str, Json] = self.start_event["params"]
+        return params
 
     @property
     def started(self) -> str:
@@ -177,10 +179,8 @@ class StoredRun:
         return next((candidate for candidate in final if candidate == status), "interrupted")
 
     @property
-    def code(self) -> Mapping[str, str] | None:
-        """Content hashes of the code files; None in runs of versions that recorded none."""
-        if self.start_event.get("code") is None:
-            return None
+    def code(self) -> Mapping[str, str]:
+        """Content hashes of the code files; empty if the run was killed before its first line."""
         loaded = (event["files"] for event in self.events if event.get("event") == "code")
         return code.merge_digests([self.start_event["code"], *loaded])
 

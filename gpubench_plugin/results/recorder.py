@@ -108,7 +108,7 @@ class Recorder:
         )
         if not run.is_started:
             params = {i: m.params for i, m in run.measurements.items()}
-            recorder._begin("run_started", run.started, redacted, params=params)
+            recorder._begin("run_started", run.started, redacted, params=params, code={})
         recorder._begin("run_resumed", resume_time, redacted, kept=carried_over)
         json_files.remove(run.directory.summary)
         return recorder

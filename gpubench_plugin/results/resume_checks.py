@@ -126,9 +126,7 @@ def _environment_differences(run: ResumableRun, environment: Mapping[str, Any]) 
 
 
 def _code_differences(run: ResumableRun, selected: Iterable[str], rootdir: Path) -> Iterator[str]:
-    """Changed code files; empty if the run did not record any."""
-    if run.code is None:
-        return
-    files = code.changes(rootdir, selected, run.code)
+    """Changed code files."""
+    files = code.changes(rootdir, selected, run.code) if run.code else []
     if files:
         yield f"code: {listed(files)}; restore it, or start a new run without --resume"

@@ -105,7 +105,7 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
         recorder=recorder,
         earlier_measurements={i: m.without_samples() for i, m in run.measurements.items()},
         carried_over=carried_over,
-        notes=(_CODE_UNKNOWN,) if run.code is None else (),
+        notes=(_CODE_UNKNOWN,) if not run.code else (),
     )
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.baselines.resolve import Resolver
     from gpubench_plugin.baselines.store import Baselines
     from gpubench_plugin.core.records import Json
-    from gpubench_plugin.results.prune import Leftover, PruneTarget
+    from gpubench_plugin.results.prune import PruneTarget
     from gpubench_plugin.results.registry.registry import Registry
     from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -110,12 +110,12 @@ class _Pruning:
         for target in self._targets(directory):
             with self._errors_noted():
                 if not self.options.dry_run:
-                    pruning.remove(target, forget=lambda: self._forget(directory))
+                    pruning.remove(directory, target.path, forget=lambda: self._forget(directory))
                 part = target.path.relative_to(directory.path).as_posix()
                 path = label if part == "." else f"{label}/{part}"
                 self.removed.append({"path": path, "bytes": target.bytes, "leftover": False})
 
-    def remove_leftover(self, leftover: Leftover) -> None:
+    def remove_leftover(self, leftover: PruneTarget) -> None:
         """Delete leftovers of a killed process."""
         with self._errors_noted():
             if not self.options.dry_run:

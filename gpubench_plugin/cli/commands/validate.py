@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -66,7 +66,7 @@ class Kind:
     """A kind of file: its usual name as a pattern, `keys` that only it has, and its reader."""
 
     pattern: str
-    keys: Sequence[str]
+    keys: Set[str]
     read: Callable[[Path], object]
 
 
@@ -110,7 +110,7 @@ def _kind_of(path: Path) -> str:
             return name
     keys = _keys(files.read(path, limit=json_files.LIMIT_BYTES))
     for name, kind in KINDS.items():
-        if keys.issuperset(kind.keys):
+        if keys >= kind.keys:
             return name
     patterns = ", ".join(kind.pattern for kind in KINDS.values())
     raise UsageProblem(f"{path}: not recognized as a file with a schema; those are: {patterns}")
@@ -125,8 +125,9 @@ def _keys(data: bytes) -> frozenset[str]:
     return frozenset()
 
 
-def _by_schema(module: str, record: str) -> Callable[[Path], object]:
-    """Reader of a file by the FORMAT of a `module` and the schema of its `record`."""
+def _record(name: str) -> Callable[[Path], object]:
+    """Reader of a file by the schema of the record of that name, and its module's FORMAT."""
+    module, _, record = name.rpartition(".")
 
     def read(path: Path) -> object:
         source = import_module(f"gpubench_plugin.{module}")
@@ -160,34 +161,20 @@ def _read_pytest_benchmark(path: Path) -> None:
 
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "summary": Kind(
-        "summary.json",
-        ("run_id", "experiment", "benchmarks"),
-        _by_schema("results.summary", "Summary"),
-    ),
-    "journal": Kind("metrics.jsonl", ("event", "time"), _read_journal),
-    "system": Kind("system.json", ("hostname", "python"), _read_system),
-    "pytest-benchmark": Kind(
-        "benchmark.json", ("machine_info", "benchmarks"), _read_pytest_benchmark
-    ),
+    "summary": Kind("summary.json", {"run_id", "benchmarks"}, _record("results.summary.Summary")),
+    "journal": Kind("metrics.jsonl", {"event", "time"}, _read_journal),
+    "system": Kind("system.json", {"hostname", "python"}, _read_system),
+    "pytest-benchmark": Kind("benchmark.json", {"machine_info"}, _read_pytest_benchmark),
     "verdicts": Kind(
         "verdicts.json",
-        ("benchmarks", "environment_differences"),
-        _by_schema("results.verdicts", "VerdictDocument"),
+        {"benchmarks", "environment_differences"},
+        _record("results.verdicts.VerdictDocument"),
     ),
-    "tags": Kind("tags.json", ("schema_version", "tags"), _by_schema("results.tags", "TagFile")),
-    "comparison": Kind(
-        "state.json", ("asked", "launches"), _by_schema("cli.ab.state", "StateFile")
-    ),
+    "tags": Kind("tags.json", {"schema_version", "tags"}, _record("results.tags.TagFile")),
+    "comparison": Kind("state.json", {"asked", "launches"}, _record("cli.ab.state.StateFile")),
     "baseline": Kind(
-        "baselines/*.json",
-        ("name", "runs", "branch"),
-        _by_schema("compare.baselines.model", "BaselineFile"),
+        "baselines/*.json", {"name", "runs"}, _record("compare.baselines.model.BaselineFile")
     ),
-    "rounds": Kind(
-        "rounds.json",
-        ("schema_version", "benchmarks"),
-        _by_schema("config.rounds_file", "RoundsFile"),
-    ),
+    "rounds": Kind("rounds.json", {"benchmarks"}, _record("config.rounds_file.RoundsFile")),
 }
 """By name; the first whose file name or keys fit is taken."""

@@ -157,16 +157,6 @@ def test_appending_after_a_torn_line_mends_it(tmp_path: Path) -> None:
     assert [event["event"] for event in journal.read(path)] == ["first", "second"]
 
 
-def test_whole_line_without_its_end_is_kept(tmp_path: Path) -> None:
-    """A last line of which only the line break is missing is read, and kept on opening."""
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"schema_version": 1, "event": "first"}')
-    assert len(journal.read(path)) == 1
-    with at_noon(path) as lines:
-        lines.append({"event": "second"})
-    assert [event["event"] for event in journal.read(path)] == ["first", "second"]
-
-
 def test_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
     """A broken line that is not the last is damage, and the error names it."""
     path = tmp_path / "metrics.jsonl"

@@ -111,11 +111,11 @@ def test_a_part_or_a_whole_run_goes_without_what_links_point_to(tmp_path: Path) 
     removals = prune.part_removals(run, prune.HEAVY)
     assert {removal.path.name: removal.bytes for removal in removals}["traces"] == 100
     for removal in removals:
-        prune.remove(removal)
+        prune.remove(run, removal.path)
     assert not traces.exists()
     assert run.summary.exists()
     run.log.symlink_to(outside / "data")
-    prune.remove(prune.whole_run_removal(run))
+    prune.remove(run, run.path)
     assert not run.path.exists()
     assert other.summary.exists()
     assert (outside / "data").read_text() == "mine"
@@ -124,7 +124,6 @@ def test_a_part_or_a_whole_run_goes_without_what_links_point_to(tmp_path: Path) 
 def test_a_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
     """Whatever was decided before: between looking and removing it may have been resumed."""
     run = write_run(tmp_path, 0, status=None)
-    removal = prune.whole_run_removal(run)
     with Journal(run.journal), pytest.raises(ResultsError, match="another process"):
-        prune.remove(removal)
+        prune.remove(run, run.path)
     assert run.system.exists()
