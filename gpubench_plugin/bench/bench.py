@@ -18,8 +18,8 @@ from gpubench_plugin.bench.step import (
 )
 from gpubench_plugin.bench.variants import Variants
 from gpubench_plugin.core.errors import Misuse, error_text
+from gpubench_plugin.core.events import FlopsEvent
 from gpubench_plugin.core.records import Better, Measurement, Samples, Work
-from gpubench_plugin.events import FlopsEvent
 from gpubench_plugin.measure.record_builder import CustomMetric
 
 if TYPE_CHECKING:

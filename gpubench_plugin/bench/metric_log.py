@@ -9,7 +9,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.errors import Misuse
-from gpubench_plugin.events import LogEvent
+from gpubench_plugin.core.events import LogEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

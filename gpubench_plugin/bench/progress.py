@@ -6,7 +6,7 @@ import math
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.events import PhaseEvent, ProgressEvent
+from gpubench_plugin.core.events import PhaseEvent, ProgressEvent
 
 if TYPE_CHECKING:
     from gpubench_plugin.core.records import Work

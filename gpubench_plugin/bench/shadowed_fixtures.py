@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import pytest
 
 _KINDS: Final = {
-    "data": "gpubench_plugin.training.data.DataSource",
+    "data": "gpubench_plugin.training.data.base.DataSource",
     "model": "torch.nn.Module",
     "precision": "gpubench_plugin.precision.Precision",
-    "process_group": "gpubench_plugin.distributed.ProcessGroup",
+    "process_group": "gpubench_plugin.ranks.process_group.ProcessGroup",
     "torch_device": "torch.device",
-    "trainer": "gpubench_plugin.training.Trainer",
+    "trainer": "gpubench_plugin.training.trainer.Trainer",
     "workload": "gpubench_plugin.workloads.Workload",
 }
 """Class of the values by fixture name."""

@@ -18,8 +18,8 @@ from gpubench_plugin.bench.throttling import ThrottlePolicy
 from gpubench_plugin.bench.variants import with_variants
 from gpubench_plugin.config.parametrization import fixture_names
 from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.core.events import TrafficEvent
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
-from gpubench_plugin.events import TrafficEvent
 from gpubench_plugin.measure.record_builder import CustomMetric, build_measurement
 
 if TYPE_CHECKING:

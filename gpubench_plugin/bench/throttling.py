@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.core.errors import Throttled, Unsupported
+from gpubench_plugin.core.events import ThrottledEvent, ThrottleWaitEvent
 from gpubench_plugin.core.quality_flags import THROTTLED
-from gpubench_plugin.events import ThrottledEvent, ThrottleWaitEvent
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case

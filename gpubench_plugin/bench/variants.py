@@ -12,9 +12,9 @@ from gpubench_plugin.bench.agreement import agreement, copied
 from gpubench_plugin.bench.misuse import short_repr
 from gpubench_plugin.bench.step import TimedStep, has_been_used, refuse_unfinished
 from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.core.events import TurnsEvent
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import CONFIDENCE
-from gpubench_plugin.events import TurnsEvent
 from gpubench_plugin.measure.paired_turns import speed_ups, turns_s, variant_facts
 from gpubench_plugin.measure.turns import naming
 

@@ -17,7 +17,6 @@ from gpubench_plugin.environment.fingerprints import (
     is_recent_fact,
     tolerates_unknown,
 )
-from gpubench_plugin.measure.record_builder import FIRST_METHOD
 
 _WALL_CLOCKS: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})
 _SYNCHRONISED: Final = re.compile(r"(cuda|xpu|mps)_synchronised(_|$)")
@@ -56,7 +55,7 @@ def machine_differences(base: Run, head: Run) -> tuple[FactDifference, ...]:
     that did not record it.
     """
     is_partial = base.foreign or head.foreign
-    return _differences(_machine(base), _machine(head), is_partial=is_partial)
+    return _differences(base.machine, head.machine, is_partial=is_partial)
 
 
 def reported_differences(base: Run, head: Run) -> tuple[FactDifference, ...]:
@@ -66,11 +65,6 @@ def reported_differences(base: Run, head: Run) -> tuple[FactDifference, ...]:
         *machine_differences(base, head),
         *_differences(base.environment, head.environment, is_partial=is_partial),
     )
-
-
-def _machine(run: Run) -> Mapping[str, Any]:
-    """Machine facts of the run; records without a measuring method have the first one."""
-    return run.machine if run.foreign else {_METHOD: FIRST_METHOD, **run.machine}
 
 
 def settings_differences(

@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 from gpubench_plugin.core.quality_flags import DOUBTFUL_FLAGS, doubtful_flags
 from gpubench_plugin.core.records import CONFIDENCE, Result, Run, Verdict
 from gpubench_plugin.core.words import listed
-from gpubench_plugin.measure.interval import interval_ranks
 
 _CONFIDENCE: Final = "measure.confidence"
 _MEMORY: Final = "_bytes"
@@ -108,4 +107,6 @@ def _rounds_without_interval(result: Result) -> int | None:
     if rounds is None or not math.isfinite(rounds.value) or len(result.launches) > 1:
         return None
     confidence = result.configuration.get(_CONFIDENCE, result.settings.get(_CONFIDENCE, CONFIDENCE))
-    return int(rounds.value) if interval_ranks(int(rounds.value), confidence) is None else None
+    # The smallest and the largest of n rounds cover the median with probability 1 - 2^(1 - n).
+    has_interval = rounds.value > 1 and 1 - 2 ** (1 - rounds.value) >= confidence
+    return None if has_interval else int(rounds.value)

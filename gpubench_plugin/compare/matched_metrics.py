@@ -20,8 +20,9 @@ from gpubench_plugin.core.records import (
     Verdict,
     VerdictKind,
     confidence_bounds_of,
+    speed_up_metric,
+    variant_rounds,
 )
-from gpubench_plugin.measure.paired_turns import speed_up_metric, variant_rounds
 
 STEP_TIME: Final = "step_time_s"
 MINIMUM: Final = "step_time_min_s"

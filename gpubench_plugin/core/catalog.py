@@ -27,13 +27,13 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _PACKAGES = {
-    "collectives": "distributed/collectives",
+    "collectives": "workloads/collectives",
     "commands": "cli/commands",
     "data": "training/data",
     "formats": "reports/formats",
     "metrics": "measure/metrics",
     "optimizers": "training/optimizers",
-    "parallelism": "distributed/parallelism",
+    "parallelism": "training/parallelism",
     "precision": "precision",
     "schedulers": "training/schedulers",
     "workloads": "workloads",
@@ -161,11 +161,13 @@ def _is_component(value: object, base: type) -> bool:
 
 
 def _modules(kind: str) -> dict[str, str]:
-    folder = Path(__file__).parent / _PACKAGES[kind]
+    package = _PACKAGES[kind]
+    folder = Path(__file__).parents[1] / package
+    others = {"base", *(other.removeprefix(f"{package}/") for other in _PACKAGES.values())}
     return {
         info.name.replace("_", "-"): f"{_package(kind)}.{info.name}"
         for info in pkgutil.iter_modules([str(folder)])
-        if info.name != "base" and not info.name.startswith("_")
+        if info.name not in others and not info.name.startswith("_")
     }
 
 
@@ -188,7 +190,7 @@ def _base_class(kind: str) -> type:
 
 
 def _package(kind: str) -> str:
-    return f"{__package__}.{_PACKAGES[kind].replace('/', '.')}"
+    return f"gpubench_plugin.{_PACKAGES[kind].replace('/', '.')}"
 
 
 def _from_entry_point(entry_point: EntryPoint, kind: str) -> Any:

@@ -307,6 +307,16 @@ def confidence_bounds_of(metric: str) -> tuple[str, str]:
     return f"{stem}_ci_low{unit}", f"{stem}_ci_high{unit}"
 
 
+def variant_rounds(variant: str) -> str:
+    """Name of the metric of a variant's number of rounds."""
+    return f"variant_{variant}_rounds"
+
+
+def speed_up_metric(variant: str, variants: int) -> str:
+    """Name of the metric of a speed-up, of so many `variants`."""
+    return "speed_up" if variants == 2 else f"speed_up_{variant}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class LaunchSample:
     """Measurement of one of several launches."""

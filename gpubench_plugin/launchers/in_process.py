@@ -15,8 +15,8 @@ from typing import Any, Final
 import pytest
 
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
+from gpubench_plugin.core.events import CodeEvent
 from gpubench_plugin.environment.code import LoadedFiles
-from gpubench_plugin.events import CodeEvent
 from gpubench_plugin.launchers import merged_reports, report_payload, stacks
 from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts

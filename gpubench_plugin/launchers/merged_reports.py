@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from gpubench_plugin.core.errors import GangError, Unsupported
-from gpubench_plugin.events import GangNotStartedEvent, RankEndedEvent
+from gpubench_plugin.core.events import GangNotStartedEvent, RankEndedEvent
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import state_of
 

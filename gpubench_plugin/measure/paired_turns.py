@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.core.records import confidence_bounds_of
+from gpubench_plugin.core.records import confidence_bounds_of, speed_up_metric, variant_rounds
 from gpubench_plugin.measure.interval import Interval, median_interval
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Samples
 
 _STEP_TIME: Final = "variant_{}_step_time_s"
-_ROUNDS: Final = "variant_{}_rounds"
 _CONTRADICTION: Final = 1.1
 """By how much the ratio of the medians may lie outside the interval of the turns. They differ where
 slow calls dominate the turns, as the flag ``stalls`` tells of a throughput 10% from the median."""
@@ -115,23 +114,13 @@ def variant_facts(
 
 def variant_metrics(variants: Sequence[str]) -> frozenset[str]:
     """Names of the metrics of `variants`, without those of the bounds of intervals."""
-    own = {pattern.format(name) for name in variants for pattern in (_STEP_TIME, _ROUNDS)}
+    own = {m for name in variants for m in (_STEP_TIME.format(name), variant_rounds(name))}
     return frozenset(own | {speed_up_metric(name, len(variants)) for name in variants[1:]})
 
 
 def variant_step_time(variant: str) -> str:
     """Name of the metric of a variant's median."""
     return _STEP_TIME.format(variant)
-
-
-def variant_rounds(variant: str) -> str:
-    """Name of the metric of a variant's number of rounds."""
-    return _ROUNDS.format(variant)
-
-
-def speed_up_metric(variant: str, variants: int) -> str:
-    """Name of the metric of a speed-up, of so many `variants`."""
-    return "speed_up" if variants == 2 else f"speed_up_{variant}"
 
 
 def _median_s(samples: Samples) -> float:

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config.case import Case
 
-FIRST_METHOD: Final = 1
-"""Method of records without one, written before methods had numbers."""
-
 MEASURING_METHOD: Final = 1
 """Number of the method, raised by changes after which the same step would get other numbers.
 

@@ -16,8 +16,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Union
 
 from pydantic import AfterValidator, Field
 
+from gpubench_plugin.core.events import Event
 from gpubench_plugin.core.records import UTC_TIME, BenchmarkRecord, Better, RunStatus, doc
-from gpubench_plugin.events import Event
 from gpubench_plugin.results.verdicts import VerdictDocument
 
 _OPEN: Final = {"extra": "allow", "allow_inf_nan": False}

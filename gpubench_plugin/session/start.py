@@ -30,7 +30,12 @@ from gpubench_plugin.launchers.context import (
 )
 from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
 from gpubench_plugin.results.registry.locations import absolute_url
-from gpubench_plugin.session import gate, xdist
+from gpubench_plugin.session import xdist
+from gpubench_plugin.session.gate.plugin import (
+    GatePlugin,
+    UnjudgedGate,
+    measuring_disabled_option,
+)
 from gpubench_plugin.session.misconfigured import MisconfiguredBenchmarks
 from gpubench_plugin.session.missing_packages import MissingPackages
 from gpubench_plugin.session.refusals import Refusals
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.gang.worker import GangRank
     from gpubench_plugin.launchers.in_process import LauncherPlugin
     from gpubench_plugin.launchers.output import DeferredStream
+    from gpubench_plugin.session.gate.confirmation import Confirmation
     from gpubench_plugin.session.recording import Recording
 
 
@@ -199,13 +205,16 @@ def _resolve_cases(
 
 def _record(
     session: pytest.Session, items: Sequence[pytest.Item], launcher: LauncherPlugin
-) -> gate.GatePlugin | None:
+) -> GatePlugin | None:
     """Open the run, in the one process that writes; return its gate, if any."""
     from gpubench_plugin.session.recording import Recording
 
     config, manager = session.config, session.config.pluginmanager
-    settings, cwd = context_of(config).settings, config.invocation_params.dir
-    lookup = gate.BaselineLookup.look_up(settings, cwd) if settings.baseline else None
+    settings, lookup = context_of(config).settings, None
+    if settings.baseline:
+        from gpubench_plugin.session.gate.lookup import BaselineLookup
+
+        lookup = BaselineLookup.look_up(settings, config.invocation_params.dir)
     recording = Recording(config, [item.stash[STATE].case for item in items])
     recording.start()
     manager.register(recording, "gpubench-recording")
@@ -213,22 +222,26 @@ def _record(
     if ResultWords.is_wanted(config):
         own_ids = {i.nodeid for i in items if not i.stash[STATE].case.adopted}
         manager.register(ResultWords(recording, settings, own_ids), "gpubench-result-words")
-    if not gate.measuring_disabled_option(config):
+    if not measuring_disabled_option(config):
         cases = {item.nodeid: item.stash[STATE].case for item in items}
         manager.register(MissingPackages(session, recording, cases), "gpubench-missing-packages")
     if lookup is None:
         return None
-    if option := gate.measuring_disabled_option(config):
+    if option := measuring_disabled_option(config):
         if settings.gate:
             cause = f"nothing is judged with {option}"
-            manager.register(gate.UnjudgedGate(cause), "gpubench-gate")
+            manager.register(UnjudgedGate(cause), "gpubench-gate")
         return None
-    notes = gate.fix_rounds(items, lookup, recording.run())
+    from gpubench_plugin.session.gate.judgement import GateJudgement
+    from gpubench_plugin.session.gate.removed import RemovedBenchmarks
+    from gpubench_plugin.session.gate.rounds import fix_rounds
+
+    notes = fix_rounds(items, lookup, recording.run())
     lookup = replace(lookup, notes=(*lookup.notes, *notes))
     confirmation = _confirmation(config, recording, launcher)
-    is_gone = gate.RemovedBenchmarks(session)
-    judgement = gate.GateJudgement(recording, lookup, is_gone, confirmation)
-    gate_plugin = gate.GatePlugin(config, lookup, judgement, confirmation)
+    is_gone = RemovedBenchmarks(session)
+    judgement = GateJudgement(recording, lookup, is_gone, confirmation)
+    gate_plugin = GatePlugin(config, lookup, judgement, confirmation)
     recording.close_gate, recording.failed_verdicts = gate_plugin.close, gate_plugin.failed_verdicts
     manager.register(gate_plugin, "gpubench-gate")
     return gate_plugin
@@ -236,13 +249,15 @@ def _record(
 
 def _confirmation(
     config: pytest.Config, recording: Recording, launcher: LauncherPlugin
-) -> gate.Confirmation:
+) -> Confirmation:
     """Confirmation of alarms; without a launch where no process can be started."""
+    from gpubench_plugin.session.gate.confirmation import Confirmation
+
     if context_of(config).ranks.started_world_size:
         cause = "pytest cannot restart ranks started by torchrun"
-        return gate.Confirmation(recording, None, why_not=cause)
+        return Confirmation(recording, None, why_not=cause)
     if has_debugger(config):
-        return gate.Confirmation(recording, None, why_not="a debugger uses the terminal (--pdb)")
+        return Confirmation(recording, None, why_not="a debugger uses the terminal (--pdb)")
 
     def launch(
         items: Sequence[pytest.Item], rounds: Mapping[str, FixedRounds]
@@ -257,4 +272,4 @@ def _confirmation(
         finally:
             folder.remove()
 
-    return gate.Confirmation(recording, launch)
+    return Confirmation(recording, launch)

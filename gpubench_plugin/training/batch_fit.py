@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from gpubench_plugin.core.errors import DoesNotFit
+from gpubench_plugin.core.events import BatchTrialEvent
 from gpubench_plugin.core.records import Check
-from gpubench_plugin.events import BatchTrialEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

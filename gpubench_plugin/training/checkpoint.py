@@ -17,9 +17,9 @@ from zipfile import ZIP_STORED, ZipFile
 import torch
 
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, Unsupported, UsageProblem
+from gpubench_plugin.core.events import CheckpointEvent, ResumedEvent
 from gpubench_plugin.core.records import Check
 from gpubench_plugin.environment.device_errors import is_device_failure
-from gpubench_plugin.events import CheckpointEvent, ResumedEvent
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.manifest import (
     Manifest,

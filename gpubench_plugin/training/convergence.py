@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
+from gpubench_plugin.core.events import ConvergenceEvent, EvaluationEvent, PhaseEvent
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import synchronize
-from gpubench_plugin.events import ConvergenceEvent, EvaluationEvent, PhaseEvent
 from gpubench_plugin.training.model import run_fake_step
 
 if TYPE_CHECKING:

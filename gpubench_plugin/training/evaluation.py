@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.core.events import EvaluationEvent
 from gpubench_plugin.core.records import Check
-from gpubench_plugin.events import EvaluationEvent
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.data.base import NOTHING_HELD_OUT
 

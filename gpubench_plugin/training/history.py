@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gpubench_plugin.events import EpochEvent, TrainingStepEvent
+from gpubench_plugin.core.events import EpochEvent, TrainingStepEvent
 from gpubench_plugin.training.check import require_finite
 
 if TYPE_CHECKING:

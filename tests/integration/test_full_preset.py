@@ -81,8 +81,8 @@ def test_wrong_training_fails(project: Project, mutant: str, said: str, precisio
 def test_reference_that_does_not_fit_is_told(project: Project) -> None:
     """Measured all the same, with a flag, and the bytes that it would take."""
     little = (
-        'monkeypatch.setattr("gpubench_plugin.distributed.free_bytes", lambda *a, **k: 1000,'
-        " raising=False)"
+        'monkeypatch.setattr("gpubench_plugin.training.timed_collective.free_bytes",'
+        " lambda *a, **k: 1000)"
     )
     (benchmark,) = run(project, mutant=little).summary["benchmarks"]
     assert benchmark["outcome"] == "measured", benchmark["reason"]

@@ -23,8 +23,8 @@ from gpubench_plugin.core.records import Comparison, Measurement, Metric, RunRec
 from gpubench_plugin.environment.system_facts import collect
 from gpubench_plugin.reports.formats.base import Page
 from gpubench_plugin.results import verdicts  # noqa: F401  # imports do not count
-from gpubench_plugin.results.sources import load_run  # noqa: F401  # imports do not count
-from gpubench_plugin.results.summary import write_summary  # noqa: F401  # imports do not count
+from gpubench_plugin.results.sources import load_run  # imports do not count
+from gpubench_plugin.results.summary import write_summary  # imports do not count
 
 REPEATS = 5
 METRICS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from gpubench_plugin.cli import trend
 from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
     Locations,
@@ -19,7 +20,6 @@ from gpubench_plugin.cli.commands._places import (
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import UsageProblem, invalid_choice
-from gpubench_plugin.reports import trend
 
 if TYPE_CHECKING:
     import argparse

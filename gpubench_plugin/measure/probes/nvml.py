@@ -18,10 +18,10 @@ from typing import Any, Final, Self
 
 import torch
 
+from gpubench_plugin.core.events import DeviceStateEvent
 from gpubench_plugin.core.quality_flags import THROTTLED
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment import nvml
-from gpubench_plugin.events import DeviceStateEvent
 
 # Bits of nvmlClocksEventReasons that slow the GPU down. Left out: idle, clocks set by the user,
 # sync boost and the display clock setting. Source: NVML API reference.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from gpubench_plugin.core.errors import CorrectnessError, Unsupported
+from gpubench_plugin.core.events import PipelineEvent
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import synchronize, timed_s
-from gpubench_plugin.events import PipelineEvent
 from gpubench_plugin.workloads.diffusion.denoising import Denoising, EventLog, logged
 from gpubench_plugin.workloads.diffusion.schedulers import NoiseSchedule, steps_of
 from gpubench_plugin.workloads.diffusion.transport import Header, Transport

@@ -337,7 +337,7 @@ def test_the_schema_takes_what_is_written(tmp_path: Path) -> None:
 
 def test_the_published_schema_is_current() -> None:
     """As ``gpubench schema baseline`` prints it."""
-    published = Path(__file__).parents[4] / "docs" / "schemas" / "baseline.schema.json"
+    published = Path(__file__).parents[3] / "docs" / "schemas" / "baseline.schema.json"
     assert json.loads(published.read_text()) == stored.json_schema(BaselineFile)
 
 

@@ -14,10 +14,10 @@ from gpubench_plugin.baselines.trend import (
     Point,
     trend_segments,
 )
+from gpubench_plugin.cli.trend import history_csv, history_json, history_lines
 from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.core.records import LaunchSample, Metric, Work
 from gpubench_plugin.reports.text import UNICODE
-from gpubench_plugin.reports.trend import history_csv, history_json, history_lines
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.registry.registry import Registry
 from tests.support.runs_builder import MLP, measurement, write_run

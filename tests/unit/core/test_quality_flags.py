@@ -12,7 +12,7 @@ from gpubench_plugin.core.quality_flags import (
     other_flags,
 )
 
-_DOCS = Path(__file__).parents[2] / "docs/reference/flags.md"
+_DOCS = Path(__file__).parents[3] / "docs/reference/flags.md"
 
 
 def test_doubts_are_told_apart_from_notes() -> None:

@@ -17,7 +17,7 @@ from gpubench_plugin.environment.system_facts import collect
 pytestmark = pytest.mark.slow
 
 
-ROOT = Path(records.__file__).parents[1]
+ROOT = Path(records.__file__).parents[2]
 
 
 def in_new_process(program: str) -> str:

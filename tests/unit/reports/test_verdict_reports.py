@@ -34,7 +34,7 @@ from gpubench_plugin.reports.verdict_table import verdict_lines
 from gpubench_plugin.reports.verdicts import ORDER, headline, mark, number, signed, worst_first
 from gpubench_plugin.results import verdicts as verdict_document
 
-PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "verdicts.schema.json"
+PUBLISHED = Path(records.__file__).parents[2] / "docs" / "schemas" / "verdicts.schema.json"
 EVIL = "test_x.py::test_<b>|`$(rm)`\\|@you #1 http://a [x](y) \x1b[31m\n=1\ud800"
 
 

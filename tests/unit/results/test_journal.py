@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 NOON = "2026-01-31T12:00:00.000000Z"
-ROOT = Path(records.__file__).parents[1]
+ROOT = Path(records.__file__).parents[2]
 
 
 def at_noon(path: Path) -> Journal:

@@ -13,9 +13,7 @@ from pydantic import TypeAdapter
 from pydantic import ValidationError as Refused
 
 from gpubench_plugin.core import records
-from gpubench_plugin.core.records import Comparison, Verdict
-from gpubench_plugin.environment import stored
-from gpubench_plugin.events import (
+from gpubench_plugin.core.events import (
     CodeEvent,
     EpochEvent,
     EvaluationEvent,
@@ -25,6 +23,8 @@ from gpubench_plugin.events import (
     TrafficEvent,
     TrainingStepEvent,
 )
+from gpubench_plugin.core.records import Comparison, Verdict
+from gpubench_plugin.environment import stored
 from gpubench_plugin.results import journal_schema, verdicts
 from gpubench_plugin.results.journal import Journal
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.core.records import Measurement
 
-PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "journal.schema.json"
+PUBLISHED = Path(records.__file__).parents[2] / "docs" / "schemas" / "journal.schema.json"
 VALIDATOR = Draft202012Validator(json.loads(PUBLISHED.read_text(encoding="utf-8")))
 HEAD = {"schema_version": 1, "time": "2026-01-31T12:00:00.000000Z"}
 
@@ -103,7 +103,7 @@ def test_a_line_without_what_its_event_needs_is_invalid(wrong: dict[str, Any]) -
 
 def test_events_are_made_by_their_classes() -> None:
     """So a line cannot lack what its form needs: no event inside a benchmark is a literal."""
-    texts = (path.read_text("utf-8") for path in Path(records.__file__).parent.rglob("*.py"))
+    texts = (path.read_text("utf-8") for path in Path(records.__file__).parents[1].rglob("*.py"))
     literals = {name for text in texts for name in re.findall(r'"event": "(\w+)"', text)}
     of_runs = {"run_started", "run_finished", "benchmark", "verdicts"}
     of_rank_files = {"pipeline", "failed"}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-ROOT = Path(records.__file__).parents[1]
+ROOT = Path(records.__file__).parents[2]
 
 CONFTEST = '''
 import json

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.core.records import Result, Run, RunRecord, RunStatus
 
-SCHEMA = Path(records.__file__).parents[1] / "docs" / "schemas" / "journal.schema.json"
+SCHEMA = Path(records.__file__).parents[2] / "docs" / "schemas" / "journal.schema.json"
 QUICK = (
     *("--measure.by=steps", "--measure.steps=20", "--measure.warmup_s=0.001"),
     *(

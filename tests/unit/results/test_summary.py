@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.core.records import RunRecord
 
-PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "summary.schema.json"
+PUBLISHED = Path(records.__file__).parents[2] / "docs" / "schemas" / "summary.schema.json"
 
 
 def validator() -> Draft202012Validator:

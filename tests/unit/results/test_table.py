@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.core.records import Measurement
 
-SCHEMAS = Path(records.__file__).parents[1] / "docs" / "schemas"
+SCHEMAS = Path(records.__file__).parents[2] / "docs" / "schemas"
 
 
 def rows(*measurements: Measurement) -> list[dict[str, str]]:
