@@ -37,52 +37,45 @@ class PhaseEvent(Event):
     kind: ClassVar[str] = "phase"
 
     phase: Phase
-    steps: int | None = field(
-        default=None, metadata=doc("Of ``train``: number of the last step it takes at most", ge=1)
-    )
+    steps: int | None = field(default=None, metadata=doc("Of ``train``: its last step", ge=1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressEvent(Event):
-    """Measurement so far, between two timed blocks, at most once a second."""
+    """Measurement so far, between two timed blocks, at most once a second.
+
+    Each rank is taken to do the work of rank zero.
+    """
 
     kind: ClassVar[str] = "progress"
 
     rounds: int = field(metadata={"ge": 0})
     calls: int = field(metadata=doc("Timed calls", ge=0))
-    half_width: float | None = field(
-        metadata=doc("Relative half-width of the median's interval at its last check")
-    )
+    half_width: float | None = field(metadata=doc("Relative, of the median's interval"))
     step_s: float = field(metadata=doc("Seconds per call: the median of the last 50 rounds"))
-    samples_per_s: float | None = field(
-        default=None, metadata=doc("Of all ranks, each taken to do the work of rank zero")
-    )
+    samples_per_s: float | None = field(default=None, metadata=doc("Of all ranks"))
     tokens_per_s: float | None = field(default=None, metadata=doc("As samples_per_s"))
     elapsed_s: float = field(metadata=doc("Seconds since the timed calls began", ge=0))
-    remaining_s: float | None = field(
-        metadata=doc("Estimated seconds until the measurement stops; null before its first check")
-    )
+    remaining_s: float | None = field(metadata=doc("Estimate; null before the first check"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingStepEvent(Event):
-    """One step of the untimed training, logged every ``training.log_every`` steps."""
+    """One step of the untimed training, logged every ``training.log_every`` steps.
+
+    Skipped steps are counted from the start; the rate is that since the line before. Without
+    clipping there is no norm of the gradients.
+    """
 
     kind: ClassVar[str] = "training_step"
 
     step: int = field(metadata={"ge": 0})
     loss: float | None = field(metadata=doc("Mean over the ranks of the step's last batch"))
     learning_rate: float | None = field(default=None, metadata=doc("Of the next step"))
-    skipped_steps: int | None = field(
-        default=None, metadata=doc("Steps so far that the GradScaler skipped", ge=0)
-    )
+    skipped_steps: int | None = field(default=None, metadata=doc("By the GradScaler", ge=0))
     loss_scale: float | None = field(default=None, metadata=doc("Of the GradScaler"))
-    gradient_norm: float | None = field(
-        default=None, metadata=doc("Global norm before clipping; null without clipping")
-    )
-    samples_per_s: float | None = field(
-        default=None, metadata=doc("Of all ranks, since the line before")
-    )
+    gradient_norm: float | None = field(default=None, metadata=doc("Before clipping"))
+    samples_per_s: float | None = field(default=None, metadata=doc("Of all ranks"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +87,7 @@ class EpochEvent(Event):
     epoch: int = field(metadata=doc("Number from 1", ge=1))
     step: int = field(metadata=doc("The step that completed it", ge=1))
     loss: float | None
-    accuracy: float | None = field(
-        default=None, metadata=doc("On the training samples, as each batch was trained on")
-    )
+    accuracy: float | None = field(default=None, metadata=doc("On training samples"))
     test_loss: float | None = field(default=None, metadata=doc("On held-out samples, at its end"))
     test_accuracy: float | None = None
     samples: int = field(metadata=doc("Of all ranks", ge=1))
@@ -106,13 +97,11 @@ class EpochEvent(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class CodeEvent(Event):
-    """Code files first loaded by the benchmark, or by what ran before it."""
+    """Code files, relative to pytest's rootdir, first loaded by the benchmark or before it."""
 
     kind: ClassVar[str] = "code"
 
-    files: Mapping[str, str] = field(
-        metadata=doc("Content hashes by file, relative to pytest's rootdir")
-    )
+    files: Mapping[str, str] = field(metadata=doc("Content hashes"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,13 +139,11 @@ class LogEvent(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationEvent(Event):
-    """An evaluation on held-out samples, of all ranks."""
+    """An evaluation on held-out samples, of all ranks; after an untimed training without step."""
 
     kind: ClassVar[str] = "evaluation"
 
-    step: int | None = field(
-        default=None, metadata=doc("On the way to a target; null after an untimed training", ge=1)
-    )
+    step: int | None = field(default=None, metadata=doc("On the way to a target", ge=1))
     is_best: bool | None = field(default=None, metadata=doc("The best so far, for the target"))
     test_loss: float | None
     test_accuracy: float | None = None
@@ -164,15 +151,13 @@ class EvaluationEvent(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ConvergenceEvent(Event):
-    """A target that was reached, and how near its training is to that in fp32."""
+    """A target that was reached, and how near its training in another precision is to fp32."""
 
     kind: ClassVar[str] = "convergence"
 
     target: str = field(metadata=doc("The key and its value"))
     step: int = field(metadata={"ge": 1})
-    parity_error: float | None = field(
-        default=None, metadata=doc("Relative error of the loss; null in fp32 itself")
-    )
+    parity_error: float | None = field(default=None, metadata=doc("Relative, of the loss"))
     test_loss_fp32: float | None = None
     test_accuracy_fp32: float | None = None
 
@@ -230,13 +215,11 @@ class PipelineEvent(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TurnsEvent(Event):
-    """Turns of the variants that a benchmark compared, on rank zero."""
+    """Turns of the variants that a benchmark compared: rank zero's mean seconds per call."""
 
     kind: ClassVar[str] = "turns"
 
-    step_s: Mapping[str, tuple[float, ...]] = field(
-        metadata=doc("By variant: mean seconds per call of each turn, in the order of the passes")
-    )
+    step_s: Mapping[str, tuple[float, ...]] = field(metadata=doc("By variant, each turn"))
 
 
 @dataclass(frozen=True, kw_only=True)
