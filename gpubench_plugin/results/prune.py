@@ -22,7 +22,6 @@ from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.environment import files
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.run_directory import (
-    PROBE,
     RUN_ID,
     RunDirectory,
     is_removal_name,
@@ -123,7 +122,7 @@ def _is_unstarted(folder: Path, cutoff: datetime | None) -> bool:
     if cutoff is None or not RUN_ID.fullmatch(folder.name):
         return False
     run = RunDirectory(path=folder)
-    initial_files = {PROBE, run.config_resolved.name, run.system.name}
+    initial_files = {run.config_resolved.name, run.system.name}
     return folder.stat().st_mtime < cutoff.timestamp() and all(
         path.name in initial_files or files.is_temporary(path.name) for path in folder.iterdir()
     )
@@ -175,7 +174,7 @@ def whole_run_removal(directory: RunDirectory) -> PruneTarget:
 
 def unknown_files(directory: RunDirectory) -> list[str]:
     """Names in the run directory that gpubench does not write; raises ResultsError."""
-    own_files = {path.name for path in (*directory.files, directory.path / TAGS)} | {PROBE}
+    own_files = {path.name for path in (*directory.files, directory.path / TAGS)}
     own_folders = {path.name for path in directory.folders}
     try:
         return sorted(

@@ -15,7 +15,6 @@ from typing import Final
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, nearest
 from gpubench_plugin.core.records import LAST
 from gpubench_plugin.core.words import counted, listed
-from gpubench_plugin.environment.files import write
 
 LONGEST: Final = 80
 """Characters in an experiment or tag, so that a run id fits into the 255 bytes of a file name."""
@@ -70,10 +69,6 @@ def path_component(option: str, value: str) -> str:
     )
 
 
-PROBE: Final = ".writable"
-"""Temporary file that checks a new run directory."""
-
-
 class _Entry:
     """A file or folder of a run directory, by name."""
 
@@ -102,10 +97,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, results_dir: Path, experiment: str, run_id: str) -> RunDirectory:
-        """Create the folder and check that it is writable.
-
-        Raises UsageProblem, leaving nothing behind.
-        """
+        """Create the folder; raises UsageProblem, leaving nothing behind."""
         path_component("--experiment", experiment)
         results = Path(os.path.realpath(results_dir))
         run = cls(path=results / experiment / path_component("run id", run_id))
@@ -113,7 +105,6 @@ class RunDirectory:
         try:
             new_folders += [p for p in (run.path, *run.path.parents) if not p.exists()]
             run.path.mkdir(parents=True)
-            _check_writable(run.path)
         except OSError as error:
             for folder in new_folders:  # the innermost first
                 with suppress(OSError):
@@ -162,14 +153,6 @@ class RunDirectory:
 
     def __str__(self) -> str:
         return str(self.path)
-
-
-def _check_writable(folder: Path) -> None:
-    probe = folder / PROBE
-    try:
-        write(probe, lambda file: file.write(b"yes\n"))
-    finally:
-        probe.unlink(missing_ok=True)
 
 
 def _not_writable(results: Path, run: Path, error: OSError) -> UsageProblem:

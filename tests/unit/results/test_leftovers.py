@@ -29,7 +29,7 @@ def never_begun(results: Path, number: int = 9, *more: str) -> Path:
     """The folder of a run whose session was killed before it had a journal."""
     folder = results / "default" / run_id(number)
     folder.mkdir(parents=True)
-    for name in (".writable", "config_resolved.yaml", "system.json", TEMPORARY, *more):
+    for name in ("config_resolved.yaml", "system.json", TEMPORARY, *more):
         (folder / name).write_text("{}")
     return folder
 
