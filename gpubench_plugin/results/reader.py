@@ -27,8 +27,8 @@ from gpubench_plugin.core.records import (
     Metric,
     Result,
     Run,
+    RunFacts,
     RunRecord,
-    RunStatus,
     Samples,
     is_regression,
 )
@@ -99,9 +99,9 @@ _UNFINISHED: Final = (
 class StoredRun:
     """A stored run, read lazily from its directory.
 
-    An unfinished run was killed or is still being written: `status` is ``interrupted``, `finished`
-    the time of its last line, and a benchmark without a record ``not_measured``. Times are UTC in
-    ISO 8601. Properties raise ResultsError for an unreadable file, BrokenFile for a malformed one.
+    An unfinished run was killed or is still being written: it is ``interrupted``, `finished` the
+    time of its last line, and a benchmark without a record ``not_measured``. Properties raise
+    ResultsError for an unreadable file, BrokenFile for a malformed one.
     """
 
     def __init__(self, directory: RunDirectory):
@@ -147,36 +147,25 @@ class StoredRun:
         return params
 
     @property
-    def started(self) -> str:
-        """Start time."""
-        return str(self.start_event["time"])
-
-    @property
-    def resumed(self) -> tuple[str, ...]:
-        """Times at which the run was resumed."""
-        return tuple(e["time"] for e in self.events if e.get("event") == "run_resumed")
-
-    @property
-    def finished(self) -> str:
-        """Time of the last journal line."""
-        return str(self.events[-1].get("time", ""))
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        """Arguments of pytest."""
-        return tuple(map(str, self.start_event["command"]))
-
-    @property
     def is_finished(self) -> bool:
         """Whether the last event is the orderly end; the summary may still be missing."""
         return self.events[-1].get("event") == "run_finished"
 
-    @property
-    def status(self) -> RunStatus:
-        """Final status, ``interrupted`` without an orderly end."""
-        status = self.events[-1].get("status") if self.is_finished else None
-        final: tuple[RunStatus, ...] = ("complete", "failed")
-        return next((candidate for candidate in final if candidate == status), "interrupted")
+    @cached_property
+    def facts(self) -> RunFacts:
+        """What journal and ``system.json`` tell of the run, ``interrupted`` without an end."""
+        start, end = self.start_event, self.events[-1]
+        fields = {
+            "run_id": start["run_id"],
+            "experiment": self.directory.experiment,
+            "status": end["status"] if self.is_finished else "interrupted",
+            "started": start["time"],
+            "resumed": [e["time"] for e in self.events if e.get("event") == "run_resumed"],
+            "finished": end["time"],
+            "command": start["command"],
+            "environment": self.environment,
+        }
+        return stored.restore(RunFacts, fields, str(self.directory.journal))
 
     @property
     def code(self) -> Mapping[str, str]:
@@ -253,14 +242,7 @@ class StoredRun:
         """Complete record with all samples, from the journal."""
         with intact(self.directory):
             return RunRecord(
-                run_id=self.start_event["run_id"],
-                experiment=self.directory.experiment,
-                status=self.status,
-                started=self.started,
-                resumed=self.resumed,
-                finished=self.finished,
-                command=self.command,
-                environment=self.environment,
+                **vars(self.facts),
                 benchmarks=tuple(self.measurements.values()),
                 events=tuple(benchmark_events(self.events)),
             )
@@ -280,14 +262,15 @@ class StoredRun:
     def run_from_journal(self, label: str = "") -> Run:
         """The run for comparisons, from the journal alone."""
         with intact(self.directory):
+            facts = self.facts
             return _run(
                 label or self.directory.run_id,
                 dict(self._results()),
-                self.environment,
-                started=self.started,
-                finished=self.finished,
+                facts.environment,
+                started=facts.started,
+                finished=facts.finished,
                 run_id=self.directory.run_id,
-                status=self.status,
+                status=facts.status,
                 path=self.directory.path,
             )
 
@@ -318,8 +301,8 @@ class StoredRun:
         outcomes |= {name: str(event["outcome"]) for name, event in self._last_events().items()}
         return {
             "state": "running" if is_being_written(self.directory) else "interrupted",
-            "started": self.started,
-            "command": self.command,
+            "started": self.facts.started,
+            "command": self.facts.command,
             "outcomes": dict(Counter(outcomes.values())),
             **_git(self.environment),
         }
@@ -365,9 +348,8 @@ class ResumableRun(StoredRun):
         self.journal = Journal(directory.journal)
         try:
             with intact(directory):
-                for part in ("started", "resumed", "command", "environment", "code"):
+                for part in ("facts", "code", "measurements"):
                     getattr(self, part)
-                self.measured(self.measurements, launches=1)
         except BaseException:
             self.journal.close()
             raise
