@@ -17,13 +17,6 @@ from gpubench_plugin.environment import json_files, stored
 
 FORMAT: Final = stored.Format(kind="gpubench verdict file", newest=1)
 
-_KEYS: Final = (
-    *("id", "metric", "unit", "better", "base", "head", "verdict", "effect", "interval"),
-    *("launches", "smallest_visible_effect", "pairs_needed", "runs_needed"),
-    *("method", "limit", "reason", "parts", "base_label", "head_label"),
-)
-"""Order of a verdict's keys; a dataclass has the fields of its base first."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkVerdict(Verdict):
@@ -88,7 +81,7 @@ def document(comparisons: Sequence[Comparison]) -> Json:
         notes=tuple(dict.fromkeys(note for comparison in comparisons for note in comparison.notes)),
     )
     plain: Json = json_files.jsonable(stored.dump(verdicts))
-    return plain | {"benchmarks": [dict.fromkeys(_KEYS) | row for row in plain["benchmarks"]]}
+    return plain
 
 
 def to_text(comparisons: Sequence[Comparison]) -> str:
