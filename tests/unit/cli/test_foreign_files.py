@@ -158,7 +158,7 @@ def put(path: Path, kind: str) -> None:
         with path.open("wb") as file:
             file.truncate(10 << 30)  # takes no room on the disk
     else:
-        path.write_text(DEEP)
+        path.write_text(f"{DEEP}\n")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device", "huge", "deep"])

@@ -108,11 +108,14 @@ def test_interrupted_run_is_stored_from_its_journal(backend: Any, make_run: Any)
         "schema_version": 1,
         "event": "run_started",
         "time": "2026-01-01T12:00:00.000000Z",
+        "run_id": directory.run_id,
+        "command": [],
         "params": {make_run.id("mlp"): {}, make_run.id("never"): {}},
     }
     measured = {
         "schema_version": 1,
         "event": "benchmark",
+        "time": "2026-01-01T12:00:01.000000Z",
         **stored.dump(make_run.measured("mlp", 0.01)),
     }
     directory.journal.write_text("".join(f"{json.dumps(e)}\n" for e in (started, measured)))
