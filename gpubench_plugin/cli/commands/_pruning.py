@@ -107,8 +107,7 @@ class _Pruning:
             if reason := self._reason_to_keep(directory):
                 self.kept.append({"path": label, "reason": reason})
                 return
-        for target in self._targets(directory):
-            with self._errors_noted():
+            for target in self._targets(directory):
                 if not self.options.dry_run:
                     pruning.remove(directory, target.path, forget=lambda: self._forget(directory))
                 part = target.path.relative_to(directory.path).as_posix()
