@@ -49,8 +49,13 @@ from gpubench_plugin.bench.workload_fixtures import (  # noqa: F401
     moe_layer,
     prefill,
 )
-from gpubench_plugin.config.misspelt_options import suggest_options
-from gpubench_plugin.config.options import MARKS, add_options, expand_short_names, is_requested
+from gpubench_plugin.config.options import (
+    MARKS,
+    add_options,
+    expand_short_names,
+    is_requested,
+    suggest_options,
+)
 from gpubench_plugin.config.parametrization import (
     fixture_names,
     is_adopted,
@@ -58,6 +63,7 @@ from gpubench_plugin.config.parametrization import (
     parametrize,
 )
 from gpubench_plugin.core.errors import Misuse, UsageProblem
+from gpubench_plugin.session.ending import unjudged_gate
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -238,9 +244,7 @@ def _report_unjudged_gate(config: pytest.Config, cause: str) -> None:
     """Report that a gate without measurements has not passed."""
     if config.getoption("gpubench_gate") is None or _collects_only(config):
         return
-    from gpubench_plugin.session.gate.plugin import UnjudgedGate
-
-    config.pluginmanager.register(UnjudgedGate(cause), "gpubench-gate")
+    config.pluginmanager.register(unjudged_gate(cause), "gpubench-gate")
 
 
 def _collects_only(config: pytest.Config) -> bool:

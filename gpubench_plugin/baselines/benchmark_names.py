@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.core.errors import UsageProblem, nearest
+from gpubench_plugin.core.errors import UsageProblem, suggest
 from gpubench_plugin.core.words import counted, listed
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def unknown_benchmark(
             f"such as {skipped[0]}"
         )
     short = {name.rpartition("::")[2]: name for name in candidates}
-    hint = nearest(text, candidates) or nearest(text, short)
+    hint = suggest(text, candidates) or suggest(text, short)
     listing = f"; known: {listed(candidates, most=10)}" if candidates else "; there are none"
     return UsageProblem(f"no measured benchmark of {scope} matches {text!r}{hint}{listing}")
 

@@ -9,25 +9,26 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.baselines.model import Reference
-from gpubench_plugin.baselines.samples import latest_registered, read_runs
 from gpubench_plugin.compare.comparability import Comparability, machine_differences
 from gpubench_plugin.compare.matching import restricted_to
-from gpubench_plugin.core.errors import RegistryError
+from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.records import LAST, Result, Run, RunStatus
 from gpubench_plugin.core.words import counted, listed, short_commit
+from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import runs_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gpubench_plugin.results.registry.connection import Connection
+    from gpubench_plugin.results.registry.registry import Registry
 
 
 LOOKED_AT: Final = 50
-"""Runs read, at most, for a benchmark missing from the latest ones; not measured."""
+"""Runs read, at most, for a benchmark missing from the latest ones."""
 
 READ_BESIDE_MEASURING: Final = 10
-"""Runs read, at most, while others are measured: some milliseconds each; not measured."""
+"""Runs read, at most, while others are measured: some milliseconds each."""
 
 _ENDED: Final[frozenset[RunStatus | None]] = frozenset({"complete", "failed"})
 
@@ -41,20 +42,11 @@ def last_runs(head: Run, *, results_dir: Path, connection: Connection) -> Refere
     """
     notes: list[str] = []
     search = _Search(head)
-    completed = (run for run in reversed(runs_in(results_dir)) if run.summary.exists())
-    search.search(read_runs(islice(completed, LOOKED_AT), notes))
+    search.search(_ended_here(results_dir, LOOKED_AT, notes))
     if search.missing and connection.registry is not None:
-        local_ids = {directory.run_id for directory in runs_in(results_dir)}
-        try:
-            search.search(
-                run
-                for run in latest_registered(connection.registry, limit=LOOKED_AT)
-                if run.run_id not in local_ids and not machine_differences(run, head)
-            )
-        except RegistryError as error:
-            notes.append(f"registry runs are not considered: {error}")
-    elif search.missing and connection.note:
-        notes.append(f"only runs in {results_dir} are considered: {connection.note}")
+        search.search(_of_equal_machines(connection.registry, head, results_dir))
+    elif search.missing and connection.error:
+        notes.append(f"only runs in {results_dir} are considered: {connection.error}")
     runs = search.matches()
     return Reference(
         label=LAST,
@@ -62,6 +54,27 @@ def last_runs(head: Run, *, results_dir: Path, connection: Connection) -> Refere
         runs=runs,
         notes=(*notes, *_provenance_notes(runs, head, search.searched)),
     )
+
+
+def _ended_here(results_dir: Path, limit: int, notes: list[str]) -> Iterator[Run]:
+    """The latest runs below `results_dir`, newest first; `notes` name those that are unreadable."""
+    ended = (run for run in reversed(runs_in(results_dir)) if run.summary.exists())
+    for directory in islice(ended, limit):
+        try:
+            yield StoredRun(directory).run()
+        except GpubenchError as error:
+            notes.append(f"skipped: {error}")
+
+
+def _of_equal_machines(registry: Registry, head: Run, results_dir: Path) -> Iterator[Run]:
+    """Runs among the latest in the registry that are not here, newest first."""
+    local_ids = {directory.run_id for directory in runs_in(results_dir)}
+    for overview in registry.runs(limit=LOOKED_AT):
+        if overview.run_id in local_ids or overview.error:
+            continue
+        run = registry.run(overview.run_id)
+        if run is not None and not machine_differences(run, head):
+            yield run
 
 
 class LastResults:
@@ -72,8 +85,7 @@ class LastResults:
     """
 
     def __init__(self, results_dir: Path, *, limit: int = READ_BESIDE_MEASURING):
-        completed = (run for run in reversed(runs_in(results_dir)) if run.summary.exists())
-        self._unread = read_runs(islice(completed, limit), [])
+        self._unread = _ended_here(results_dir, limit, [])
         self._runs: list[Run] = []
 
     def of(self, head: Run, name: str) -> Result | None:

@@ -12,12 +12,12 @@ from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.baselines.last import last_runs
 from gpubench_plugin.baselines.model import RUN_ID, Reference
 from gpubench_plugin.baselines.samples import (
-    LaterRuns,
+    later_runs,
     objections,
     pin_objections,
     remarks,
@@ -34,6 +34,7 @@ from gpubench_plugin.core.errors import (
 from gpubench_plugin.core.records import LAST, Run
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.registry.connection import Connection, connect
+from gpubench_plugin.results.registry.locations import is_server
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, names_latest, runs_in
 from gpubench_plugin.results.sources import load_run
 
@@ -47,7 +48,10 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.reader import RunOverview
     from gpubench_plugin.results.registry.registry import Registry
 
-    _Place: TypeAlias = tuple[str, str, str, str]  # benchmark, machine, clock, settings
+    _SeriesKey: TypeAlias = tuple[str, str, str, str]  # benchmark, machine, clock, settings
+
+_INDEXING_S: Final = 60.0
+"""For reading run directories where there is no registry: about 10,000 of few benchmarks."""
 
 
 def looks_like_run(text: str) -> bool:
@@ -82,13 +86,45 @@ class Resolver(ExitStack):
     @property
     def registry(self) -> Registry | None:
         """The registry, if any; raises RegistryError if it cannot be reached."""
-        if self.reached.note:
-            raise RegistryError(self.reached.note)
+        if self.reached.error:
+            raise RegistryError(self.reached.error)
         return self.reached.registry
 
+    @cached_property
+    def index(self) -> Registry:
+        """The registry; where there is none, the run directories, indexed in memory."""
+        return self._indexed[0]
+
+    @property
+    def index_notes(self) -> tuple[str, ...]:
+        """What :attr:`index` lacks, for the user."""
+        return self._indexed[1]
+
+    @cached_property
+    def _indexed(self) -> tuple[Registry, tuple[str, ...]]:
+        reached = self.reached
+        if reached.registry is not None:
+            return reached.registry, reached.notes
+        from gpubench_plugin.results.registry.registry import Registry
+
+        registry = self.enter_context(Registry.of_directories(self.results_dir))
+        report = registry.ingest_all(limit_s=_INDEXING_S)
+        notes = [f"skipped: {error}" for error in report.errors]
+        if reached.error:
+            notes.insert(
+                0,
+                f"registry unavailable, only runs in {self.results_dir} are considered: "
+                f"{reached.error}",
+            )
+        if report.left:
+            notes.append(f"the {report.left} oldest runs were not read; a registry has them all")
+        return registry, tuple(notes)
+
     def baselines(self) -> Baselines:
-        """The baselines here and in the registry."""
-        return Baselines(self.results_dir, self.reached.registry, unanswered=self.reached.note)
+        """The baselines of the server, or else of the results directory."""
+        if not is_server(self._url):
+            return Baselines(self.results_dir)
+        return Baselines(self.results_dir, self.reached.registry, unanswered=self.reached.error)
 
     def find(self, text: str) -> RunDirectory | RunOverview:
         """The directory of the run that `text` names; else its overview in the registry.
@@ -157,7 +193,7 @@ class Resolver(ExitStack):
     ) -> Reference:
         """The reference of ``--baseline``: a path, a run's id or its beginning, or a baseline.
 
-        :data:`.LAST` is the last comparable run, unless an older baseline has that name.
+        :data:`.LAST` is the last comparable run.
 
         Args:
             text: the user's.
@@ -173,20 +209,20 @@ class Resolver(ExitStack):
             if head is not None and single.run.run_id == head.run_id != "":
                 raise UsageProblem(f"--baseline={text}: this is the run being judged")
             return single
-        baselines = self.baselines()
-        if (baseline := baselines.get(text)) is not None:
-            history = _SampleCollector(baseline, self, benchmarks, head)
-            return history.resolve_reference((*baselines.notes, *_shadow_warning(text)))
         if text == LAST and head is not None:
             return last_runs(head, results_dir=self.results_dir, connection=self.reached)
-        return Reference(
-            label=text,
-            kind="missing",
-            # The message already contains the registry's error.
-            notes=(baselines.unknown(text), *(() if baselines.registry_error else baselines.notes)),
-            registry_error=baselines.registry_error,
-            typo_hint=baselines.typo_message(text),
-        )
+        baselines = self.baselines()
+        try:
+            baseline = baselines.get(text)
+            if baseline is not None:
+                return _SampleCollector(baseline, self, benchmarks, head).reference(baselines.notes)
+            missing, typo = baselines.unknown(text), baselines.typo_message(text)
+        except RegistryError as error:
+            return Reference(
+                label=text, kind="missing", notes=(str(error),), registry_error=str(error)
+            )
+        notes = (missing, *baselines.notes)
+        return Reference(label=text, kind="missing", notes=notes, typo_hint=typo)
 
     def rested_on(self, baselines: Iterable[Baseline]) -> dict[str, str]:
         """Ids of all sample runs of `baselines`, each with the name of one baseline."""
@@ -194,7 +230,7 @@ class Resolver(ExitStack):
         for baseline in baselines:
             pinned = self.reference(baseline.name, benchmarks=())
             benchmarks = {benchmark for run in pinned.runs for benchmark in run.results}
-            benchmarks |= {*baseline.acceptances}
+            benchmarks |= baseline.acceptances.keys()
             history = self.reference(baseline.name, benchmarks=benchmarks)
             names |= {run.run_id: baseline.name for run in history.runs}
         return names
@@ -219,7 +255,7 @@ class Resolver(ExitStack):
         return exact or runs[0]
 
     def _stored(self, overview: RunOverview) -> Run:
-        run = self.registry.run(overview.run_id) if self.registry is not None else None
+        run = None if self.registry is None else self.registry.run(overview.run_id)
         if run is None:
             raise UsageProblem(f"{overview.run_id} was removed from the registry just now")
         return run
@@ -248,17 +284,8 @@ def directories_of(
     """Local directories of the pinned runs, with None, and of accepted ones, with the benchmark."""
     folders = {directory.run_id: directory for directory in runs_in(results_dir)}
     level: list[tuple[str, str | None]] = [(run, None) for run in sorted(baseline.runs)]
-    level += [(accepted.run, accepted.benchmark) for accepted in baseline.acceptances.values()]
+    level += [(run, benchmark) for benchmark, run in baseline.accepted_runs.items()]
     return tuple((folders[run], benchmark) for run, benchmark in level if run in folders)
-
-
-def _shadow_warning(name: str) -> Iterator[str]:
-    """Warn that a baseline named like the keyword shadows the last run."""
-    if name == LAST:
-        yield (
-            f"a baseline is named {LAST!r} and takes precedence over the last run; pin its "
-            f"runs under another name, then: gpubench baseline rm {LAST}"
-        )
 
 
 def _objections(run: Run, stored: StoredRun) -> list[str]:
@@ -286,16 +313,18 @@ class _SampleCollector:
         self._benchmarks = benchmarks
         self._head = head
         self._own_id = head.run_id if head is not None else ""
-        self._accepted_runs = {n: a.run for n, a in baseline.acceptances.items() if n in benchmarks}
+        accepted = baseline.accepted_runs
+        self._accepted_runs = {name: accepted[name] for name in benchmarks if name in accepted}
         self._last_pin = max(baseline.runs, default="")
         self._window = _Window(anchors=self._accepted_runs, since=self._last_pin, head=head)
         self._runs: dict[str, Run] = {}
         self._notes: list[str] = []
         self._registry_error = ""
 
-    def resolve_reference(self, notes: Iterable[str]) -> Reference:
+    def reference(self, notes: Iterable[str]) -> Reference:
+        """The reference, with `notes` before those on its samples."""
         for run in self._existing_runs(self._baseline.runs, "pinned"):
-            self._add(self._window.take(run, pinned=True))
+            self._add(self._window.select(run, pinned=True))
         for run in self._existing_runs(sorted(set(self._accepted_runs.values())), "accepted"):
             names = [name for name, anchor in self._accepted_runs.items() if anchor == run.run_id]
             self._add_samples(run, names)
@@ -313,27 +342,28 @@ class _SampleCollector:
         branch = self._baseline.branch
         if branch is None:
             return
-        source = LaterRuns(
-            self._resolver.results_dir,
-            self._resolver.reached,
-            branch=branch,
-            head=self._head,
-            excluded_ids={self._own_id, *self._baseline.runs},
-        )
         by_anchor: dict[str, list[str]] = {}
         for name in self._benchmarks:
             by_anchor.setdefault(self._accepted_runs.get(name, self._last_pin), []).append(name)
         for anchor, names in sorted(by_anchor.items()):
-            for run in source.since(anchor, names):
-                if self._window.full(names):
+            later = later_runs(
+                self._resolver.index,
+                anchor,
+                names,
+                branch=branch,
+                head=self._head,
+                excluded={self._own_id, *self._baseline.runs},
+            )
+            for run in later:
+                if self._window.is_full(names):
                     break
                 self._add_samples(run, names)
-        self._notes += source.notes
+        self._notes += self._resolver.index_notes
 
     def _add_samples(self, run: Run, names: Collection[str]) -> None:
         """Add samples of the benchmarks `names` that the run has not given yet."""
         existing = self._runs.get(run.run_id)
-        self._add(self._window.take(run, only=names, but=existing.results if existing else ()))
+        self._add(self._window.select(run, only=names, but=existing.results if existing else ()))
 
     def _add(self, run: Run) -> None:
         existing = self._runs.get(run.run_id)
@@ -388,9 +418,9 @@ class _Window:
     anchors: Mapping[str, str]
     since: str
     head: Run | None = None
-    _later: Counter[_Place] = field(default_factory=Counter)
+    _later: Counter[_SeriesKey] = field(default_factory=Counter)
 
-    def take(
+    def select(
         self,
         run: Run,
         *,
@@ -407,14 +437,14 @@ class _Window:
         for name, result in run.results.items():
             if name in but or (only is not None and name not in only):
                 continue
-            place = _place(machine, result)
+            key = _series_key(machine, result)
             level = self._is_level(name, run, pinned=pinned)
             if not self._is_after_anchor(name, run, pinned=pinned) or (
-                self._later[place] >= WINDOW and not level
+                self._later[key] >= WINDOW and not level
             ):
                 continue
             if result.outcome == "measured":
-                self._later[place] += not level
+                self._later[key] += not level
                 results[name] = replace(result, pinned=level)
             elif pinned:
                 results[name] = result
@@ -425,13 +455,13 @@ class _Window:
         anchor = self.anchors.get(name)
         return pinned if anchor is None else run.run_id == anchor
 
-    def full(self, benchmarks: Collection[str]) -> bool:
+    def is_full(self, benchmarks: Collection[str]) -> bool:
         """Whether further runs cannot add samples for the head's `benchmarks`."""
         if self.head is None:
             return False
         machine = _text(self.head.machine)
         results = (self.head.results[name] for name in benchmarks if name in self.head.results)
-        return all(self._later[_place(machine, result)] >= WINDOW for result in results)
+        return all(self._later[_series_key(machine, result)] >= WINDOW for result in results)
 
     def _is_after_anchor(self, name: str, run: Run, *, pinned: bool) -> bool:
         anchor = self.anchors.get(name)
@@ -440,7 +470,7 @@ class _Window:
         return run.run_id >= anchor
 
 
-def _place(machine: str, result: Result) -> _Place:
+def _series_key(machine: str, result: Result) -> _SeriesKey:
     return result.id, machine, result.timer, _text(result.settings)
 
 

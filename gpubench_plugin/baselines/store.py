@@ -1,183 +1,161 @@
-"""Baseline store: one file per name, shared between machines through the registry.
+"""Baseline store: baselines are owned by the server where one is configured, else by files.
 
-The files ``<results>/baselines/<name>.json`` are authoritative. The registry holds a copy of each
-for other machines; file and copy are merged, change by change. Baselines change only explicitly,
-and the file keeps when and why.
+A change replaces the text that it was made from, or else is made again from the new one: two
+writers at once lose nothing. Baselines change only explicitly, and keep when and why.
 """
 
 from __future__ import annotations
 
 import re
-import secrets
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.baselines.model import (
     Baseline,
     BaselineChange,
-    Merge,
     baseline_name,
     from_text,
-    merge,
     replay,
-    superseded_changes,
     to_text,
 )
-from gpubench_plugin.core.errors import (
-    GpubenchError,
-    RegistryError,
-    ResultsError,
-    UsageProblem,
-    nearest,
-)
+from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem, suggest
 from gpubench_plugin.environment import files, json_files
 from gpubench_plugin.environment.locks import locked
 from gpubench_plugin.results.journal import utc_now
-from gpubench_plugin.results.logical_time import time_after
 from gpubench_plugin.results.run_directory import is_path_component, path_component
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from sqlalchemy import Connection
-
     from gpubench_plugin.results.registry.registry import Registry
-    from gpubench_plugin.results.registry.spool import Report
+
+_KIND: Final = "baseline"
+"""Kind of the server's documents that are baselines."""
+
+_ATTEMPTS: Final = 100
+"""An attempt fails only if another writer succeeded, so this many would have to write at once."""
 
 
 @dataclass(frozen=True)
-class BaselineFiles:
-    """Baseline files in `folder`, which need not exist."""
+class _Files:
+    """Texts of baselines in files ``<folder>/<name>.json``; the folder need not exist."""
 
     folder: Path
+    notes: list[str]
+
+    @property
+    def label(self) -> str:
+        return str(self.folder)
+
+    def source(self, name: str) -> str:
+        return str(self._path(name))
 
     def names(self) -> list[str]:
-        """Names of all files, including broken ones and removed baselines."""
-        return [path.stem for path in self._paths() if is_path_component(path.stem)]
+        paths = sorted(self.folder.glob("[!.]*.json"))
+        for path in paths:  # such as "main copy.json"
+            note = f"{path} is ignored: {path.stem!r} is not a valid baseline name"
+            if not is_path_component(path.stem) and note not in self.notes:
+                self.notes.append(note)
+        return [path.stem for path in paths if is_path_component(path.stem)]
 
-    def stray_file_warnings(self) -> list[str]:
-        """Warnings about files whose names cannot be baselines, such as ``main copy.json``."""
-        return [
-            f"{path} is ignored: {path.stem!r} is not a valid baseline name"
-            for path in sorted(self._paths())
-            if not is_path_component(path.stem)
-        ]
-
-    def _paths(self) -> list[Path]:
-        paths = self.folder.glob("*.json") if self.folder.is_dir() else ()
-        return [path for path in paths if not path.name.startswith(".")]
-
-    def path(self, name: str) -> Path:
-        """Path of the named baseline's file; raises UsageProblem for an invalid name."""
-        return self.folder / f"{path_component('baseline', name)}.json"
-
-    def read(self, name: str) -> Baseline | None:
-        """Read the file, None if missing; raises ResultsError."""
-        path = self.path(name)
+    def read(self, name: str) -> str | None:
         try:
-            text = files.read(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
+            data = files.read(self._path(name), limit=json_files.LIMIT_OF_FACTS_BYTES)
         except FileNotFoundError:
             return None
-        return from_text(text, str(path))
+        return data.decode("utf-8", "surrogateescape")
 
-
-def from_copy(name: str, text: str) -> Baseline:
-    """Parse the registry's copy of a baseline; raises ResultsError."""
-    return from_text(text, f"baseline {name!r} in the registry")
-
-
-def merge_files(connection: Connection, results_dir: Path, report: Report) -> None:
-    """Merge the baseline files below `results_dir` into the registry's copies.
-
-    `report` gets the problems of single files; the others are merged all the same.
-    """
-    files = BaselineFiles(results_dir / "baselines")
-    report.notes += files.stray_file_warnings()
-    for name in sorted(files.names()):
+    def swap(self, name: str, old: str | None, new: str) -> bool:
+        """Replace the text `old`, or none, by `new`; return False if there is another by now."""
         try:
-            _merge_file(connection, files, name)
-        except GpubenchError as error:
-            report.errors.append(str(error))
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise json_files.not_written(self.folder, error) from error
+        with locked(self.folder):
+            if self.read(name) != old:
+                return False
+            json_files.write_text(self._path(name), new)
+        return True
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{path_component('baseline', name)}.json"
 
 
-def _merge_file(connection: Connection, files: BaselineFiles, name: str) -> None:
-    """Merge one baseline file into the registry's copy, if any.
+@dataclass(frozen=True)
+class _Documents:
+    """Texts of baselines in the documents of a server."""
 
-    Raises:
-        UsageProblem, ResultsError: the name is invalid, or a document cannot be read.
-    """
-    from gpubench_plugin.results.registry import documents
+    registry: Registry
 
-    def here() -> AbstractContextManager[Connection]:
-        return nullcontext(connection)
+    @property
+    def label(self) -> str:
+        return self.registry.database.location.shown_name
 
-    baseline = files.read(name)
-    if baseline is not None:
-        documents.merge(here, here, KIND, name, partial(merged_copy, baseline))
+    def source(self, name: str) -> str:
+        return f"baseline {name!r} in {self.label}"
 
+    def names(self) -> list[str]:
+        return self.registry.documents(_KIND)
 
-def merged_copy(baseline: Baseline, copy: str | None) -> tuple[str, str]:
-    """Text of the registry's copy after merging `baseline`, and the time of its last change.
+    def read(self, name: str) -> str | None:
+        return self.registry.document(_KIND, path_component("baseline", name))
 
-    The text is unchanged if `baseline` adds no change.
-
-    Raises:
-        ResultsError: the copy cannot be read, or has a newer format.
-    """
-    if copy is None:
-        return to_text(baseline), baseline.changed
-    stored_copy = from_copy(baseline.name, copy)
-    merged = merge(baseline, stored_copy).baseline
-    return (copy if merged == stored_copy else to_text(merged)), merged.changed
+    def swap(self, name: str, old: str | None, new: str) -> bool:
+        return self.registry.swap_document(_KIND, name, old, new)
 
 
-KIND: Final = "baseline"
-"""Kind of the registry's documents that are baselines."""
-
-
+@dataclass
 class Baselines:
-    """Baselines of a results directory and their copies in `registry`, if any.
+    """The baselines of a `server`, or else of the results directory.
 
-    If an expected registry cannot be reached, baselines are not shared: `registry_error` is its
-    error, else empty, `notes` tells the user, and names without a local file may be baselines.
+    `unanswered` is the error of a server that cannot be reached; all methods raise it then.
+    `notes` are for the user.
     """
 
-    def __init__(
-        self,
-        results_dir: Path,
-        registry: Registry | None = None,
-        *,
-        unanswered: str = "",
-        now: Callable[[], str] = utc_now,
-    ):
-        self.folder = results_dir / "baselines"
-        self.notes: list[str] = []
-        self.registry_error = unanswered
-        self._files = BaselineFiles(self.folder)
-        self._registry = registry
-        self._now = now
+    results_dir: Path
+    server: Registry | None = None
+    unanswered: str = field(default="", kw_only=True)
+    now: Callable[[], str] = field(default=utc_now, kw_only=True)
+    notes: list[str] = field(default_factory=list, init=False)
+
+    @property
+    def _owner(self) -> _Files | _Documents:
+        if self.unanswered:
+            raise RegistryError(f"the baselines cannot be read: {self.unanswered}")
+        if self.server is not None:
+            return _Documents(self.server)
+        return _Files(self.results_dir / "baselines", self.notes)
+
+    @property
+    def location(self) -> str:
+        """The folder or the server's URL, without credentials."""
+        return self._owner.label
 
     def names(self) -> tuple[str, ...]:
-        """Sorted names of existing baselines, including broken files."""
-        copies = self._copies()
-        names = self._all_names(copies)
-        return tuple(n for n in names if _stands(partial(self._merge_and_write, n, copies)))
+        """Sorted names of existing baselines, including broken ones.
+
+        Raises:
+            RegistryError: the server cannot be reached; so for all methods.
+        """
+        return tuple(name for name in self._owner.names() if self._exists_or_is_broken(name))
+
+    def _exists_or_is_broken(self, name: str) -> bool:
+        try:
+            return self.get(name) is not None
+        except ResultsError:
+            return True
 
     def the_only(self) -> str:
         """The name of the only baseline, the default of commands.
 
         Raises:
             UsageProblem: there is none, or there are several.
-            RegistryError: there is none here, and the registry cannot be reached.
         """
         names = self.names()
         if len(names) > 1:
             raise UsageProblem(f"--baseline: several baselines exist, name one: {', '.join(names)}")
-        if not names and self.registry_error:
-            raise RegistryError(f"cannot list the baselines: {self.registry_error}")
         if not names:
             raise UsageProblem(
                 "--baseline: no baseline exists yet; create one: gpubench baseline set"
@@ -185,53 +163,51 @@ class Baselines:
         return names[0]
 
     def get(self, name: str) -> Baseline | None:
-        """The named baseline; None if unknown, see `registry_error`.
+        """The named baseline, or None.
 
         Raises:
-            ResultsError: its file or the registry's copy cannot be read, or has a newer format.
+            ResultsError: it cannot be read, or has another format.
         """
-        baseline = self._merge_and_write(name, self._copies())
-        return None if baseline is None or baseline.removed else baseline
+        baseline, _ = self._read(name)
+        return None if baseline is None or baseline.is_removed else baseline
 
     def require(self, name: str) -> Baseline:
         """The named baseline.
 
         Raises:
             UsageProblem: it is unknown; the message names the existing ones.
-            RegistryError: it is not here, and the registry cannot be reached.
             ResultsError: as :meth:`get`.
         """
-        if (baseline := self.get(name)) is not None:
-            return baseline
-        raise self._missing(name)
+        return self._existing(name, self.get(name))
 
-    def exists(self, name: str) -> bool:
-        """Whether the named baseline exists; raises RegistryError and ResultsError as `require`."""
-        if self.get(name) is not None:
-            return True
-        if self.registry_error:
-            raise self._missing(name)
-        return False
+    def _existing(self, name: str, baseline: Baseline | None) -> Baseline:
+        if baseline is None:
+            raise UsageProblem(self.unknown(name))
+        return baseline
 
     def unknown(self, name: str) -> str:
-        """Error message for a baseline that is unknown, or cannot be looked up."""
-        if self.registry_error:
-            return f"cannot tell whether baseline {name!r} exists: {self.registry_error}"
+        """Error message for a baseline that is unknown."""
         names = self.names()
         listing = f"existing: {', '.join(names)}" if names else "none exists yet"
-        return f"no baseline named {name!r}{nearest(name, names)}; {listing}"
+        return (
+            f"no baseline named {name!r}{suggest(name, names)}; {listing}{self._local_hint(name)}"
+        )
+
+    def _local_hint(self, name: str) -> str:
+        """Where files were used before the server."""
+        file = self.results_dir / "baselines" / f"{name}.json"
+        if self.server is None or not file.is_file():
+            return ""
+        return f"; {file} does not count, since baselines are kept in {self.location}: set it there"
 
     def typo_message(self, name: str) -> str:
         """Error message if `name` is probably a typo of another baseline; else empty.
 
-        Names of removed baselines are no typos. Nothing is merged.
+        Names of removed baselines are no typos.
         """
-        copies = self._copies()
-        all_names = {*self._files.names(), *copies}
-        if self.registry_error or name in all_names:
+        if name in self._owner.names():
             return ""
-        existing = [n for n in all_names if _stands(partial(self._merge, n, copies))]
-        suggestion = near_miss(name, existing)
+        suggestion = next((other for other in self.names() if _is_slip(name, other)), None)
         if suggestion is None:
             return ""
         hint = f"to create it: gpubench baseline set {name} RUN"
@@ -255,36 +231,28 @@ class Baselines:
 
         Raises:
             UsageProblem: the name is invalid.
-            RegistryError: with `if_missing`, if the registry cannot be reached.
-            ResultsError: the file cannot be written, or an existing one not be read.
+            ResultsError: it cannot be written, or an existing one not be read.
         """
-        run_ids = tuple(sorted(set(runs)))
 
-        def change(old: Baseline | None, time: str) -> Baseline:
-            if if_missing and old is not None and not old.removed:
-                return old
-            if if_missing and self.registry_error:
-                raise self._missing(name)
-            return _after(
-                old,
-                name,
-                time=time,
-                action="set",
-                runs=run_ids,
-                branch=branch,
-                reason=reason,
-                forced=tuple(overridden),
-                reset_accepted=reset_accepted,
-            )
+        def change(old: Baseline | None) -> dict[str, Any] | None:
+            if if_missing and old is not None:
+                return None
+            return {
+                "action": "set",
+                "runs": tuple(sorted({*runs})),
+                "branch": branch,
+                "reason": reason,
+                "forced": tuple(overridden),
+                "reset_accepted": reset_accepted,
+            }
 
-        return self._change(baseline_name(name), change, may_be_overruled=if_missing)
+        return self._change(baseline_name(name), change)
 
     def accept(self, name: str, run: str, benchmark: str, *, reason: str) -> Baseline:
         """Start an accepted level of `benchmark` with `run`.
 
         Raises:
             UsageProblem: there is no such baseline, or no reason.
-            RegistryError: as :meth:`require`.
             ResultsError: as :meth:`set`.
         """
         if not reason.strip():
@@ -292,35 +260,28 @@ class Baselines:
                 "--reason: empty; allowed: a text that explains why the level is accepted"
             )
 
-        def change(old: Baseline | None, time: str) -> Baseline:
-            current = self._require_existing(old, name)
-            return _after(
-                current,
-                name,
-                time=time,
-                action="accept",
-                runs=(run,),
-                branch=current.branch,
-                benchmark=benchmark,
-                reason=reason,
-            )
+        def change(old: Baseline | None) -> dict[str, Any]:
+            return {
+                "action": "accept",
+                "runs": (run,),
+                "branch": self._existing(name, old).branch,
+                "benchmark": benchmark,
+                "reason": reason,
+            }
 
         return self._change(name, change)
 
     def remove(self, name: str, *, reason: str = "") -> Baseline:
-        """Remove baseline `name`; its file stays as a tombstone.
+        """Remove baseline `name`, but for its changes.
 
         Raises:
             UsageProblem: there is no such baseline.
-            RegistryError: as :meth:`require`.
             ResultsError: as :meth:`set`.
         """
 
-        def change(old: Baseline | None, time: str) -> Baseline:
-            runs = self._require_existing(old, name).runs
-            return _after(
-                old, name, time=time, action="remove", runs=runs, branch=None, reason=reason
-            )
+        def change(old: Baseline | None) -> dict[str, Any]:
+            runs = self._existing(name, old).runs
+            return {"action": "remove", "runs": runs, "branch": None, "reason": reason}
 
         return self._change(name, change)
 
@@ -331,221 +292,57 @@ class Baselines:
             ResultsError: a baseline cannot be read, so that its runs are unknown.
         """
         names_by_run: dict[str, tuple[str, ...]] = {}
-        copies = self._copies()
-        for name in self._all_names(copies):
-            baseline = self._merge_and_write(name, copies)
+        for name in self._owner.names():
+            baseline = self.get(name)
             for run in baseline.protected_runs if baseline else ():
                 names_by_run[run] = (*names_by_run.get(run, ()), name)
         return names_by_run
 
-    def _all_names(self, copies: Mapping[str, str]) -> list[str]:
-        """Names of all files and copies, including broken and removed ones."""
-        self._note(self._files.stray_file_warnings())
-        return sorted({*self._files.names(), *copies})
-
-    def _require_existing(self, baseline: Baseline | None, name: str) -> Baseline:
-        if baseline is None or baseline.removed:
-            raise self._missing(name)
-        return baseline
-
-    def _missing(self, name: str) -> GpubenchError:
-        return (RegistryError if self.registry_error else UsageProblem)(self.unknown(name))
+    def _read(self, name: str) -> tuple[Baseline | None, str | None]:
+        """The baseline, which may be removed, and its text."""
+        text = self._owner.read(name)
+        return (None if text is None else from_text(text, self._owner.source(name))), text
 
     def _change(
-        self,
-        name: str,
-        change: Callable[[Baseline | None, str], Baseline],
-        *,
-        may_be_overruled: bool = False,
+        self, name: str, change: Callable[[Baseline | None], dict[str, Any] | None]
     ) -> Baseline:
-        """Apply `change`, called with the baseline and the current time, and write the result.
+        """Append the :class:`BaselineChange` of the fields that `change` returns, unless None.
 
-        Concurrent changes are all kept; :func:`.model.replay` determines their effect.
-
-        Raises:
-            ResultsError: this change is superseded by a contradicting one.
+        It is called with the baseline, or None, and again if another writer was faster.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise json_files.not_written(self.folder, error) from error
-        with locked(self.folder):
-            old = self._merged(name, self._copies())
-            new = change(old, time_after(old.changed if old else "", self._now()))
-            if new is not old:
-                json_files.write_text(self._files.path(name), to_text(new))
-        if new is old:
-            self._catch_up(new)
-            return new
-        merge = self._merge_into_registry(new)
-        self._catch_up(merge.baseline)
-        reasons = dict(merge.superseded)
-        own_reason = "" if may_be_overruled else reasons.pop(new.changes[-1], "")
-        self._note(reasons.values())
-        if own_reason:
-            raise ResultsError(own_reason)
-        return merge.baseline
-
-    def _merge_and_write(self, name: str, copies: Mapping[str, str]) -> Baseline | None:
-        """Merge file and copy and write back the result, also of a removed baseline."""
-        baseline = self._merged(name, copies)
-        if baseline is not None:
-            self._catch_up(baseline)
-        return baseline
-
-    def _catch_up(self, baseline: Baseline) -> None:
-        """Write changes missing in the file, if it exists, for when the registry is down."""
-        file = self._files.read(baseline.name)
-        if file is None or {*baseline.changes} <= {*file.changes}:
-            return
-        path = self._files.path(baseline.name)
-        try:
-            with locked(self.folder):
-                file = self._files.read(baseline.name)
-                merged = baseline if file is None else merge(file, baseline).baseline
-                json_files.write_text(path, to_text(merged))
-        except ResultsError as error:
-            self._note([f"{path} does not yet contain others' changes: {error}"])
-
-    def _merged(self, name: str, copies: Mapping[str, str]) -> Baseline | None:
-        """Merge file and registry copy, and store the result as the copy."""
-        merge = self._merge(name, copies)
-        if merge is None:
-            return None
-        self._note(merge.superseded.values())
-        if name in copies and from_copy(name, copies[name]) == merge.baseline:
-            return merge.baseline
-        return self._merge_into_registry(merge.baseline).baseline
-
-    def _merge(self, name: str, copies: Mapping[str, str]) -> Merge | None:
-        """Merge file and registry copy, if at least one exists."""
-        file = self._files.read(name)
-        copy = from_copy(name, copies[name]) if name in copies else None
-        if file is None or copy is None:
-            baseline = file or copy
-            return None if baseline is None else Merge(baseline=baseline, superseded={})
-        if {*file.changes} <= {*copy.changes}:
-            return Merge(baseline=copy, superseded=superseded_changes(file, copy))
-        return merge(file, copy)
-
-    def _copies(self) -> Mapping[str, str]:
-        if self._registry is None:
-            return {}
-        try:
-            return self._registry.documents(KIND)
-        except RegistryError as error:
-            self._drop_registry(f"baselines of other machines are unavailable: {error}")
-            self.registry_error = str(error)
-            return {}
-
-    def _merge_into_registry(self, baseline: Baseline) -> Merge:
-        """Merge `baseline` into the registry's copy and store it."""
-        unmerged = Merge(baseline=baseline, superseded={})
-        if self._registry is None:
-            return unmerged
-        try:
-            merge_copy = partial(merged_copy, baseline)
-            copy = self._registry.merge_document(KIND, baseline.name, merge_copy)
-        except RegistryError as error:
-            self._drop_registry(
-                f"{self._files.path(baseline.name)} was written, but other machines will not "
-                f"see it until the registry is reachable again: {error}"
-            )
-            return unmerged
-        return unmerged if copy is None else merge(baseline, from_copy(baseline.name, copy))
-
-    def _drop_registry(self, note: str) -> None:
-        self._registry = None
-        self._note([note])
-
-    def _note(self, lines: Iterable[str]) -> None:
-        """Collect `lines` for the user without duplicates."""
-        self.notes += [line for line in dict.fromkeys(lines) if line not in self.notes]
+        for _ in range(_ATTEMPTS):
+            baseline, text = self._read(name)
+            exists = baseline is not None and not baseline.is_removed
+            fields = change(baseline if exists else None)
+            if fields is None:
+                assert baseline is not None
+                return baseline
+            changes = () if baseline is None else baseline.changes
+            new = replay(name, (*changes, BaselineChange(time=self.now(), **fields)))
+            if self._owner.swap(name, text, to_text(new)):
+                return new
+        raise ResultsError(f"baseline {name!r}: other writers were faster {_ATTEMPTS} times")
 
 
-def _stands(read: Callable[[], Baseline | Merge | None]) -> bool:
-    """Whether the baseline that `read` returns exists, or is broken."""
-    try:
-        baseline = read()
-    except ResultsError:
-        return True
-    baseline = baseline.baseline if isinstance(baseline, Merge) else baseline
-    return baseline is not None and not baseline.removed
+_WORDS: Final = re.compile(r"[-._]")
 
-
-def _after(old: Baseline | None, name: str, **fields: Any) -> Baseline:
-    """Replay the history of `name` with one more :class:`.model.BaselineChange` of these fields."""
-    change = BaselineChange(id=secrets.token_hex(6), **fields)
-    return replay(name, (*(old.changes if old else ()), change))
-
-
-_SEPARATOR: Final = re.compile(r"([-.])")
-
-_SWAPPED: Final = 4
-"""Letters of a word that may have two swapped, at least: ``mian``, but not ``tp`` and ``pt``."""
-
-_ADDED: Final = 5
-"""Letters of a word that may have one too many: ``mainn``, but not ``ruin`` and ``run``."""
-
-_REPLACED: Final = 6
-"""Letters of a word that may have a wrong one: ``silu`` and ``selu`` are two words."""
-
-
-def near_miss(name: str, names: Iterable[str]) -> str | None:
-    """The existing name that `name` is probably a typo of.
-
-    One slip counts: four of five misspellings are one edit away from the word, and the first letter
-    is seldom wrong (Damerau, 1964; Pollock and Zamora, 1984). Short words, first and last letters
-    and numbers distinguish names: ``cpu`` and ``gpu``, ``train`` and ``trains``, ``a100`` and
-    ``h100``.
-    """
-    candidates = sorted(names)
-    if name in candidates:
-        return None
-    return next((candidate for candidate in candidates if _is_slip(name, candidate)), None)
+_ALIKE: Final = 0.75
+"""Of two words of four letters that have two swapped; of ``main`` and ``mainn`` it is 0.89."""
 
 
 def _is_slip(name: str, other: str) -> bool:
-    """Whether they differ only in case, ``_`` for ``-``, or one misspelt word."""
-    words, other_words = _words(name), _words(other)
-    if len(words) != len(other_words):
+    """Whether `name` is `other` in another case, with ``_`` for ``-``, or with a misspelt word."""
+    words, other_words = (_WORDS.split(text.casefold()) for text in (name, other))
+    differing = [pair for pair in zip(words, other_words, strict=False) if pair[0] != pair[1]]
+    is_same = len(words) == len(other_words) and len(differing) <= 1
+    return is_same and all(_is_misspelt(*pair) for pair in differing)
+
+
+def _is_misspelt(word: str, other: str) -> bool:
+    # Numbers, short words, first and last letters distinguish names: cpu and gpu, train and trains,
+    # a100 and h100, silu and selu.
+    if min(len(word), len(other)) < 4 or not (word + other).isalpha():
         return False
-    differing = [(a, b) for a, b in zip(words, other_words, strict=True) if a != b]
-    return not differing or (len(differing) == 1 and _is_misspelt(*differing[0]))
-
-
-def _words(name: str) -> list[str]:
-    """Words and separators."""
-    return _SEPARATOR.split(name.lower().replace("_", "-"))
-
-
-def _is_misspelt(word: str, other_word: str) -> bool:
-    """Whether the words differ by one transposition, one extra letter or one wrong inner letter."""
-    shorter, longer = sorted((word, other_word), key=len)
-    if any(letter.isdigit() for letter in shorter + longer):
-        return False
-    letters = enumerate(zip(shorter, longer, strict=False))
-    common = next((at for at, (a, b) in letters if a != b), len(shorter))
-    if len(shorter) == len(longer):
-        return _is_swapped(shorter, longer, common) or _is_replaced(shorter, longer, common)
-    return (
-        len(longer) >= _ADDED
-        and shorter[common:] == longer[common + 1 :]
-        and _is_inside(longer, common)
-    )
-
-
-def _is_swapped(word: str, other_word: str, at: int) -> bool:
-    swapped = word[:at] + word[at : at + 2][::-1] + word[at + 2 :]
-    return len(word) >= _SWAPPED and swapped == other_word
-
-
-def _is_replaced(word: str, other_word: str, at: int) -> bool:
-    return (
-        len(word) >= _REPLACED and 0 < at < len(word) - 1 and word[at + 1 :] == other_word[at + 1 :]
-    )
-
-
-def _is_inside(word: str, at: int) -> bool:
-    """Whether the letter is an inner one, or repeats its predecessor."""
-    return at > 0 and (at < len(word) - 1 or word[at] == word[at - 1])
+    is_edited = (word[0], word[-1]) == (other[0], other[-1]) and max(len(word), len(other)) > 4
+    are_alike = SequenceMatcher(None, word, other).ratio() >= _ALIKE
+    return are_alike and (is_edited or sorted(word) == sorted(other))

@@ -6,22 +6,17 @@ It is for the report on a main branch, never for a gate: nothing is judged here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.baselines.samples import latest_registered, read_runs
 from gpubench_plugin.compare.comparability import differing_amounts, requested_work
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, step_time_of, value_of
-from gpubench_plugin.core.errors import RegistryError
 from gpubench_plugin.environment.fingerprints import fingerprint_of
-from gpubench_plugin.results.run_directory import runs_in
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy import float64
     from numpy.typing import NDArray
 
@@ -36,7 +31,7 @@ _LEVEL: Final = 3
 """Values of a level, at least, so that one slow run is none."""
 
 _FLOOR: Final = 0.001
-"""Least noise: steps of constant values below 0.1% are no change; not measured."""
+"""Least noise: steps of constant values below 0.1% are no change."""
 
 _PENALTY: Final = 7.0
 """Per change point, times ln(n)·s² for n values of noise s, instead of the usual 2 (Yao 1988) for a
@@ -89,8 +84,7 @@ def _clip_outliers(scaled: NDArray[float64]) -> NDArray[float64]:
 
 
 _LOOKED_AT: Final = 20
-"""Latest registered runs whose benchmarks can be named in part; trades time for old names; not
-measured."""
+"""Latest runs whose benchmarks can be named in part; trades time for old names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +136,7 @@ class TrendSegment:
 def trend_segments(points: Sequence[Point]) -> list[TrendSegment]:
     """Split time-sorted `points` into comparable segments; the latest one comes last.
 
-    A point of unknown work, as recorded by earlier versions, belongs to the latest segment.
+    A point of unknown work belongs to the latest segment.
     """
     segments: list[list[Point]] = []
     for point in points:
@@ -213,76 +207,41 @@ def _new_levels(history: BenchmarkHistory | None) -> list[str]:
 
 
 class HistorySource:
-    """Source of earlier results: the registry, else the run directories; `notes` says why."""
+    """Source of earlier results: the registry, or the run directories."""
 
-    def __init__(self, results_dir: Path, registry: Registry | None, note: str):
-        self.notes = [f"registry unavailable: {note}"] if note else []
-        self.results_dir = results_dir
-        self._registry = registry
-        self._runs: list[Run] | None = None
+    def __init__(self, index: Registry):
+        self._index = index
         self._runs_by_branch: dict[str | None, list[Run]] = {}
 
     def benchmarks(self, branch: str | None) -> list[str]:
         """Benchmarks measured in the branch's latest runs; None for any branch."""
-        return sorted(
-            {
-                name
-                for run in self._latest_runs(branch)
-                for name, result in run.results.items()
-                if result.outcome == "measured"
-            }
-        )
-
-    def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Point]:
-        """The latest `limit` values, oldest first."""
-        runs = self._runs_with(benchmark, metric, branch=branch, limit=limit)
-        return [_point(run, fingerprint, benchmark, metric) for run, fingerprint in runs]
-
-    def step_time(self, benchmark: str, *, branch: str | None) -> str:
-        """The step time metric that the benchmark's latest run is judged by."""
-        for run, _ in self._runs_with(benchmark, STEP_TIME, branch=branch, limit=1):
-            return step_time_of(run.results[benchmark].timer, run.results[benchmark].metrics)
-        return STEP_TIME
-
-    def _runs_with(
-        self, benchmark: str, metric: str, *, branch: str | None, limit: int
-    ) -> list[tuple[Run, str]]:
-        """The latest `limit` runs that have the metric, oldest first, with their fingerprints."""
-        if self._registry is not None:
-            try:
-                return self._registry.points(benchmark, metric, branch=branch, limit=limit)
-            except RegistryError as error:
-                self._drop_registry(error)
-        return [
-            (run, fingerprint_of(run.machine, result.settings, result.timer))
-            for run in self._in_folders(branch)
-            if (result := run.results.get(benchmark)) is not None and metric in result.metrics
-        ][-limit:]
+        results = (r for run in self._latest_runs(branch) for r in run.results.values())
+        return sorted({result.id for result in results if result.outcome == "measured"})
 
     def metrics(self, benchmark: str, branch: str | None) -> list[str]:
         """Metrics of the benchmark in the latest runs."""
         results = (run.results.get(benchmark) for run in self._latest_runs(branch))
         return sorted({name for result in results if result for name in result.metrics})
 
+    def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Point]:
+        """The latest `limit` values, oldest first."""
+        runs = self._index.points(benchmark, metric, branch=branch, limit=limit)
+        return [_point(run, benchmark, metric) for run in runs]
+
+    def step_time(self, benchmark: str, *, branch: str | None) -> str:
+        """The step time metric that the benchmark's latest run is judged by."""
+        for run in self._index.points(benchmark, STEP_TIME, branch=branch, limit=1):
+            return step_time_of(run.results[benchmark].timer, run.results[benchmark].metrics)
+        return STEP_TIME
+
     def _latest_runs(self, branch: str | None) -> list[Run]:
-        if self._registry is not None:
-            try:
-                if branch not in self._runs_by_branch:
-                    runs = latest_registered(self._registry, branch=branch, limit=_LOOKED_AT)
-                    self._runs_by_branch[branch] = list(runs)
-                return self._runs_by_branch[branch]
-            except RegistryError as error:
-                self._drop_registry(error)
-        return list(self._in_folders(branch))
-
-    def _in_folders(self, branch: str | None) -> Iterator[Run]:
-        if self._runs is None:
-            self._runs = list(read_runs(runs_in(self.results_dir), self.notes))
-        return (run for run in self._runs if branch in {None, run.branch})
-
-    def _drop_registry(self, error: RegistryError) -> None:
-        self._registry = None
-        self.notes.append(f"registry unavailable: {error}")
+        if branch not in self._runs_by_branch:
+            overviews = self._index.runs(branch=branch, limit=_LOOKED_AT)
+            runs = [
+                self._index.run(overview.run_id) for overview in overviews if not overview.error
+            ]
+            self._runs_by_branch[branch] = [run for run in runs if run is not None]
+        return self._runs_by_branch[branch]
 
 
 def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...] | None:
@@ -297,7 +256,7 @@ def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...] | None:
     )
 
 
-def _point(run: Run, fingerprint: str, benchmark: str, metric: str) -> Point:
+def _point(run: Run, benchmark: str, metric: str) -> Point:
     result = run.results[benchmark]
     value = value_of(result, metric)
     return Point(
@@ -307,6 +266,6 @@ def _point(run: Run, fingerprint: str, benchmark: str, metric: str) -> Point:
         branch=run.branch,
         value=result.metrics[metric].value if value is None else value,
         unit=result.metrics[metric].unit,
-        fingerprint=fingerprint,
+        fingerprint=fingerprint_of(run.machine, result.settings, result.timer),
         work=requested_work(result),
     )

@@ -93,7 +93,6 @@ def gpubench(
     from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.config.parametrization import PRECISION
     from gpubench_plugin.launchers.context import context_of
-    from gpubench_plugin.launchers.report_payload import Notes
     from gpubench_plugin.results import pytest_benchmark
 
     state = running_state(request)
@@ -104,7 +103,6 @@ def gpubench(
         precision = request.getfixturevalue(PRECISION)
         require_kinds(request, precision=precision)
         require_value(request, PRECISION, precision.name, state.case.precision)
-    state.notes = Notes(journal=state.notes.journal)  # anew in a rerun
     bench = Bench(
         request.node,
         state=state,

@@ -79,7 +79,7 @@ def setting_of(
 
 def drawn_section(configuration: Configuration[Any]) -> Any:
     """Section ``model`` with the device that draws the weights."""
-    draws_on_cpu = {"init_device": "cpu"} if configuration.drawn_on == "cpu" else {}
+    draws_on_cpu = {"init_device": "cpu"} if configuration.init_device_type == "cpu" else {}
     return configuration.model.model_copy(update=draws_on_cpu)
 
 

@@ -63,12 +63,12 @@ def checkpoint_refusal(rootdir: Path, training: TrainingSection) -> str:
     """Reason why there is nothing to resume from; empty if there is, or if nothing is resumed."""
     if training.resume is None:
         return ""
-    from gpubench_plugin.core.errors import nearest
+    from gpubench_plugin.core.errors import suggest
     from gpubench_plugin.training.checkpoint import LATEST
 
     path = rootdir / training.resume
     if not os.path.lexists(path):
-        problem = f"no such file or folder{nearest(path.name, _names_in(path.parent))}"
+        problem = f"no such file or folder{suggest(path.name, _names_in(path.parent))}"
     elif _is_folder(path) and not os.path.lexists(path / LATEST):
         subfolders = (n for n in _names_in(path) if os.path.lexists(path / n / LATEST))
         problem = f"this folder has no {LATEST}"

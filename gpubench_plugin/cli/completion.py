@@ -58,7 +58,7 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def _results_dir(options: argparse.Namespace) -> Path:
-    from gpubench_plugin.config.project import project_results_dir
+    from gpubench_plugin.config.settings import project_results_dir
 
     text = getattr(options, "results_dir", None)
     return Path.cwd() / text if text else project_results_dir(Path.cwd())

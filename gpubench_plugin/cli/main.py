@@ -33,8 +33,8 @@ _EXIT_CODES: Final[dict[type[GpubenchError], ExitCode]] = {
 }
 
 _EPILOG: Final = (
-    "exit codes: 0 ok, 1 regression (gpu-check: not all shown), 2 usage error, 3 nothing "
-    "comparable, 4 a file or database error, or an unexpected error, 5 no GPU (gpu-check)"
+    "exit codes: 0 ok, 1 regression, 2 usage error, 3 nothing comparable, 4 a file or database "
+    "error, or an unexpected error"
 )
 
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gpubench_plugin.core.errors import nearest
+from gpubench_plugin.core.errors import suggest
 
 if TYPE_CHECKING:
     from gpubench_plugin.cli.commands.base import Command
@@ -84,7 +84,7 @@ class Parser(argparse.ArgumentParser):
             choices = [*map(str, action.choices)]
             word = str(value).casefold()
             meant = [*self._meant_commands(action, word)] if word else []
-            hint = nearest(word, dict.fromkeys([*choices, *meant]), {word: meant} if meant else {})
+            hint = suggest(word, dict.fromkeys([*choices, *meant]), {word: meant} if meant else {})
             message = f"unknown {str(value)!r}{hint}; allowed: {', '.join(choices)}"
             raise argparse.ArgumentError(action, message)
 

@@ -11,12 +11,7 @@ from gpubench_plugin.config.case import comparable_part
 from gpubench_plugin.core.quality_flags import INSTRUMENTED
 from gpubench_plugin.core.records import FactDifference, Result, Run, is_same_amount
 from gpubench_plugin.core.words import listed
-from gpubench_plugin.environment.fingerprints import (
-    ABSENT,
-    differences,
-    is_recent_fact,
-    tolerates_unknown,
-)
+from gpubench_plugin.environment.fingerprints import ABSENT, differences, tolerates_unknown
 
 _WALL_CLOCKS: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})
 _SYNCHRONISED: Final = re.compile(r"(cuda|xpu|mps)_synchronised(_|$)")
@@ -51,8 +46,7 @@ _MOST_NAMED: Final = 4
 def machine_differences(base: Run, head: Run) -> tuple[FactDifference, ...]:
     """Machine facts that differ.
 
-    A fact absent on one side differs, unless one of the runs is foreign, or of an earlier version
-    that did not record it.
+    A fact absent on one side differs, unless one of the runs is foreign.
     """
     is_partial = base.foreign or head.foreign
     return _differences(base.machine, head.machine, is_partial=is_partial)
@@ -193,8 +187,7 @@ def _differences(
             head=None if head_value is ABSENT else head_value,
         )
         for key, (base_value, head_value) in differences(base, head).items()
-        if not (ABSENT in (base_value, head_value) and (is_partial or is_recent_fact(key)))
-        and not (None in (base_value, head_value) and tolerates_unknown(key))
+        if not (ABSENT in (base_value, head_value) and (is_partial or tolerates_unknown(key)))
     )
 
 

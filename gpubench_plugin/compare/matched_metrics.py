@@ -11,7 +11,7 @@ from typing import Final
 from gpubench_plugin.compare.launch_values import LaunchValues, Part
 from gpubench_plugin.compare.scaling import SCALING, THROUGHPUT
 from gpubench_plugin.config.limits import DEFAULT, Limit
-from gpubench_plugin.core.errors import UsageProblem, nearest
+from gpubench_plugin.core.errors import UsageProblem, suggest
 from gpubench_plugin.core.quantities import quantity
 from gpubench_plugin.core.records import (
     Better,
@@ -332,7 +332,7 @@ def _not_measured(sides: Sides, name: str, limit: Limit) -> Verdict:
     elif any(name in _speed_ups(r) for r in sides.measured):
         reason += ": no conclusion, since slow calls disturbed the turns of the variants; repeat"
     else:
-        reason += nearest(name, {metric for r in sides.measured for metric in r.metrics})
+        reason += suggest(name, {metric for r in sides.measured for metric in r.metrics})
     return Verdict(id=sides.id, metric=name, kind="not_measured", limit=limit.text, reason=reason)
 
 

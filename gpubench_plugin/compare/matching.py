@@ -16,7 +16,6 @@ from gpubench_plugin.compare.effective_limits import LimitResolver, Side
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, Sides, metrics_of, removed_metrics
 from gpubench_plugin.compare.renames import likely_renames
-from gpubench_plugin.config.parametrization import PRECISION_LEFT, former_ids
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.quality_flags import UNFINISHED
 from gpubench_plugin.core.records import FactDifference, Outcome, Result, Run, Verdict
@@ -206,29 +205,17 @@ class _Matching:
         return self._comparable_pairs(name, pairs)
 
     @cached_property
-    def former_ids(self) -> Mapping[str, str]:
-        """Base ids by the head ids of the same benchmarks (former naming scheme)."""
-        return former_ids(_names(self.bases), _names(self.heads))
-
-    @cached_property
     def likely_renames(self) -> Mapping[str, str]:
         """Base ids by the head ids that probably replace them."""
-        known_ids = {*self.former_ids, *self.former_ids.values()}
-        renames = likely_renames(self.bases, self.heads, self.is_gone)
-        return {new: old for new, old in renames.items() if known_ids.isdisjoint((new, old))}
+        return likely_renames(self.bases, self.heads, self.is_gone)
 
     @property
     def rename_messages(self) -> Mapping[str, str]:
-        """Messages about base benchmarks that have, or probably have, a new id."""
-        hints = {
-            old: f"the head has {new}: {PRECISION_LEFT}" for new, old in self.former_ids.items()
-        }
-        return hints | {old: f"likely renamed to {new}" for new, old in self.likely_renames.items()}
+        """Messages about base benchmarks that probably have a new id."""
+        return {old: f"likely renamed to {new}" for new, old in self.likely_renames.items()}
 
     def _origin(self, name: str) -> str:
         """Hint if the base has the benchmark under another id."""
-        if old := self.former_ids.get(name):
-            return f", but {old}: {PRECISION_LEFT}; set the baseline again"
         if old := self.likely_renames.get(name):
             return f"; likely renamed from {old}: {_RENAMED}"
         return ""

@@ -185,8 +185,8 @@ def comparable(configuration: Configuration[Any]) -> dict[str, Any]:
     model = configuration.model
     if model.revision != 1:
         keys["model.revision"] = model.revision
-    if model.name is not None and configuration.drawn_on != "cpu":
-        keys["model.drawn_on"] = configuration.drawn_on
+    if model.name is not None and configuration.init_device_type != "cpu":
+        keys["model.drawn_on"] = configuration.init_device_type
     if configuration.experiment.device == "cuda":
         keys["measure.cuda_method"] = CUDA_METHOD
     return keys

@@ -11,7 +11,7 @@ from gpubench_plugin.config.layers import Layer
 from gpubench_plugin.config.marks import Preset
 from gpubench_plugin.config.schema_errors import as_yaml
 from gpubench_plugin.config.yaml_reader import read
-from gpubench_plugin.core.errors import UsageProblem, invalid_choice, nearest
+from gpubench_plugin.core.errors import UsageProblem, invalid_choice, suggest
 
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 
@@ -101,7 +101,7 @@ def find(name: str, folders: Sequence[Path]) -> Path:
     searched_text = ", ".join(dict.fromkeys(map(str, folders)))
     listing = f"available: {', '.join(available)}" if available else "it contains no configurations"
     message = (
-        f"config {name!r}: no file {name}.yaml{nearest(name, available)} in {searched_text}; "
+        f"config {name!r}: no file {name}.yaml{suggest(name, available)} in {searched_text}; "
         f"{listing}"
     )
     raise UsageProblem(message)
@@ -115,6 +115,6 @@ def overlay(path: Path) -> Path:
     """
     if path.is_file():
         return path
-    hint = nearest(path.name, [file.name for file in path.parent.glob("*.y*ml")])
+    hint = suggest(path.name, [file.name for file in path.parent.glob("*.y*ml")])
     message = f"--config={path}: no such file{hint}; allowed: a YAML file, or a directory of them"
     raise UsageProblem(message)

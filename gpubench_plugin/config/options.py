@@ -1,4 +1,4 @@
-"""Command line options, ini keys and marks; ``settings.py`` turns them into settings.
+"""Registration of options and marks with pytest, short names, and suggestions for misspelt ones.
 
 Only ``--gpubench-<name>`` is registered: a short name such as ``--precision`` may belong to another
 plugin or a project's conftest. :func:`expand_short_names` lends the short names where they are
@@ -7,11 +7,14 @@ free.
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.config.settings import FLAGS, OPTIONS, option_dest
+from gpubench_plugin.core.errors import alike
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pytest
 
@@ -32,118 +35,6 @@ SECTIONS: Final = (
     "inference",
 )
 """The sections of a configuration, known here without importing the schema."""
-
-FLAGS: Final[dict[str, dict[str, str]]] = {
-    "precision": {
-        "metavar": "NAMES",
-        "help": "Precisions to measure, comma-separated: fp32, tf32, amp, bf16, fp16-true, …",
-    },
-    "device": {
-        "metavar": "NAMES",
-        "help": "Devices to measure, comma-separated: auto, cpu, cuda, cuda:1, mps, xpu",
-    },
-    "world-size": {
-        "metavar": "SIZES",
-        "help": (
-            "World sizes to measure, comma-separated: 1,2,4. Several ranks run as processes "
-            "started by pytest (default: the benchmark's `ranks`)"
-        ),
-    },
-    "launches": {
-        "metavar": "K",
-        "help": "Measure each benchmark in K fresh processes per rank (default: 1)",
-    },
-    "isolate": {
-        "action": "store_true",
-        "help": "Run each benchmark in a fresh process per rank",
-    },
-    "resume": {
-        "metavar": "RUN",
-        "help": "Resume an interrupted run, given its folder, id or id prefix",
-    },
-    "preset": {"metavar": "NAME", "help": "Workload preset: auto, tiny, full"},
-    "config": {
-        "metavar": "FILE",
-        "action": "append",
-        "help": "YAML file that overrides configurations, or a folder searched first; repeatable",
-    },
-    "set": {
-        "metavar": "KEY=VALUE",
-        "action": "append",
-        "help": (
-            "Set one configuration key, e.g. training.batch_size=64; repeatable. Short form: "
-            "--training.batch_size=64"
-        ),
-    },
-    "results-dir": {"metavar": "DIR", "help": "Results directory (default: results)"},
-    "experiment": {
-        "metavar": "NAME",
-        "help": "Experiment, a folder that groups runs (default: default)",
-    },
-    "tag": {"metavar": "NAME", "help": "Label used in the run's name (default: run)"},
-    "registry": {
-        "metavar": "URL",
-        "help": (
-            "Registry database URL (SQLAlchemy), or none (default: registry.sqlite in the "
-            "results directory)"
-        ),
-    },
-    "adopt": {
-        "action": "store_true",
-        "help": "Also record, compare and gate tests written for pytest-benchmark",
-    },
-    "baseline": {
-        "metavar": "RUN",
-        "help": (
-            "Compare with a baseline, a run (name or folder), or a pytest-benchmark file; last: "
-            "the last comparable run on this machine"
-        ),
-    },
-    "gate": {
-        "metavar": "KIND",
-        "help": (
-            "Fail if a benchmark regressed beyond its limit. --gate: by history if the baseline "
-            "has one; --gate=history or --gate=threshold"
-        ),
-    },
-    "gate-missing": {
-        "metavar": "VERDICT",
-        "help": "Gate result for a benchmark without a baseline: pass or fail (default: pass)",
-    },
-    "gate-inconclusive": {
-        "metavar": "VERDICT",
-        "help": "Gate result if the numbers are inconclusive: pass or fail (default: pass)",
-    },
-    "allow-incomparable": {
-        "action": "store_true",
-        "help": "Compare with a baseline of another machine or configuration, with a warning",
-    },
-    "table": {
-        "metavar": "COLUMNS",
-        "help": (
-            "Result table: auto, none, or its columns, comma-separated: outcome, step, relative, "
-            "throughput, flops, mfu, memory, doubts, notes, or any metric (default: auto)"
-        ),
-    },
-    "table-sort": {
-        "metavar": "KEY",
-        "help": (
-            "Sort the result table by name, by a column or by a metric; -KEY: largest first "
-            "(default: in the order of the tests)"
-        ),
-    },
-    "table-group-by": {
-        "metavar": "KEY",
-        "help": (
-            "Group the result table by file, function, none, or a parameter, such as precision; "
-            "except by file, relative to the fastest of each group (default: file)"
-        ),
-    },
-    "profile": {
-        "action": "store_true",
-        "help": "Trace a few extra steps of each benchmark with torch.profiler",
-    },
-}
 
 MARKS: Final = (
     (
@@ -167,55 +58,27 @@ MARKS: Final = (
 RUN_FILE: Final = "GPUBENCH_RUN_FILE"
 """Environment variable naming a file to which the session writes its run directory."""
 
-INI: Final = {
-    "precision": ("fp32", "Default of --precision"),
-    "device": ("auto", "Default of --device"),
-    "preset": ("auto", "Default of --preset"),
-    "results-dir": ("results", "Default of --results-dir, relative to the rootdir"),
-    "baseline": ("", "Default of --baseline, for example: last"),
-    "registry": ("", "Default of --registry"),
-    "timeout-s": ("600", "Timeout of a benchmark in seconds"),
-    "experiment": ("default", "Default of --experiment"),
-    "table": ("auto", "Default of --table"),
-    "table-sort": ("", "Default of --table-sort"),
-    "table-group-by": ("file", "Default of --table-group-by"),
-}
-
-
-_GROUPS: Final = {
-    "recording; see docs/guide/runs.md": (
-        *("results-dir", "experiment", "tag", "registry", "resume", "adopt", "profile"),
-    ),
-    "comparing with earlier runs; see docs/guide/gating-in-pytest.md": (
-        *("baseline", "gate", "gate-missing", "gate-inconclusive", "allow-incomparable"),
-    ),
-}
-"""Headings in ``pytest --help``, and the flags below each; all others say how to measure."""
-
-
 BENCHMARK_PATHS: Final = "gpubench_paths"
 """Ini key: what torchrun collects without a path on the command line."""
 
 
 def add_options(parser: pytest.Parser) -> None:
     """Register options and ini keys."""
-    title = "GPU benchmarks (gpubench)"
-    measuring = parser.getgroup(
-        "gpubench", f"{title}: measuring; see docs/reference/configuration.md"
-    )
-    group_of = {
-        flag: parser.getgroup(heading, f"{title}: {heading}")
-        for heading, flags in _GROUPS.items()
-        for flag in flags
-    }
-    for name, attributes in FLAGS.items():
-        group_of.get(name, measuring).addoption(
-            f"--gpubench-{name}",
-            dest=option_dest(name),
-            **{**attributes, "help": f"Short: --{name}. {attributes['help']}"},
-        )
-    for name, (default, text) in INI.items():
-        parser.addini(option_dest(name), text, default=default)
+    for option in OPTIONS.values():
+        dest = option_dest(option.name)
+        if option.help:
+            description = f"GPU benchmarks (gpubench): {option.group}"
+            metavar = {"metavar": option.metavar} if option.metavar else {}
+            parser.getgroup(description, description).addoption(
+                f"--gpubench-{option.name}",
+                dest=dest,
+                action=option.action,
+                help=f"Short: --{option.name}. {option.help}",
+                **metavar,
+            )
+        if option.ini is not None:
+            text = option.ini_help or f"Default of --{option.name}"
+            parser.addini(dest, text, default=option.ini)
     parser.addini(
         BENCHMARK_PATHS,
         "Paths that `torchrun -m pytest` collects without a path, relative to the rootdir "
@@ -227,18 +90,8 @@ def add_options(parser: pytest.Parser) -> None:
 
 def is_requested(config: pytest.Config) -> bool:
     """Whether an option is given or an ini key differs from its default."""
-    return any(config.getoption(option_dest(name)) not in (None, False) for name in FLAGS) or any(
-        config.getini(option_dest(name)) != default for name, (default, _) in INI.items()
-    )
-
-
-def option_dest(name: str) -> str:
-    """Attribute name of the option, and name of the ini key."""
-    return f"gpubench_{name.replace('-', '_')}"
-
-
-_CHOICE_OF: Final = {"--gate": "=auto"}
-"""Value of a flag given alone: argparse would take the next argument for it."""
+    given = [(option, option.given(config)) for option in OPTIONS.values()]
+    return any(g is not None and (g.is_flag or g.value != option.ini) for option, g in given)
 
 
 def expand_short_names(args: list[str], parser: pytest.Parser) -> None:
@@ -251,21 +104,25 @@ def expand_short_names(args: list[str], parser: pytest.Parser) -> None:
     To be run after all plugins and initial conftests have registered their options, so that a
     project's own ``--device`` stays the project's.
     """
-    if not any(_is_short(arg) or _is_dot_key(arg) for arg in args):
-        return
-    # argparse takes an unknown option with a space in its value for a path.
-    candidate_args = [_spaceless(arg) for arg in args]
-    _, unknown = parser.parse_known_and_unknown_args(candidate_args, argparse.Namespace())
-    args[:] = _rewritten(args, frozenset(unknown))
+    if any(_is_short(arg) or _is_dot_key(arg) for arg in args):
+        # argparse takes an unknown option with a space in its value for a path.
+        args[:] = _expanded(args, _unknown([_spaceless(arg) for arg in args], parser))
 
 
-def _rewritten(args: list[str], unknown: frozenset[str]) -> Iterator[str]:
+def _unknown(args: list[str], parser: pytest.Parser) -> list[str]:
+    """The `args` that nobody has registered."""
+    return parser.parse_known_and_unknown_args(args, Namespace())[1]
+
+
+def _expanded(args: list[str], unknown: list[str]) -> Iterator[str]:
     remaining = iter(args)
     for arg in remaining:
         if _spaceless(arg) not in unknown:
             yield arg
         elif _is_short(arg):
-            yield f"--gpubench-{arg[2:]}{_CHOICE_OF.get(arg, '')}"
+            # argparse would take the next argument for the value of a flag given alone.
+            alone = FLAGS[arg[2:]].alone if arg[2:] in FLAGS else ""
+            yield f"--gpubench-{arg[2:]}={alone}" if alone else f"--gpubench-{arg[2:]}"
         elif _is_dot_key(arg):
             assignment = arg[2:] if "=" in arg else f"{arg[2:]}={next(remaining, '')}"
             yield f"--gpubench-set={assignment}"
@@ -284,3 +141,42 @@ def _is_short(arg: str) -> bool:
 def _is_dot_key(arg: str) -> bool:
     section, dot, _ = arg[2:].partition("=")[0].partition(".")
     return arg.startswith("--") and bool(dot) and section in SECTIONS
+
+
+def suggest_options(args: list[str], parser: pytest.Parser) -> None:
+    """Add to pytest's error for unrecognized arguments the options of ours that they misspell.
+
+    To be run after :func:`expand_short_names`.
+    """
+    options = {arg: option for arg in args if (option := likely_option(arg))}
+    if options:
+        unknown = _unknown(args, parser)
+        if meant := [option for arg, option in options.items() if arg in unknown]:
+            parser.extra_info["did you mean"] = " ".join(meant)
+
+
+_FEWEST_LETTERS: Final = 5
+"""Letters of a name that may be misspelt: ``--set`` and ``--tag`` are near to too many others."""
+
+_LEAST_ALIKE: Final = 0.77
+"""Share of letters in common: two of ``precision`` swapped leave 0.78."""
+
+
+def likely_option(arg: str) -> str:
+    """The gpubench option that `arg` probably misspells, with its value; empty if none."""
+    name, equals, value = arg.partition("=")
+    word = name[2:].replace("_", "-").casefold()
+    section, dot, key = name[2:].partition(".")
+    is_right = name[2:].removeprefix("gpubench-") in FLAGS or section in SECTIONS
+    if not name.startswith("--") or is_right:
+        return ""
+    if dot:
+        near = _near(section.casefold(), SECTIONS)
+        return f"--{near}.{key}{equals}{value}" if near else ""
+    near = _near(word, [*FLAGS, *(f"gpubench-{flag}" for flag in FLAGS)])
+    return f"--{near}{equals}{value}" if near else ""
+
+
+def _near(word: str, names: Iterable[str]) -> str:
+    likely = [name for name in names if len(name) >= _FEWEST_LETTERS and name[0] == word[:1]]
+    return "".join(alike(word, likely, cutoff=_LEAST_ALIKE))

@@ -6,11 +6,10 @@ that use a precision have it as a parameter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from gpubench_plugin.config.options import option_dest
-from gpubench_plugin.core import catalog
+from gpubench_plugin.config.settings import option_dest
 
 if TYPE_CHECKING:
     import pytest
@@ -21,8 +20,6 @@ FIXTURE = "gpubench"
 PRECISION = "precision"
 FOREIGN_FIXTURE = "benchmark"
 """Name of pytest-benchmark's fixture, and of its plugin."""
-PRECISION_LEFT: Final = "ids contain a precision only if the benchmark uses one"
-"""Reason for a changed node id."""
 
 
 def is_benchmark(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
@@ -123,31 +120,3 @@ def _own_names(marks: Iterable[pytest.Mark]) -> Iterable[str]:
     for mark in marks:
         names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
         yield from (n.strip() for n in names.split(",")) if isinstance(names, str) else names
-
-
-def former_ids(old_ids: Iterable[str], new_ids: Iterable[str]) -> Mapping[str, str]:
-    """Old id for each id in `new_ids` that differs only by a named precision.
-
-    Earlier versions named a precision in every id, also of benchmarks that use none. Of several old
-    ids the first counts; one that is also among `new_ids` belongs to another benchmark.
-    """
-    old_unique, new_unique = dict.fromkeys(old_ids), dict.fromkeys(new_ids)
-    added = new_unique.keys() - old_unique.keys()
-    former_by_new: dict[str, str] = {}
-    for old_id in old_unique if added else ():
-        if old_id not in new_unique:
-            for candidate in _without_precision(old_id):
-                if candidate in added:
-                    former_by_new.setdefault(candidate, old_id)
-    return former_by_new
-
-
-def _without_precision(node_id: str) -> Iterator[str]:
-    """``test_a[8-ws1]`` from ``test_a[8-fp32-ws1]``."""
-    test, bracket, variant = node_id.partition("[")
-    parts = f"-{variant.removesuffix(']')}-" if bracket else ""
-    for precision in catalog.choices("precision"):
-        head, separator, tail = parts.partition(f"-{precision}-")
-        if separator:
-            remaining = f"{head}-{tail}".removeprefix("-").removesuffix("-")
-            yield f"{test}[{remaining}]" if remaining else test

@@ -32,7 +32,7 @@ from gpubench_plugin.config.layers import (
 from gpubench_plugin.config.marks import Preset
 from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import UsageProblem, nearest
+from gpubench_plugin.core.errors import UsageProblem, suggest
 
 _WHOLE: Final = ("data", "global_batch_size")
 _PART: Final = ("training", "batch_size")
@@ -40,19 +40,10 @@ _SCALING: Final = ("distributed", "scaling")
 _LOSS_DROP: Final[Key] = ("training", "loss_drop")
 
 _SCHEDULE_KEYS: Final[tuple[Key, ...]] = (
-    ("training", "steps"),
-    ("training", "epochs"),
-    ("training", "batch_size"),
-    ("training", "optimizer"),
-    ("training", "learning_rate"),
-    ("training", "momentum"),
-    ("training", "weight_decay"),
-    ("training", "scheduler"),
-    ("training", "schedule_steps"),
-    ("training", "gradient_clipping"),
-    ("data", "source"),
-    ("data", "path"),
-    ("data", "global_batch_size"),
+    *(("training", name) for name in ("steps", "epochs", "batch_size", "gradient_clipping")),
+    *(("training", name) for name in ("optimizer", "learning_rate", "momentum", "weight_decay")),
+    *(("training", name) for name in ("scheduler", "schedule_steps")),
+    *(("data", name) for name in ("source", "path", "global_batch_size")),
 )
 """Keys that change how far the loss falls; accumulation does not, it repeats the batch."""
 
@@ -289,7 +280,7 @@ def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> No
     selected = configuration.distributed.parallelism
     available = catalog.choices("parallelism")
     if selected not in ("auto", *available):
-        message = f"unknown{nearest(selected, available)}; allowed: auto, {', '.join(available)}"
+        message = f"unknown{suggest(selected, available)}; allowed: auto, {', '.join(available)}"
         raise schema_errors.key_error(merged, ("distributed", "parallelism"), message)
     effective = "ddp" if selected == "auto" else selected
     for name, parallelism in PARALLELISM_OF.items():
@@ -303,33 +294,23 @@ def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> No
 def _without_stale_limit(
     configuration: Configuration[Any], files: Sequence[Sequence[Layer]], merged: Merged
 ) -> Configuration[Any]:
-    """Drop ``loss_drop`` if the schedule it was tuned for is overridden, and record the reason.
+    """Drop a file's ``loss_drop`` if the schedule it was tuned for is overridden; keep the reason.
 
-    A file's ``training.loss_drop`` depends on the file's batch size, learning rate and data. One
-    that an override states holds whatever the schedule. `files` are the layers of each file.
+    That is the schedule of the layers of `files` up to that file. A ``loss_drop`` that an override
+    states holds whatever the schedule.
     """
-    tuned = _tuned_layers(files, merged)
-    if tuned is None:
+    source = merged.source(_LOSS_DROP)
+    stating = [n for n, layers in enumerate(files) if source in (layer.source for layer in layers)]
+    if not stating or merged.get(_LOSS_DROP) is None:
         return configuration
+    tuned = merge(chain.from_iterable(files[: stating[-1] + 1]))
     overridden = [key for key in _SCHEDULE_KEYS if merged.get(key) != tuned.get(key)]
     if not overridden:
         return configuration
-    text = " and ".join(f"{'.'.join(key)} ({merged.source(key)})" for key in overridden)
-    verb = "overrides" if len(overridden) == 1 else "override"
+    keys = " and ".join(f"{'.'.join(key)} ({merged.source(key)})" for key in overridden)
     reason = (
-        f"training.loss_drop={tuned.get(_LOSS_DROP)} from {tuned.source(_LOSS_DROP)} is "
-        f"ignored: {text} {verb} the schedule it was tuned for"
+        f"training.loss_drop={merged.get(_LOSS_DROP)} from {source} is ignored: it was tuned for "
+        f"another schedule than that of {keys}"
     )
     training = configuration.training.without_loss_drop(reason)
     return configuration.model_copy(update={"training": training})
-
-
-def _tuned_layers(files: Sequence[Sequence[Layer]], merged: Merged) -> Merged | None:
-    """Layers up to the end of the file that states the limit; None if none does."""
-    source = merged.source(_LOSS_DROP)
-    if merged.get(_LOSS_DROP) is None:
-        return None
-    for number in range(len(files), 0, -1):
-        if any(layer.source == source for layer in files[number - 1]):
-            return merge(chain.from_iterable(files[:number]))
-    return None

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final, Generic, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from gpubench_plugin.config.marks import Preset, Timing
-from gpubench_plugin.core.errors import Unsupported, nearest
+from gpubench_plugin.core.errors import Unsupported, suggest
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -73,7 +73,7 @@ class DiffusionSection(Section):
             if name in (own_name, library_class):
                 return own_name
         choices = SCHEDULERS if name == name.lower() else SCHEDULERS.values()
-        raise ValueError(f"unknown {name!r}{nearest(name, choices)}; allowed: {', '.join(choices)}")
+        raise ValueError(f"unknown {name!r}{suggest(name, choices)}; allowed: {', '.join(choices)}")
 
 
 LimitText = Annotated[str, Field(examples=["3%", "<=0.25"])]
@@ -647,7 +647,7 @@ class Configuration(Section, Generic[M_co]):
     inference: InferenceSection = InferenceSection()
 
     @property
-    def drawn_on(self) -> str:
+    def init_device_type(self) -> str:
         """Type of the device that draws the weights; see ``model.init_device``.
 
         A training to a target takes the same course from the same weights, on any device.

@@ -1,25 +1,209 @@
-"""Settings from command line options and ini keys, validated and frozen."""
+"""Settings of a session, validated and frozen: each option is declared once, at its field.
+
+A field's :class:`Option` gives flag and ini key, help, and the parser of the text. Every session of
+pytest imports this module, so it imports nothing heavy.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NamedTuple
 
-from gpubench_plugin.config.options import FLAGS, INI, option_dest
-from gpubench_plugin.config.table_options import TableOptions
+import pytest
+
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import UsageProblem, invalid_choice
-
-if TYPE_CHECKING:
-    import pytest
+from gpubench_plugin.core.errors import BrokenFile, UsageProblem, invalid_choice
 
 PRESETS: Final = ("auto", "tiny", "full")
 GATES: Final = ("auto", "history", "threshold")
 POLICIES: Final = ("pass", "fail")
+
+MEASURING: Final = "measuring; see docs/reference/configuration.md"
+RECORDING: Final = "recording; see docs/guide/runs.md"
+COMPARING: Final = "comparing with earlier runs; see docs/guide/gating-in-pytest.md"
+
+BY_FILE: Final = "file"
+BY_FUNCTION: Final = "function"
+_AUTO_TABLE: Final = "auto"
+_NO_TABLE: Final = "none"
+
+
+def option_dest(name: str) -> str:
+    """Attribute name of the option, and name of the ini key."""
+    return f"gpubench_{name.replace('-', '_')}"
+
+
+class Given(NamedTuple):
+    """What the user gave: the `key` it was given as, and its value: True, a text or several.
+
+    Relative paths start from the `folder`.
+    """
+
+    key: str
+    value: Any
+    folder: Path
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it was given on the command line."""
+        return self.key.startswith("--")
+
+
+def _value(given: Given) -> Any:
+    return given.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """An option: ``--gpubench-<name>``, and with a default `ini` the ini key ``gpubench_<name>``.
+
+    `alone` is the value of a flag that may be given without one. An option without `help` has no
+    flag.
+    """
+
+    name: str
+    help: str = ""
+    parse: Callable[[Given], Any] = _value
+    metavar: str = ""
+    action: str = "store"
+    alone: str = ""
+    group: str = MEASURING
+    ini: str | None = None
+    ini_help: str = ""
+
+    def given(self, config: pytest.Config) -> Given | None:
+        """What the user gave: the flag, else the ini key, which has a default; None if nothing."""
+        value = config.getoption(option_dest(self.name)) if self.help else None
+        if value not in (None, False):
+            return Given(f"--{self.name}", value, config.invocation_params.dir)
+        if self.ini is None:
+            return None
+        dest = option_dest(self.name)
+        return Given(dest, config.getini(dest), config.rootpath)
+
+
+def _option(name: str, help: str = "", *, default: Any = "", **keys: Any) -> Any:
+    """Declare a field with its `default` where nothing is given; see :class:`Option`."""
+    return field(default=default, metadata={"option": Option(name=name, help=help, **keys)})
+
+
+def _switch(name: str, help: str, *, group: str = MEASURING) -> Any:
+    """Declare a flag without a value."""
+    return _option(name, help, action="store_true", group=group, default=False)
+
+
+def _non_empty(allowed: str) -> Callable[[Given], str]:
+    """Parser of a text that is empty only where the ini file leaves it empty."""
+
+    def parse(given: Given) -> str:
+        if given.is_flag and not given.value:
+            raise UsageProblem(f"{given.key}=: empty; allowed: {allowed}")
+        return str(given.value)
+
+    return parse
+
+
+def _choice(allowed: Iterable[str]) -> Callable[[Given], str]:
+    def parse(given: Given) -> str:
+        if given.value not in allowed:
+            raise invalid_choice(given.key, given.value, allowed)
+        return str(given.value)
+
+    return parse
+
+
+def _names(given: Given) -> tuple[str, ...]:
+    """Unique comma-separated names."""
+    names = [name.strip() for name in given.value.split(",")]
+    if not all(names):
+        raise UsageProblem(f"{given.key}={given.value}: an empty name in the list")
+    return tuple(dict.fromkeys(names))
+
+
+def _precisions(given: Given) -> tuple[str, ...]:
+    names, allowed = _names(given), catalog.choices("precision")
+    for name in names:
+        if name not in allowed:
+            raise invalid_choice(given.key, name, allowed, aliases=catalog.aliases("precision"))
+    return names
+
+
+def _positive_int(given: Given) -> int:
+    text = given.value
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise UsageProblem(f"{given.key}: {text!r} is not a positive integer")
+    return int(text)
+
+
+def _world_sizes(given: Given) -> tuple[int, ...]:
+    return tuple(_positive_int(given._replace(value=name)) for name in _names(given))
+
+
+def _positive_seconds(given: Given) -> float:
+    try:
+        seconds = float(given.value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise UsageProblem(f"{given.key}={given.value}: not a positive number of seconds")
+    return seconds
+
+
+def _results_dir(given: Given) -> Path:
+    if not given.value:
+        raise UsageProblem("--results-dir=: empty; allowed: a folder")
+    return given.folder / str(given.value)
+
+
+def _paths(given: Given) -> tuple[Path, ...]:
+    return tuple(given.folder / path for path in given.value)
+
+
+def _columns(given: Given) -> tuple[str, ...]:
+    """Columns of the result table; none for ``auto``, and ``none`` itself."""
+    if given.value.strip() == _AUTO_TABLE:
+        return ()
+    names = _names(given)
+    if len(names) > 1 and {_AUTO_TABLE, _NO_TABLE} & {*names}:
+        raise UsageProblem(f"{given.key}={given.value}: auto and none stand alone")
+    return names
+
+
+def _sort(given: Given) -> str:
+    if given.value and not given.value.removeprefix("-").strip():
+        raise UsageProblem(f"{given.key}={given.value}: names no column")
+    return str(given.value)
+
+
+def _group_by(given: Given) -> str:
+    if not given.value.strip():
+        allowed = "file, function, none, or a parameter"
+        raise UsageProblem(f"{given.key}=: empty; allowed: {allowed}")
+    return str(given.value).strip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """Columns, order and groups of the result table.
+
+    Empty `columns` are those that have a value and fit. `sort` is ``name``, a column or a metric,
+    or empty for the order of the tests; `descending` puts the largest first. `group_by` is
+    ``file``, ``function``, ``none`` or a parameter.
+    """
+
+    shown: bool = True
+    columns: tuple[str, ...] = ()
+    sort: str = ""
+    descending: bool = False
+    group_by: str = BY_FILE
+
+
+AUTO_TABLE: Final = TableOptions()
+"""All columns that have a value and fit, files apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,28 +216,174 @@ class Settings:
     or empty for the default one. `gate` is empty without ``--gate``.
     """
 
-    precisions: tuple[str, ...]
-    default_precisions: tuple[str, ...]
-    devices: tuple[str, ...]
-    world_sizes: tuple[int, ...]
-    launches: int
-    isolate: bool
-    resume: str
-    timeout_s: float
-    preset: str
-    configs: tuple[Path, ...]
-    overrides: tuple[str, ...]
-    results_dir: Path
-    experiment: str
-    tag: str
-    profile: bool
-    registry: str
-    baseline: str
-    gate: str
-    gate_missing: str
-    gate_inconclusive: str
-    allow_incomparable: bool
-    table: TableOptions
+    precisions: tuple[str, ...] = _option(
+        "precision",
+        "Precisions to measure, comma-separated: fp32, tf32, amp, bf16, fp16-true, …",
+        metavar="NAMES",
+        parse=_precisions,
+        default=(),
+    )
+    default_precisions: tuple[str, ...] = _option(
+        "precision", ini="fp32", ini_help="Default of --precision", parse=_precisions
+    )
+    devices: tuple[str, ...] = _option(
+        "device",
+        "Devices to measure, comma-separated: auto, cpu, cuda, cuda:1, mps, xpu",
+        metavar="NAMES",
+        parse=_names,
+        ini="auto",
+    )
+    world_sizes: tuple[int, ...] = _option(
+        "world-size",
+        "World sizes to measure, comma-separated: 1,2,4. Several ranks run as processes started by "
+        "pytest (default: the benchmark's `ranks`)",
+        metavar="SIZES",
+        parse=_world_sizes,
+        default=(),
+    )
+    launches: int = _option(
+        "launches",
+        "Measure each benchmark in K fresh processes per rank (default: 1)",
+        metavar="K",
+        parse=_positive_int,
+        default=1,
+    )
+    isolate: bool = _switch("isolate", "Run each benchmark in a fresh process per rank")
+    resume: str = _option(
+        "resume",
+        "Resume an interrupted run, given its folder, id or id prefix",
+        metavar="RUN",
+        parse=_non_empty("a run's folder, id or id prefix"),
+        group=RECORDING,
+    )
+    timeout_s: float = _option(
+        "timeout-s",
+        ini="600",
+        ini_help="Timeout of a benchmark in seconds",
+        parse=_positive_seconds,
+    )
+    preset: str = _option(
+        "preset",
+        "Workload preset: auto, tiny, full",
+        metavar="NAME",
+        parse=_choice(PRESETS),
+        ini="auto",
+    )
+    configs: tuple[Path, ...] = _option(
+        "config",
+        "YAML file that overrides configurations, or a folder searched first; repeatable",
+        metavar="FILE",
+        action="append",
+        parse=_paths,
+        default=(),
+    )
+    overrides: tuple[str, ...] = _option(
+        "set",
+        "Set one configuration key, e.g. training.batch_size=64; repeatable. Short form: "
+        "--training.batch_size=64",
+        metavar="KEY=VALUE",
+        action="append",
+        parse=lambda given: tuple(given.value),
+        default=(),
+    )
+    results_dir: Path = _option(  # noqa: RUF009 # a field
+        "results-dir",
+        "Results directory (default: results)",
+        metavar="DIR",
+        parse=_results_dir,
+        group=RECORDING,
+        ini="results",
+        ini_help="Default of --results-dir, relative to the rootdir",
+    )
+    experiment: str = _option(
+        "experiment",
+        "Experiment, a folder that groups runs (default: default)",
+        metavar="NAME",
+        group=RECORDING,
+        ini="default",
+    )
+    tag: str = _option(
+        "tag", "Label used in the run's name (default: run)", metavar="NAME", group=RECORDING
+    )
+    registry: str = _option(
+        "registry",
+        "Registry database URL (SQLAlchemy), or none (default: registry.sqlite in the results "
+        "directory)",
+        metavar="URL",
+        parse=lambda given: given.value or os.environ.get("GPUBENCH_REGISTRY", ""),
+        group=RECORDING,
+        ini="",
+    )
+    adopt: bool = _switch(
+        "adopt", "Also record, compare and gate tests written for pytest-benchmark", group=RECORDING
+    )
+    baseline: str = _option(
+        "baseline",
+        "Compare with a baseline, a run (name or folder), or a pytest-benchmark file; last: the "
+        "last comparable run on this machine",
+        metavar="RUN",
+        parse=_non_empty("a baseline's name, last, a run (name or folder), or a file"),
+        group=COMPARING,
+        ini="",
+        ini_help="Default of --baseline, for example: last",
+    )
+    gate: str = _option(
+        "gate",
+        "Fail if a benchmark regressed beyond its limit. --gate: by history if the baseline has "
+        "one; --gate=history or --gate=threshold",
+        metavar="KIND",
+        parse=_choice(GATES),
+        alone="auto",
+        group=COMPARING,
+    )
+    gate_missing: str = _option(
+        "gate-missing",
+        "Gate result for a benchmark without a baseline: pass or fail (default: pass)",
+        metavar="VERDICT",
+        parse=_choice(POLICIES),
+        group=COMPARING,
+        default="pass",
+    )
+    gate_inconclusive: str = _option(
+        "gate-inconclusive",
+        "Gate result if the numbers are inconclusive: pass or fail (default: pass)",
+        metavar="VERDICT",
+        parse=_choice(POLICIES),
+        group=COMPARING,
+        default="pass",
+    )
+    allow_incomparable: bool = _switch(
+        "allow-incomparable",
+        "Compare with a baseline of another machine or configuration, with a warning",
+        group=COMPARING,
+    )
+    table_columns: tuple[str, ...] = _option(
+        "table",
+        "Result table: auto, none, or its columns, comma-separated: outcome, step, relative, "
+        "throughput, flops, mfu, memory, doubts, notes, or any metric (default: auto)",
+        metavar="COLUMNS",
+        parse=_columns,
+        ini="auto",
+    )
+    table_sort: str = _option(
+        "table-sort",
+        "Sort the result table by name, by a column or by a metric; -KEY: largest first (default: "
+        "in the order of the tests)",
+        metavar="KEY",
+        parse=_sort,
+        ini="",
+    )
+    table_group_by: str = _option(
+        "table-group-by",
+        "Group the result table by file, function, none, or a parameter, such as precision; except "
+        "by file, relative to the fastest of each group (default: file)",
+        metavar="KEY",
+        parse=_group_by,
+        ini=BY_FILE,
+    )
+    profile: bool = _switch(
+        "profile", "Trace a few extra steps of each benchmark with torch.profiler", group=RECORDING
+    )
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
@@ -62,110 +392,47 @@ class Settings:
         Raises:
             UsageProblem: an option has an invalid value.
         """
-        flags = {name: config.getoption(option_dest(name)) for name in FLAGS}
-        option_values = {
-            name: config.getini(option_dest(name)) if flags.get(name) is None else flags[name]
-            for name in INI
-        }
-        invocation_dir = config.invocation_params.dir
-        if not option_values["results-dir"]:
-            raise UsageProblem("--results-dir=: empty; allowed: a folder")
-        if flags["resume"] == "":
-            raise UsageProblem("--resume=: empty; allowed: a run's folder, id or id prefix")
-        return cls(
-            precisions=()
-            if flags["precision"] is None
-            else _precisions("--precision", flags["precision"]),
-            default_precisions=_precisions(
-                "gpubench_precision", config.getini(option_dest("precision"))
-            ),
-            devices=_names("--device", option_values["device"]),
-            world_sizes=_world_sizes(flags["world-size"]),
-            launches=_positive_int("--launches", flags["launches"] or "1"),
-            isolate=bool(flags["isolate"]),
-            resume=flags["resume"] or "",
-            timeout_s=_positive_seconds("gpubench_timeout_s", option_values["timeout-s"]),
-            preset=_choice("--preset", option_values["preset"], PRESETS),
-            configs=tuple(invocation_dir / path for path in flags["config"] or ()),
-            overrides=tuple(flags["set"] or ()),
-            results_dir=(config.rootpath if flags["results-dir"] is None else invocation_dir)
-            / option_values["results-dir"],
-            experiment=option_values["experiment"],
-            tag=flags["tag"] or "",
-            profile=bool(flags["profile"]),
-            registry=option_values["registry"] or os.environ.get("GPUBENCH_REGISTRY", ""),
-            table=TableOptions.parse(
-                option_values["table"],
-                sort=option_values["table-sort"],
-                group_by=option_values["table-group-by"],
-            ),
-            **_gate_settings(flags, option_values["baseline"]),
+        given = {name: option.given(config) for name, option in OPTIONS.items()}
+        settings = cls(**{n: OPTIONS[n].parse(g) for n, g in given.items() if g is not None})
+        if settings.gate and not settings.baseline:
+            raise UsageProblem(
+                "--gate: no baseline to compare with; set --baseline=<name, run or file>"
+            )
+        return settings
+
+    @property
+    def table(self) -> TableOptions:
+        """What the result table shows."""
+        return TableOptions(
+            shown=self.table_columns != (_NO_TABLE,),
+            columns=tuple(name for name in self.table_columns if name != _NO_TABLE),
+            sort=self.table_sort.removeprefix("-").strip(),
+            descending=self.table_sort.startswith("-"),
+            group_by=self.table_group_by,
         )
 
 
-def _gate_settings(flags: Mapping[str, Any], baseline: str) -> dict[str, Any]:
-    """Gate settings; `baseline` may come from the ini file."""
-    gate = flags["gate"]
-    if flags["baseline"] == "":
-        raise UsageProblem(
-            "--baseline=: empty; allowed: a baseline's name, last, a run (name or folder), "
-            "or a file"
-        )
-    if gate is not None and not baseline:
-        _choice("--gate", gate, GATES)
-        raise UsageProblem(
-            "--gate: no baseline to compare with; set --baseline=<name, run or file>"
-        )
-    policies = {name: flags[name] or "pass" for name in ("gate-missing", "gate-inconclusive")}
-    return {
-        "baseline": baseline,
-        "gate": "" if gate is None else _choice("--gate", gate, GATES),
-        "allow_incomparable": bool(flags["allow-incomparable"]),
-        **{n.replace("-", "_"): _choice(f"--{n}", v, POLICIES) for n, v in policies.items()},
-    }
+OPTIONS: Final[Mapping[str, Option]] = {f.name: f.metadata["option"] for f in fields(Settings)}
+"""The option of each setting."""
+
+FLAGS: Final[Mapping[str, Option]] = {o.name: o for o in OPTIONS.values() if o.help}
+"""Options with a flag, by name."""
 
 
-def _choice(key: str, value: str, allowed: Iterable[str]) -> str:
-    """`value`, if it is `allowed`."""
-    if value not in allowed:
-        raise invalid_choice(key, value, allowed)
-    return value
+def project_results_dir(cwd: Path) -> Path:
+    """Absolute results directory of sessions in the project that `cwd` is in.
 
+    Raises:
+        BrokenFile: pytest's configuration file cannot be read.
+    """
+    from _pytest.config.findpaths import determine_setup  # the one place that knows the rules
 
-def _names(key: str, text: str) -> tuple[str, ...]:
-    """Unique comma-separated names in `text`."""
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
-        raise UsageProblem(f"{key}={text}: an empty name in the list")
-    return tuple(dict.fromkeys(names))
-
-
-def _world_sizes(text: str | None) -> tuple[int, ...]:
-    if text is None:
-        return ()
-    sizes = _names("--world-size", text)
-    return tuple(_positive_int(f"--world-size={text}", size) for size in sizes)
-
-
-def _positive_int(key: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise UsageProblem(f"{key}: {text!r} is not a positive integer")
-    return int(text)
-
-
-def _positive_seconds(key: str, text: str) -> float:
+    option = OPTIONS["results_dir"]
     try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise UsageProblem(f"{key}={text}: not a positive number of seconds")
-    return seconds
-
-
-def _precisions(key: str, text: str) -> tuple[str, ...]:
-    names, allowed = _names(key, text), catalog.choices("precision")
-    for name in names:
-        if name not in allowed:
-            raise invalid_choice(key, name, allowed, aliases=catalog.aliases("precision"))
-    return names
+        rootdir, _, values, *_ = determine_setup(
+            inifile=None, override_ini=None, args=[], rootdir_cmd_arg=None, invocation_dir=cwd
+        )
+    except (pytest.UsageError, OSError, ValueError) as error:
+        raise BrokenFile(f"pytest's configuration is unreadable: {error}") from error
+    configured = values.get(option_dest(option.name))
+    return rootdir / str((configured and configured.value) or option.ini)

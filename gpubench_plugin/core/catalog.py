@@ -21,7 +21,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
-from gpubench_plugin.core.errors import UsageProblem, nearest
+from gpubench_plugin.core.errors import UsageProblem, suggest
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -89,7 +89,7 @@ def load(kind: str, name: str, *, key: str = "") -> Any:
     if name not in built_in:
         if point is None:
             noun, known = kind.removesuffix("s"), choices(kind)
-            hint = nearest(name, known, aliases(kind) if kind in _SEVERAL_PER_MODULE else {})
+            hint = suggest(name, known, aliases(kind) if kind in _SEVERAL_PER_MODULE else {})
             problem = f"unknown {noun} {name!r}{hint}; allowed: {', '.join(known)}"
             raise UsageProblem(f"{key}: {problem}" if key else problem)
         return _from_entry_point(point, kind)

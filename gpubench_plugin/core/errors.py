@@ -173,7 +173,7 @@ def inner_error(error: BaseException) -> BaseException | None:
     return inner if isinstance(inner, BaseException) else None
 
 
-def nearest(value: str, allowed: Iterable[str], aliases: Mapping[str, Collection[str]] = {}) -> str:
+def suggest(value: str, allowed: Iterable[str], aliases: Mapping[str, Collection[str]] = {}) -> str:
     """Suggestion `` (did you mean 'x'?)`` of what `value` means, or an empty string.
 
     That is a choice in another case, one that `aliases` gives for the word (none if it gives none
@@ -182,9 +182,14 @@ def nearest(value: str, allowed: Iterable[str], aliases: Mapping[str, Collection
     choices = list(allowed)
     suggestions = _meanings(value, choices, aliases)
     if suggestions is None:
-        suggestions = _alike(value, choices)
-    names = " or ".join(map(repr, suggestions))
-    return f" (did you mean {names}?)" if names else ""
+        suggestions = alike(value, choices)
+    return did_you_mean(suggestions)
+
+
+def did_you_mean(names: Iterable[str]) -> str:
+    """Suggestion of these `names`; empty without any."""
+    text = " or ".join(map(repr, names))
+    return f" (did you mean {text}?)" if text else ""
 
 
 def _meanings(
@@ -197,11 +202,12 @@ def _meanings(
     return None if word not in aliases else [name for name in aliases[word] if name in choices]
 
 
-def _alike(value: str, choices: Sequence[str]) -> list[str]:
+def alike(value: str, choices: Iterable[str], *, cutoff: float = 0.5) -> list[str]:
+    """The choice spelt most like `value`, if it shares at least `cutoff` of the letters."""
     import difflib
 
-    # Below the default cutoff of 0.6, since short names differ much by one letter. Not measured.
-    return difflib.get_close_matches(value, choices, n=1, cutoff=0.5)
+    # Below difflib's default of 0.6, since short names differ much by one letter.
+    return difflib.get_close_matches(value, list(choices), n=1, cutoff=cutoff)
 
 
 def invalid_choice(
@@ -214,10 +220,10 @@ def invalid_choice(
 ) -> UsageProblem:
     """UsageProblem for a `value` of `name`, called a `noun`, that is not among `allowed`.
 
-    `aliases` are other words for choices, in lower case: see :func:`nearest`.
+    `aliases` are other words for choices, in lower case: see :func:`suggest`.
     """
     choices = list(allowed)
-    suggestion = nearest(value, choices, aliases)
+    suggestion = suggest(value, choices, aliases)
     return UsageProblem(
         f"{name}: unknown {noun}{value!r}{suggestion}; allowed: {', '.join(choices)}"
     )

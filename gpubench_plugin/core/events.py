@@ -96,15 +96,6 @@ class EpochEvent(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeEvent(Event):
-    """Code files, relative to pytest's rootdir, first loaded by the benchmark or before it."""
-
-    kind: ClassVar[str] = "code"
-
-    files: Mapping[str, str] = field(metadata=doc("Content hashes"))
-
-
-@dataclass(frozen=True, kw_only=True)
 class FlopsEvent(Event):
     """FLOP count of one call."""
 

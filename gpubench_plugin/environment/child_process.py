@@ -1,48 +1,193 @@
-"""What a child process tells: facts, or the end of its output."""
+"""Child processes: started, waited for, ended with all that they started, and asked for facts."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import select
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
-_TIMEOUT_S: Final = 120
-"""Not measured on a GPU; importing torch from a cold disk is most of it."""
+from gpubench_plugin.environment.signals import signals_deferred, signals_ignored
+from gpubench_plugin.environment.timeout_clock import TimeoutClock, poll_interval_s
+
+# Importing torch from a cold disk is most of it.
+_TIMEOUT_S: Final = 120.0
+# The end of an output in which pytest's short summary fits.
 _LAST_LINES: Final = 15
 _LAST_BYTES: Final = 16_384
-"""Of the end of an output: pytest's short summary fits; not measured."""
+
+Output = int | IO[bytes] | None
+"""Where a stream of a child goes, as :class:`subprocess.Popen` takes it."""
+
+
+class Child:
+    """A child process without standard input.
+
+    It leads a session of its own, so that Ctrl-C does not reach it and it is killed with all that
+    it started; or it shares this one's (`own_session`). `ended` is a pidfd, readable once the
+    process has ended; None where the system has none.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+        stdout: Output = None,
+        stderr: Output = None,
+        pass_fds: Sequence[int] = (),
+        own_session: bool = True,
+    ):
+        self._own_session = own_session
+        self._process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=pass_fds,
+            start_new_session=own_session,
+        )
+        self.pid = self._process.pid
+        self.stdout, self.stderr = self._process.stdout, self._process.stderr
+        self.ended: int | None = None
+        with suppress(AttributeError, OSError):  # Linux 5.3 or newer, and not in every sandbox
+            self.ended = os.pidfd_open(self.pid)
+
+    @property
+    def code(self) -> int | None:
+        """Exit code, or the negative number of the signal that killed it; None while it runs."""
+        return self._process.poll()
+
+    def wait(self, timeout_s: float = math.inf) -> int | None:
+        """Wait for its end; the code, or None after `timeout_s` in which this process was awake.
+
+        It wakes up rarely, so as not to disturb what the child measures.
+        """
+        clock = TimeoutClock()
+        while self.code is None and (remaining_s := clock.remaining(timeout_s)) > 0:
+            self._sleep(poll_interval_s(remaining_s))
+        return self.code
+
+    def _sleep(self, seconds: float) -> None:
+        if self.ended is None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+        else:
+            poll = select.poll()
+            poll.register(self.ended, select.POLLIN)
+            poll.poll(seconds * 1e3)
+
+    def kill(self) -> None:
+        """Kill it with its session, also where it has ended itself."""
+        if self._own_session:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        else:
+            self._process.kill()
+
+    def end(self, grace_s: float) -> int:
+        """End it by SIGTERM, and after `grace_s` by SIGKILL; the code.
+
+        A second signal to this process kills it at once.
+        """
+        try:
+            self._process.terminate()  # does nothing if it has ended
+            self.wait(grace_s)
+        finally:
+            with signals_ignored():
+                self.kill()
+                code = self._process.wait()
+                self.close()
+        return code
+
+    def close(self) -> None:
+        """Close the pidfd."""
+        if self.ended is not None:
+            os.close(self.ended)
+            self.ended = None
+
+
+@contextmanager
+def running(command: Sequence[str], *, grace_s: float, **options: Any) -> Iterator[Child]:
+    """Context of a running :class:`Child`, ended at its end by :meth:`Child.end`.
+
+    A signal while the process is being started does not lose it. Raises OSError.
+    """
+    child: Child | None = None
+    try:
+        with signals_deferred():
+            child = Child(command, **options)
+        yield child
+    finally:
+        if child is not None:
+            child.end(grace_s)
+
+
+def code_text(code: int) -> str:
+    """Describe an exit code; negative numbers are signals."""
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hint = " (possibly the out-of-memory killer)" if name == "SIGKILL" else ""
+    return f"was killed by {name}{hint}"
 
 
 class ChildError(Exception):
     """A child process failed or printed no facts; the message is the reason, in one line."""
 
 
-def facts_of(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> Any:
-    """The JSON in the last line that `command` prints; what it started for that ends with it.
+def facts_of(
+    command: Sequence[str],
+    environ: Mapping[str, str] = os.environ,
+    *,
+    cwd: Path | None = None,
+    question: object = None,
+    timeout_s: float | None = None,
+) -> Any:
+    """The JSON in the last line that `command` prints, with `question` as JSON on its input.
+
+    It has two minutes unless told otherwise.
 
     Raises:
-        ChildError: it cannot be run, failed, was not done after two minutes, or printed no JSON.
+        ChildError: it cannot be run, failed, was not done in time, or printed no JSON.
     """
     # Its warnings may be errors here, which it must not fail by.
     environ = {name: value for name, value in environ.items() if name != "PYTHONWARNINGS"}
+    limit_s = timeout_s or _TIMEOUT_S
     try:
         child = subprocess.run(
             command,
+            cwd=cwd,
             env=environ,
+            input=json.dumps(question),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="backslashreplace",
             check=True,
-            timeout=_TIMEOUT_S,
+            timeout=limit_s,
         )
-        return json.loads(child.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired as error:  # what it wrote is no reason
-        raise ChildError(f"no answer within {_TIMEOUT_S} s") from error
-    except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
-        reason = getattr(error, "stderr", None) or str(error)
-        raise ChildError(reason.strip().rpartition("\n")[2]) from error
+        raise ChildError(f"no answer within {limit_s:g} s") from error
+    except subprocess.CalledProcessError as error:
+        raise ChildError(error.stderr.strip().rpartition("\n")[2] or str(error)) from error
+    except OSError as error:
+        raise ChildError(str(error)) from error
+    try:
+        return json.loads(child.stdout.splitlines()[-1])
+    except (ValueError, LookupError) as error:
+        raise ChildError(f"it printed no facts but {child.stdout.strip()[-80:]!r}") from error
 
 
 def last_lines(output: Path) -> tuple[str, ...]:

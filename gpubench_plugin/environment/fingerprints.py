@@ -1,8 +1,4 @@
-"""Fingerprints: the facts of ``system.json`` that make numbers comparable.
-
-:func:`machine_facts` decide whether two runs are comparable, :func:`fingerprint` whether a run may
-be resumed.
-"""
+"""The facts of ``system.json`` that make numbers comparable."""
 
 from __future__ import annotations
 
@@ -65,24 +61,20 @@ _MACHINE: Final = re.compile(
     )""",
     re.VERBOSE,
 )
-_RECENT: Final = re.compile(
-    r"""gpubench\.measuring_method|cpu\.(governor|boost)
-    |gpu\.devices\.\d+\.(applications_clocks|locked_clock)_mhz""",
-    re.VERBOSE,
-)
-_JUDGED: Final = re.compile(r"gpu\.devices\.\d+\.locked_clock_mhz")
-"""Facts judged by what a machine did at that moment, so that they may be unknown at another."""
-_NOT_IN_FINGERPRINTS: Final = re.compile(
-    rf"{_RECENT.pattern}|environment_variables\..*", re.VERBOSE
-)
-"""Machine facts that were not recorded or compared when the first registries were filled."""
+_TOLERATED: Final = re.compile(r"gpu\.devices\.\d+\.locked_clock_mhz")
+"""Judged by what a machine did at that moment, so that it may be unknown at another."""
 _INFORMATIVE: Final = re.compile(
     r"""platform\.(release|libc)|cpu\.(physical|logical)_cores|memory_bytes|hostname
-    |torch\.git_commit|packages\..*|git\.(commit|branch|dirty|changes)
+    |torch\.git_commit|packages\..*|git\.(commit|branch|dirty)
     # Except what a launcher sets anew for each launch.
-    |environment_variables\.(?!MASTER_PORT$|TORCHELASTIC_(RUN_ID|ERROR_FILE)$|SLURM_JOB_ID$).*""",
+    |environment_variables\.(?!
+        (CI|(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCH_NCCL_ASYNC_ERROR_HANDLING)$
+        |(TORCHELASTIC|SLURM)_
+    ).*""",
     re.VERBOSE,
 )
+_NAMES: Final = re.compile(r"hostname|memory_bytes|git\.branch")
+"""Facts that differ between equal machines and equal code."""
 _MINOR: Final = re.compile(r"(\d+\.\d+)\..*")
 
 
@@ -91,28 +83,17 @@ def machine_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
 
     Hardware, configured clocks, driver, versions of libraries and of the measuring method, and
     variables for threads, precision and memory; neither the code under test, which a comparison is
-    about, nor names of machines, nor Python's patch level. Recent facts (:func:`is_recent_fact`)
-    are included even if unknown, to distinguish them from unrecorded ones.
+    about, nor names of machines, nor Python's patch level.
     """
     facts = {
         key: fact
         for key, fact in flat(environment).items()
         # An empty variable, such as LD_PRELOAD, is as good as none.
-        if _MACHINE.fullmatch(key) and (fact not in (None, "") or is_recent_fact(key))
+        if fact not in (None, "") and _MACHINE.fullmatch(key)
     }
     if "python.version" in facts:
         facts["python.version"] = _MINOR.sub(r"\1", str(facts["python.version"]))
     return facts
-
-
-def is_recent_fact(key: str) -> bool:
-    """Whether earlier versions did not record the fact `key`."""
-    return _RECENT.fullmatch(key) is not None
-
-
-def tolerates_unknown(key: str) -> bool:
-    """Whether an unknown value of the fact `key` differs from no other."""
-    return _JUDGED.fullmatch(key) is not None
 
 
 def informative_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,51 +105,19 @@ def informative_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def resume_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts by dot key that a resumed run must share: all but the names of equal things."""
+    facts = {**machine_facts(environment), **informative_facts(environment)}
+    return {key: fact for key, fact in facts.items() if not _NAMES.fullmatch(key)}
+
+
+def tolerates_unknown(key: str) -> bool:
+    """Whether an unknown value of the fact `key` differs from no other."""
+    return _TOLERATED.fullmatch(key) is not None
+
+
 def fingerprint_of(machine: Mapping[str, Any], settings: Mapping[str, Any], timer: str) -> str:
-    """Hash of machine, settings and clock: equal if comparable.
-
-    It equals the hash stored by earlier versions, so facts they did not compare are excluded:
-    equal hashes do not prove comparability.
-    """
-    relevant = {
-        key: fact for key, fact in machine.items() if not _NOT_IN_FINGERPRINTS.fullmatch(key)
-    }
-    text = json.dumps([relevant, dict(settings), timer], sort_keys=True, default=str)
+    """Hash of machine facts, settings and clock: equal if comparable."""
+    known_anywhere = {key: fact for key, fact in machine.items() if not tolerates_unknown(key)}
+    text = json.dumps([known_anywhere, dict(settings), timer], sort_keys=True, default=str)
     return sha256(text.encode()).hexdigest()[:24]
-
-
-_FACTS: Final = (
-    "platform",
-    "python",
-    "cpu",
-    "gpu",
-    "devices",
-    "torch",
-    "packages",
-    "git",
-    "environment_variables",
-)
-_EXCLUDED: Final = re.compile(
-    r"""gpu\.devices\.\d+\.uuid
-    |git\.(branch|remote)
-    |environment_variables\.(
-        CI|(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)
-        |(TORCHELASTIC|SLURM)_\w+|TORCH_NCCL_ASYNC_ERROR_HANDLING
-    )""",
-    re.VERBOSE,
-)
-
-
-def fingerprint(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Known facts of an `environment`, by dot key, that a resumed run must share.
-
-    Hardware, software and code that can change a number; not the names of equal things (host, GPU,
-    branch), what a launcher sets anew for each launch, or facts added by a project's hook, which
-    may change at any time.
-    """
-    facts = flat({name: environment.get(name) for name in _FACTS})
-    return {
-        key: fact
-        for key, fact in facts.items()
-        if fact is not None and not _EXCLUDED.fullmatch(key)
-    }

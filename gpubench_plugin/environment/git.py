@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -28,11 +27,10 @@ _BRANCH_VARIABLES: Final = ("GITHUB_REF_NAME", "CI_COMMIT_BRANCH")
 
 
 def commit_facts(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Json | None:
-    """Commit, branch, uncommitted changes and remote of the repository of `folder`.
+    """Commit, branch, whether it has uncommitted changes, and remote of the repository of `folder`.
 
-    None without git or a repository; single unknown facts are None. `changes` is a prefix of the
-    SHA-256 of the uncommitted diff. The remote has no credentials. In CI, where no branch may be
-    checked out, `environ` names it.
+    None without git or a repository; single unknown facts are None. The remote has no credentials.
+    In CI, where no branch may be checked out, `environ` names it.
     """
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
@@ -43,7 +41,6 @@ def commit_facts(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Js
         "commit": commit,
         "branch": _git(folder, "branch", "--show-current") or _branch_in_ci(environ),
         "dirty": None if changes is None else bool(changes),
-        "changes": _digest(folder) if changes else None,
         "remote": remote and redact(remote),
     }
 
@@ -52,11 +49,6 @@ def _branch_in_ci(environ: Mapping[str, str]) -> str | None:
     if environ.get("GITHUB_REF_TYPE") == "tag":
         return None
     return next((environ[name] for name in _BRANCH_VARIABLES if environ.get(name)), None)
-
-
-def _digest(folder: Path) -> str | None:
-    diff = _git(folder, "diff", "--binary", "--no-ext-diff", "--no-textconv", "HEAD")
-    return None if diff is None else sha256(diff.encode()).hexdigest()[:12]
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -152,14 +152,12 @@ def cpu_facts(
     `quota_cores` is a container's share, which no core count shows; `governor` has those of all
     usable cores, sorted; `boost` tells whether turbo clocks are allowed.
     """
-    cpuinfo = text_of(cpu_file)
-    cores = set(
-        re.findall(r"^physical id\s*:\s*(\d+)$.*?^core id\s*:\s*(\d+)$", cpuinfo, re.M | re.S)
-    )
+    import psutil
+
     return {
         "model": cpu_model(cpu_file),
-        "physical_cores": len(cores) or None,
-        "logical_cores": os.cpu_count(),
+        "physical_cores": psutil.cpu_count(logical=False),
+        "logical_cores": psutil.cpu_count(),
         "usable_cores": usable_cores(),
         "quota_cores": _quota(text_of(quota_file)),
         "governor": _governor(cpu_folder),
@@ -178,14 +176,6 @@ def _boost(folder: Path) -> bool | None:
         if (switch := text_of(folder / file).strip()) in {"0", "1"}:
             return switch == enabled_value
     return None
-
-
-def memory_bytes() -> int | None:
-    """Main memory of the machine, if known."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
 
 
 def usable_cores() -> int | None:

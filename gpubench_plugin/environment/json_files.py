@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, Final
 
-from gpubench_plugin.core.errors import BrokenFile, ResultsError, UsageProblem, nearest
+from gpubench_plugin.core.errors import BrokenFile, ResultsError, UsageProblem, suggest
 from gpubench_plugin.environment import files
 
 LIMIT_BYTES: Final = 1 << 30
@@ -74,7 +74,7 @@ def _nearest_hint(path: Path) -> str:
         names = [entry.name for entry in path.parent.iterdir()]
     except OSError:
         return ""
-    return nearest(path.name, names)
+    return suggest(path.name, names)
 
 
 def _syntax_error(error: json.JSONDecodeError) -> str:

@@ -22,7 +22,8 @@ from gpubench_plugin.core.errors import ResultsError
 class KernelLock:
     """Lock on an open file, released by the kernel when the process ends.
 
-    After :meth:`close`, and in a forked child, `descriptor` is -1. Opening raises OSError.
+    After :meth:`close`, and in a forked child, `descriptor` is -1. Opening raises OSError. One that
+    is dropped is closed.
     """
 
     def __init__(self, path: Path, flags: int, mode: int = 0o666):
@@ -50,6 +51,9 @@ class KernelLock:
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
 
     def __enter__(self) -> Self:
         return self

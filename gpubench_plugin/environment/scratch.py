@@ -1,14 +1,7 @@
-"""Temporary folders with a token file, so that those of killed processes can be removed.
+"""Temporary folders, of which those of killed processes are removed later.
 
-A new folder, readable by its user only, gets a token with its path and the process that created
-it. The folder of another process is removed only if all of this holds, whatever its name:
-
-- it is a folder, no link, directly in the folder for temporary files, has mode 0700 and belongs to
-  this user;
-- its token names this path, so that it was not copied or moved;
-- the process that created it is certainly gone, see
-  :mod:`gpubench_plugin.environment.process_identity`;
-- no process has it as its working directory.
+The process that makes a folder holds a lock on it until it removes it, so a folder whose lock is
+free is garbage.
 """
 
 from __future__ import annotations
@@ -16,121 +9,69 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import stat
+import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final
 
-from gpubench_plugin.core.errors import GangError, GpubenchError, ResultsError
-from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.environment.process_identity import ProcessIdentity
+from gpubench_plugin.core.errors import GangError
+from gpubench_plugin.environment.locks import KernelLock
 
-TOKEN: Final = "gpubench-token.json"
-_FORMAT: Final = stored.Format(kind="token", newest=1, limit=1 << 16)
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-@dataclass(frozen=True, kw_only=True)
 class ScratchFolder:
-    """A temporary folder at `path`; `facts` are extra data in its token."""
+    """A folder at `path` for this user only, whose `lock` this process holds."""
 
-    path: Path
-    facts: Mapping[str, Any]
-
-    @classmethod
-    def make(cls, parent: Path, prefix: str, facts: Mapping[str, Any] = {}) -> Self:
-        """Create a folder in `parent` whose name starts with `prefix`.
-
-        Raises:
-            OSError, ResultsError: the folder or its token cannot be written; nothing is left.
-        """
-        path = Path(tempfile.mkdtemp(prefix=prefix, dir=os.path.realpath(parent)))  # mode 0700
-        try:
-            owner = ProcessIdentity.current()
-            token = {
-                "schema_version": _FORMAT.newest,
-                "folder": str(path),
-                "owner": None if owner is None else asdict(owner),
-                "facts": facts,
-            }
-            json_files.write_json(path / TOKEN, token)
-        except BaseException:
-            shutil.rmtree(path, ignore_errors=True)
-            raise
-        return cls(path=path, facts=facts)
-
-    def clear(self) -> None:
-        """Remove everything in it except the token."""
-        with suppress(OSError):
-            for entry in list(os.scandir(self.path)):
-                if entry.name == TOKEN:
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                else:
-                    Path(entry.path).unlink(missing_ok=True)
+    def __init__(self, path: Path, lock: KernelLock):
+        self.path = path
+        self._lock = lock
 
     def remove(self) -> bool:
-        """Remove the folder; idempotent; returns whether it is gone.
-
-        The token goes last, so that a later session completes an interrupted removal.
-        """
-        self.clear()
-        with suppress(OSError):
-            if [entry.name for entry in self.path.iterdir()] == [TOKEN]:
-                (self.path / TOKEN).unlink()
-                self.path.rmdir()
+        """Remove the folder and release its lock; idempotent; whether it is gone."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
         return not self.path.exists()
 
-
-def leftovers(parent: Path, prefix: str) -> list[ScratchFolder]:
-    """Folders in `parent` with that prefix whose creators are dead."""
-    try:
-        paths = sorted(Path(os.path.realpath(parent)).iterdir())
-    except OSError:
-        return []
-    candidates = (_abandoned(path) for path in paths if path.name.startswith(prefix))
-    return [folder for folder in candidates if folder is not None]
+    def release(self) -> None:
+        """Release the lock and leave the folder to a later process."""
+        self._lock.close()
 
 
-def _abandoned(path: Path) -> ScratchFolder | None:
-    """The folder at `path` if its creator is dead."""
-    try:
-        if not _is_private(path) or (path / TOKEN).is_symlink():
-            return None
-        token = _FORMAT.load(path / TOKEN)
-        if token["folder"] != str(path):
-            return None
-        facts, owner = dict(token["facts"]), ProcessIdentity.from_json(token["owner"])
-    except (OSError, GpubenchError, KeyError, TypeError, ValueError):
-        return None
-    if not owner.is_gone() or _is_in_use(path):
-        return None
-    return ScratchFolder(path=path, facts=facts)
+def make(parent: Path, prefix: str) -> ScratchFolder:
+    """Make a folder in `parent` whose name starts with `prefix`; raises OSError."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_local(prefix), dir=os.path.realpath(parent)))
+        with suppress(FileNotFoundError):  # another process took it for garbage
+            lock = KernelLock(path, _FOLDER)
+            with suppress(OSError):  # a file system without locks
+                lock.acquire(wait=True)
+            if os.path.samestat(os.fstat(lock.descriptor), path.lstat()):
+                return ScratchFolder(path, lock)
 
 
-def _is_private(path: Path) -> bool:
-    """Whether `path` is a folder of this user with mode 0700, and no link."""
-    status = path.lstat()
-    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-    return is_own and status.st_mode & 0o777 == 0o700
+def leftovers(parent: Path, prefix: str) -> Iterator[ScratchFolder]:
+    """Folders in `parent` with that prefix that killed processes of this user have left."""
+    for path in sorted(Path(os.path.realpath(parent)).glob(f"{_local(prefix)}*")):
+        with suppress(OSError):  # not a folder, no access, gone, in use, or without locks
+            lock = KernelLock(path, _FOLDER)
+            if os.fstat(lock.descriptor).st_uid == os.geteuid():
+                lock.acquire()
+                yield ScratchFolder(path, lock)
 
 
-def _is_in_use(path: Path) -> bool:
-    """Whether any process has `path` as its working directory."""
-    for link in Path("/proc").glob("[0-9]*/cwd"):
-        with suppress(OSError):
-            if link.readlink().is_relative_to(path):
-                return True
-    return False
+def _local(prefix: str) -> str:
+    """The prefix on this host: on a shared file system locks may be per host."""
+    return f"{prefix}{sha256(socket.gethostname().encode()).hexdigest()[:4]}-"
 
 
 _LOGGER: Final = logging.getLogger("gpubench")
 _PREFIX: Final = "gpubench-gang-"
-_MAX_PARENT_BYTES: Final = 64
-"""The path of a unix socket has at most 104 (BSD) or 108 bytes (Linux), see unix(7)."""
+# The path of a unix socket has at most 104 (BSD) or 108 bytes (Linux), see unix(7).
+_MAX_PARENT_BYTES: Final = 59
 
 
 def private_folder() -> ScratchFolder:
@@ -148,6 +89,6 @@ def private_folder() -> ScratchFolder:
         if leftover.remove():
             _LOGGER.info("removed %s, left over by a killed session", leftover.path)
     try:
-        return ScratchFolder.make(parent, _PREFIX)
-    except (OSError, ResultsError) as error:
+        return make(parent, _PREFIX)
+    except OSError as error:
         raise GangError(f"cannot create a folder for the gang's socket: {error}") from error

@@ -14,7 +14,7 @@ from typing import Any, Final
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.git import commit_facts
-from gpubench_plugin.environment.hardware import cpu_facts, gpu_facts, memory_bytes
+from gpubench_plugin.environment.hardware import cpu_facts, gpu_facts
 from gpubench_plugin.environment.instrumentation import interpreter_facts
 from gpubench_plugin.environment.redaction import recorded_variables
 
@@ -53,6 +53,8 @@ def collect(
     torch is queried only if already imported, and CUDA is not initialised. `rootdir` is in the
     measured repository; `extra_facts` of other plugins replace ours.
     """
+    import psutil
+
     facts = {
         "schema_version": SCHEMA_VERSION,
         "hostname": platform.node(),
@@ -64,7 +66,7 @@ def collect(
             **interpreter_facts(environ),
         },
         "cpu": cpu_facts(),
-        "memory_bytes": memory_bytes(),
+        "memory_bytes": psutil.virtual_memory().total,
         "gpu": gpu_facts(),
         "torch": _torch(sys.modules.get("torch")),
         "packages": package_versions(),

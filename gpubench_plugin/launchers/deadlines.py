@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
+
+DEATH_SETTLE_S: Final = 0.05
+"""The first death noticed need not be the first: peers fail within 0.05 s of it (gloo, 2 cores)."""
 
 
 @dataclass(frozen=True, kw_only=True)

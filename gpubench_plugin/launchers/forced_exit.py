@@ -11,12 +11,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import pytest
 
 from gpubench_plugin.core.errors import error_text
-from gpubench_plugin.launchers.signals import EXIT_GRACE_S
+
+EXIT_GRACE_S: Final = 20.0
+"""For the end of a session, within the 30 s after which torch.distributed.elastic kills ranks."""
 
 
 def force_exit(

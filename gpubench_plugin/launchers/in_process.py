@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -15,8 +14,6 @@ from typing import Any, Final
 import pytest
 
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
-from gpubench_plugin.core.events import CodeEvent
-from gpubench_plugin.environment.code import LoadedFiles
 from gpubench_plugin.launchers import merged_reports, report_payload, stacks
 from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
@@ -57,8 +54,6 @@ class LauncherPlugin:
         Raises:
             UsageProblem: the ranks cannot run them together.
         """
-        # The run has recorded what the collection loaded from below the rootdir.
-        self._loaded_files = LoadedFiles(self._config.rootpath)
         resumed = self._context.resumed
         if items := [item for item in session.items if item.nodeid in resumed]:
             session.items[:] = [item for item in session.items if item.nodeid not in resumed]
@@ -90,8 +85,7 @@ class LauncherPlugin:
         self._is_device_pending = state is not None
         if state is None:
             return
-        if journal := self._context.journal:
-            state.notes.journal = partial(journal, item.nodeid)
+        state.notes = Notes(benchmark=item.nodeid, journal=self._context.journal)
         if skip := state.case.skip_reason(self._context.ranks.world.size):
             raise skip
         state.notes.enter("build")
@@ -129,8 +123,6 @@ class LauncherPlugin:
             error = None if call.excinfo is None else call.excinfo.value
             if error is not None and self._lost_context.forgive_teardown(report, error):
                 error = None
-            if files := self._loaded_files.newly_loaded():
-                state.notes.log(CodeEvent(files=files).line())
             report_payload.attach(report, call, state.notes)
             if report.when == "teardown":
                 state.notes = Notes()  # frees the samples, which are on the report
@@ -315,20 +307,18 @@ class GcFreezer:
     Frozen objects that become cyclic garbage are freed by the next full collection: after a fixture
     that several tests shared, for each test file, after an allocation that failed
     (:func:`.outcomes.free`), and once more memory is held than after the last one, since a cache
-    may have dropped a model. If other code freezes objects, too, all stay frozen at the end: theirs
-    cannot be told from ours.
+    may have dropped a model. If other code had frozen objects before, all stay frozen at the end:
+    theirs cannot be told from ours.
     """
 
     def __init__(self) -> None:
         self._file: Path | None = None
         self._is_full_due = False
-        self._frozen_by_others = False
-        self._mark: list[None] | None = None
+        self._was_frozen = gc.get_freeze_count() > 0
         self._last_held_bytes = 0
 
     def freeze(self, file: Path) -> None:
         """Freeze the objects that exist before a benchmark of `file`."""
-        self._detect_other_freezes()
         clear_last_exception()  # else the variables of a failed test would be frozen, too
         gc.collect()
         held_bytes = _held_bytes()
@@ -339,7 +329,6 @@ class GcFreezer:
             held_bytes = self._last_held_bytes = _held_bytes()
         self._last_held_bytes = min(self._last_held_bytes, held_bytes)
         gc.freeze()
-        self._mark = []
         self._file, self._is_full_due = file, False
 
     def request_full_collection(self) -> None:
@@ -347,21 +336,9 @@ class GcFreezer:
         self._is_full_due = True
 
     def restore(self) -> None:
-        """Unfreeze all objects, unless other code froze some."""
-        if self._mark is None:
-            return
-        self._detect_other_freezes()
-        if self._frozen_by_others:
-            gc.freeze()
-        else:
+        """Unfreeze all objects, unless other code had frozen some before the benchmarks."""
+        if not self._was_frozen:
             gc.unfreeze()
-
-    def _detect_other_freezes(self) -> None:
-        """Detect whether other code froze objects: then our marker is frozen, too."""
-        if self._mark is None:
-            self._frozen_by_others = gc.get_freeze_count() > 0
-        elif not self._frozen_by_others:
-            self._frozen_by_others = not any(tracked is self._mark for tracked in gc.get_objects())
 
 
 def _held_bytes() -> int:

@@ -36,17 +36,21 @@ _CONTEXT_LOST: Final = "context_lost"
 class Notes:
     """Data of a running benchmark: its events go to `journal` at once, the rest to its report.
 
-    `journal` is None on ranks whose events are not recorded.
+    `journal` is called with the id of the `benchmark`; it is None on ranks whose events are not
+    recorded. `launch` is the number of the launch, of several.
     """
 
+    benchmark: str = ""
+    journal: Callable[[str, Json], None] | None = None
+    launch: int | None = None
     measurement: Measurement | None = None
     error_reason: str = ""
-    journal: Callable[[Json], None] | None = None
 
     def log(self, event: Mapping[str, object]) -> None:
         """Journal `event` with the time at which it happens, which is now."""
         if self.journal is not None:
-            self.journal({"time": utc_now(), **event})
+            label = {} if self.launch is None else {"launch": self.launch}
+            self.journal(self.benchmark, {"time": utc_now(), **event, **label})
 
     def enter(self, phase: Phase) -> None:
         """Journal that `phase` begins."""

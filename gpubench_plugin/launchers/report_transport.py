@@ -15,18 +15,11 @@ from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.outcome import RankOutcome
 
-LIMIT_BYTES: Final = 64 * 1024
-"""Per rank and benchmark, beside the measurement: 1,000 ranks send 64 MiB at most."""
 LONGEST_TEXT: Final = 12_000
 """Characters: about 150 lines of a traceback or an output, of which the end matters."""
-_RESERVED_BYTES: Final = 4096
-"""For an exit request, whose reason has 2,000 characters, and the fields around the reports."""
 _RECORDED: Final = "measurement"
 """Part of a report's payload that is recorded; only that of rank zero is read."""
-# With texts of no length, a report with all of these is within the limit.
-_SHORTEST_REASON: Final = 100
 _MOST_SECTIONS: Final = 6
-_MOST_PROPERTIES: Final = 50
 _MOST_WARNINGS: Final = 20
 
 
@@ -39,25 +32,18 @@ def encode(
     captured: bool = True,
     recorded: bool = False,
 ) -> Json:
-    """Encode `reports` and `warnings` of one benchmark; texts have at most `max_text` characters.
+    """Encode `reports` and `warnings` of one benchmark, with the measurement if it is `recorded`.
 
-    The message is smaller than `LIMIT_BYTES`, apart from the measurement (`recorded`). Of
-    many warnings the first are sent, and the number of the others.
+    Texts longer than `max_text` characters lose their beginning. Of many warnings the first are
+    sent, and the number of the others.
     """
-    originals = [_serialized(config, report) for report in reports]
-    while True:
-        message: Json = {
-            "reports": [_shortened(data, max_text, captured=captured) for data in originals],
-            "warnings": _first_warnings(warnings, max_text),
-        }
-        if max_text == 0 or len(json.dumps(message)) <= LIMIT_BYTES - _RESERVED_BYTES:
-            break
-        max_text //= 2
-    if recorded:
-        for shortened, data in zip(message["reports"], originals, strict=True):
-            if (value := data[report_payload.ATTRIBUTE].get(_RECORDED)) is not None:
-                shortened[report_payload.ATTRIBUTE][_RECORDED] = _to_json_types(value)
-    return message
+    return {
+        "reports": [
+            _report_to_json(config, report, max_text, captured=captured, recorded=recorded)
+            for report in reports
+        ],
+        "warnings": _first_warnings(warnings, max_text),
+    }
 
 
 def decode(config: pytest.Config, rank: int, message: Json) -> RankOutcome:
@@ -80,28 +66,24 @@ def exit_to_json(error: BaseException) -> Json:
     return {"exit": reason, "exit_code": getattr(error, "returncode", None)}
 
 
-def _serialized(config: pytest.Config, report: pytest.TestReport) -> Json:
-    data: Json | None = config.hook.pytest_report_to_serializable(config=config, report=report)
-    assert data is not None, "pytest itself implements the hook"
-    data["longreprtext"] = report.longreprtext
-    return {report_payload.ATTRIBUTE: {}, **data}
-
-
-def _shortened(data: Json, max_text: int, *, captured: bool) -> Json:
-    """The report as JSON values; texts of more than `max_text` characters lose their beginning."""
-    data, longrepr = dict(data), data["longrepr"]
-    text = data.pop("longreprtext")
-    if isinstance(longrepr, dict) and len(json.dumps(longrepr, default=str)) > 2 * max_text:
-        longrepr = text
-    data["longrepr"] = _cut(longrepr, max_text)
+def _report_to_json(
+    config: pytest.Config,
+    report: pytest.TestReport,
+    max_text: int,
+    *,
+    captured: bool,
+    recorded: bool,
+) -> Json:
+    data = config.hook.pytest_report_to_serializable(config=config, report=report)
+    if isinstance(data["longrepr"], dict) and len(report.longreprtext) > max_text:
+        data["longrepr"] = report.longreprtext
+    data["longrepr"] = _cut(data["longrepr"], max_text)
     data["sections"] = _cut(data["sections"][-_MOST_SECTIONS:], max_text) if captured else []
-    properties = data["user_properties"][:_MOST_PROPERTIES] if captured else []
-    data["user_properties"] = [[_limited(part, max_text) for part in pair] for pair in properties]
-    payload = data[report_payload.ATTRIBUTE]
+    properties = data["user_properties"] if captured else []
+    data["user_properties"] = _cut([[*map(_to_json_types, pair)] for pair in properties], max_text)
+    payload = data.get(report_payload.ATTRIBUTE, {})
     data[report_payload.ATTRIBUTE] = {
-        name: value[: max(max_text, _SHORTEST_REASON)] if name == "reason" else value
-        for name, value in payload.items()
-        if name != _RECORDED
+        name: value for name, value in payload.items() if recorded or name != _RECORDED
     }
     return {name: _to_json_types(value) for name, value in data.items()}
 
@@ -169,13 +151,6 @@ def _to_json_types(value: Any) -> Any:
         return json.loads(json.dumps(value, default=str))
     except (TypeError, ValueError, RecursionError):  # a key that is no text, a reference cycle
         return repr(value)
-
-
-def _limited(value: Any, max_text: int) -> Any:
-    """`value` as JSON, or the tail of its text if too long."""
-    json_value = _to_json_types(value)
-    text = json_value if isinstance(json_value, str) else json.dumps(json_value)
-    return json_value if len(text) <= max_text else _cut(text, max_text)
 
 
 def _cut(value: Any, max_text: int) -> Any:

@@ -16,12 +16,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
-from gpubench_plugin.environment.helper_threads import (
-    helper_idents,
-    record_in,
-    recorded_idents,
-    without_helpers,
-)
+from gpubench_plugin.environment.helper_threads import without_helpers
 
 SIGNAL: Final = signal.SIGUSR1
 
@@ -41,7 +36,6 @@ _CALL_OF_PYTEST: Final = re.compile(
 def enable_dumps(folder: Path, rank: int) -> None:
     """Dump the stacks of this process, `rank`, into `folder` on the signal."""
     file = _file(folder, rank).open("a", encoding="utf-8")  # open for the life of this process
-    record_in(file.fileno())
     faulthandler.register(SIGNAL, file=file, all_threads=True, chain=False)
 
 
@@ -67,9 +61,8 @@ def request(folder: Path, pids: Mapping[int, int]) -> dict[int, str]:
     stacks = {}
     for rank, file in files.items():
         data = file.read_bytes() if file.exists() else b""
-        idents = recorded_idents(data.decode(errors="replace"))
-        stack = without_helpers(data[old_sizes[rank] :].decode(errors="replace"), idents)
-        stacks[rank] = without_runner(stack)
+        stack = data[old_sizes[rank] :].decode(errors="replace")
+        stacks[rank] = without_runner(without_helpers(stack))
     return {rank: stack for rank, stack in stacks.items() if stack}
 
 
@@ -78,7 +71,7 @@ def dump_own() -> str:
     with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
-        return without_runner(without_helpers(file.read(), helper_idents()))
+        return without_runner(without_helpers(file.read()))
 
 
 def without_runner(stacks: str) -> str:

@@ -47,12 +47,10 @@ class Watchdog:
         self._finished: threading.Event | None = None
 
     @contextmanager
-    def guarding(self, seconds: float, clock: TimeoutClock | None = None) -> Iterator[None]:
-        """Guard a block with a timeout, by the given clock or its own."""
+    def guarding(self, seconds: float) -> Iterator[None]:
+        """Guard a block with a timeout."""
         self._finished = finished = threading.Event()
-        clock = clock or TimeoutClock()
-        deadline = clock.now() + seconds
-        HelperThread("gpubench-watchdog", self._wait, finished, clock, deadline).start()
+        HelperThread("gpubench-watchdog", self._wait, finished, seconds).start()
         try:
             yield
         finally:
@@ -64,8 +62,9 @@ class Watchdog:
             if self._finished is not None:
                 self._finished.set()
 
-    def _wait(self, finished: threading.Event, clock: TimeoutClock, deadline: float) -> None:
-        while (remaining_s := clock.remaining(deadline)) > 0:
+    def _wait(self, finished: threading.Event, seconds: float) -> None:
+        clock = TimeoutClock()
+        while (remaining_s := clock.remaining(seconds)) > 0:
             if finished.wait(poll_interval_s(remaining_s)):
                 return
         with self._lock:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from time import sleep
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import MeasurementError
 from gpubench_plugin.environment.timeout_clock import TimeoutClock
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.core.records import Json
     from gpubench_plugin.ranks.world import World
-
-CHUNK: Final = 2**20
-"""Characters per value: torch's TCPStore refuses values above 8 MiB."""
 
 _SHORTEST_PAUSE_S: Final = 0.0002
 _LONGEST_PAUSE_S: Final = 0.02
@@ -55,7 +52,8 @@ class ControlPlane:
     """Gather, publish and wait through `store`; messages are JSON.
 
     Each operation raises :class:`MeasurementError` if a rank that it waits for is in another
-    operation, or does not arrive within `timeout` or the operation's shorter one.
+    operation, or does not arrive within `timeout` or the operation's shorter one. A message has
+    8 MiB at most, the limit of torch's TCPStore.
     """
 
     def __init__(self, store: Store, world: World, *, timeout: timedelta):
@@ -65,7 +63,7 @@ class ControlPlane:
         shared_pause_s = 0.0 if world.is_root else world.size * _PAUSE_PER_RANK_S
         self._longest_pause_s = max(_LONGEST_PAUSE_S, shared_pause_s)
         self._operations = 0
-        self._published: dict[str, int] = {}
+        self._published: list[str] = []
         self._bytes_read = 0
         self._bytes_written = 0
 
@@ -84,24 +82,24 @@ class ControlPlane:
         key, description = self._begin("gather", tag)
         if self._world.is_root:
             return self._collected(key, record, description, timeout_s)
-        self._put(f"{key}/{self._world.rank}", record)
+        self._set(f"{key}/{self._world.rank}", record)
         return iter(())
 
     def _collected(
         self, key: str, record: Json, description: str, timeout_s: float | None
     ) -> Iterator[Json]:
-        obsolete, self._published = self._published, {}
+        obsolete, self._published = self._published, []
         # The root's own record, too, has the types of JSON.
         yield json.loads(json.dumps(record))
         for rank in range(1, self._world.size):
             rank_key = f"{key}/{rank}"
             self._await(rank_key, rank, description, timeout_s)
-            record, chunk_count = self._read(rank_key)
-            self._delete(rank_key, chunk_count)
+            record = self._get(rank_key)
+            self._store.delete_key(rank_key)
             yield record
         # Every rank that sent its record has read what was published before.
-        for published, chunk_count in obsolete.items():
-            self._delete(published, chunk_count)
+        for published in obsolete:
+            self._store.delete_key(published)
 
     def publish(
         self, tag: str, record: Json | None = None, *, timeout_s: float | None = None
@@ -113,8 +111,9 @@ class ControlPlane:
         elif record is None:
             raise ValueError(f"rank zero has no record to publish as {tag!r}")
         else:
-            self._published[key] = self._put(key, record)
-        return self._read(key)[0]
+            self._set(key, record)
+            self._published.append(key)
+        return self._get(key)
 
     def decide(
         self, tag: str, decision: Json | None = None, *, fallback: Json, timeout_s: float
@@ -125,14 +124,13 @@ class ControlPlane:
         """
         key, description = self._begin("decide", tag)
         if self._world.is_root:
-            self._published[key] = 0
+            self._published.append(key)
             return self._compare_and_set(key, decision)
         try:
             self._await(key, 0, description, timeout_s)
         except MeasurementError:
             return self._compare_and_set(key, fallback)
-        published: Json = json.loads(self._get(key))
-        return published
+        return self._get(key)
 
     def _compare_and_set(self, key: str, decision: Json | None) -> Json:
         """Store `decision` under `key` unless another rank was first; return the stored one."""
@@ -157,37 +155,20 @@ class ControlPlane:
         """Announce the next operation; return its key and description."""
         self._operations += 1
         description = f"{operation} {tag!r}"
-        self._set(f"at/{self._world.rank}", json.dumps([self._operations, description]))
+        location = {"number": self._operations, "description": description}
+        self._set(f"at/{self._world.rank}", location)
         return f"{self._operations} {description}", description
 
-    def _put(self, key: str, record: Json) -> int:
-        """Write a record in chunks; return the number of extra chunks, stored in the first."""
+    def _set(self, key: str, record: Json) -> None:
         text = json.dumps(record)
-        first_chunk, *rest = [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
-        for number, part in enumerate(rest):
-            self._set(f"{key}/{number}", part)
-        # Written last: when it exists, so do all parts.
-        self._set(key, f"{len(rest)} {first_chunk}")
-        return len(rest)
-
-    def _read(self, key: str) -> tuple[Json, int]:
-        chunk_count, _, first_chunk = self._get(key).partition(b" ")
-        rest = [self._get(f"{key}/{number}") for number in range(int(chunk_count))]
-        return json.loads(b"".join((first_chunk, *rest))), int(chunk_count)
-
-    def _delete(self, key: str, chunk_count: int) -> None:
-        for part in range(chunk_count):
-            self._store.delete_key(f"{key}/{part}")
-        self._store.delete_key(key)
-
-    def _set(self, key: str, text: str) -> None:
         self._store.set(key, text)
         self._bytes_written += len(text)  # JSON is ASCII
 
-    def _get(self, key: str) -> bytes:
-        value: bytes = self._store.get(key)
-        self._bytes_read += len(value)
-        return value
+    def _get(self, key: str) -> Json:
+        text = self._store.get(key)
+        self._bytes_read += len(text)
+        record: Json = json.loads(text)
+        return record
 
     def _await(self, key: str, rank: int, description: str, timeout_s: float | None) -> None:
         """Wait until `rank` has written `key`.
@@ -219,5 +200,5 @@ class ControlPlane:
     def _position(self, rank: int) -> tuple[int, str]:
         if not self._store.check([f"at/{rank}"]):
             return 0, "the start"
-        at: list[Any] = json.loads(self._get(f"at/{rank}"))
-        return int(at[0]), str(at[1])
+        location = self._get(f"at/{rank}")
+        return int(location["number"]), str(location["description"])

@@ -23,6 +23,7 @@ from gpubench_plugin.core.errors import (
 )
 from gpubench_plugin.core.records import Observation, RankTimes, Samples, Work
 from gpubench_plugin.core.words import listed
+from gpubench_plugin.environment import stored
 from gpubench_plugin.ranks.rank_report import RankReport
 
 if TYPE_CHECKING:
@@ -40,19 +41,6 @@ the maximum.
 So a loss is that of the global batch. Maxima of phases would count the time in which a fast rank
 waits for a slow one twice: as the slow one's work, and in the phase in which the fast one waits.
 """
-
-_COMPARED: Final = (
-    "the timer",
-    "calls per duration",
-    "durations per round",
-    "the number of durations",
-    "the number of blocks",
-    "the number of warm-up durations",
-    "calls of the warm-up",
-    "calls per block",
-)
-"""Labels of the fields of `CallCounts` and of the calls of each block."""
-
 
 _Columns = dict[str, "array[float]"]
 """Values of all ranks per column, 8 bytes each."""
@@ -153,16 +141,29 @@ def _maxima(first: Sequence[float], second: Sequence[float]) -> tuple[float, ...
 
 
 def _difference(first_report: RankReport, other_report: RankReport) -> str:
-    """Describe how two ranks' call counts differ; empty if they do not."""
-    first_counts = (*first_report.calls, first_report.samples.block_calls)
-    other_counts = (*other_report.calls, other_report.samples.block_calls)
-    for label, first_count, other_count in zip(_COMPARED, first_counts, other_counts, strict=True):
-        if first_count != other_count:
+    """Describe how the calls that two ranks ran and timed differ; empty if they do not."""
+    first_counts, other_counts = _counts(first_report.samples), _counts(other_report.samples)
+    for label, first_count in first_counts.items():
+        if first_count != (other_count := other_counts[label]):
             return (
                 f"the ranks differ in {label}: rank {first_report.times.rank} has "
                 f"{_shown(first_count)}, rank {other_report.times.rank} has {_shown(other_count)}"
             )
     return ""
+
+
+def _counts(samples: Samples) -> dict[str, object]:
+    """What must be equal on all ranks, of condensed samples as of complete ones."""
+    return {
+        "the timer": samples.timer,
+        "calls per duration": samples.timing.calls_per_duration,
+        "durations per round": samples.timing.durations_per_round,
+        "the number of durations": samples.timing.durations,
+        "the number of blocks": len(samples.block_s),
+        "the number of warm-up durations": len(samples.warmup_s),
+        "calls of the warm-up": samples.warmup_calls,
+        "calls per block": samples.block_calls,
+    }
 
 
 def _shown(value: object) -> str:
@@ -254,8 +255,8 @@ class Reduction:
             own.samples, own.work, own.facts, rank=self._world.rank, host=socket.gethostname()
         )
         aggregate = RankAggregate()
-        for report_data in self._control.collect(f"samples {self._benchmark}", report.to_json()):
-            aggregate.add(RankReport.from_json(report_data))
+        for data in self._control.collect(f"samples {self._benchmark}", stored.dump(report)):
+            aggregate.add(stored.restore(RankReport, data, "the report of a rank"))
         return aggregate
 
     def raise_conclusion(self, failure: Exception | None) -> None:

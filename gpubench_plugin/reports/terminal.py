@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.config.table_options import AUTO_TABLE, TableOptions
+from gpubench_plugin.config.settings import AUTO_TABLE, TableOptions
 from gpubench_plugin.core.records import OUTCOMES, Measurement, Outcome
 from gpubench_plugin.reports.columns import outcome_text
 from gpubench_plugin.reports.markup import BAD, DOUBTFUL, GOOD, Line, Markup, Span, marked

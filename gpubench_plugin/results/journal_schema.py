@@ -42,11 +42,11 @@ class RunStarted(_Line):
     event: Literal["run_started"]
     run_id: str = field(metadata={"min_length": 1})
     command: tuple[str, ...] = field(metadata=doc("Arguments of pytest, without secrets"))
+    code: Mapping[str, str] = field(
+        metadata=doc("Content hash of every code file, as seen from pytest's rootdir")
+    )
     params: Mapping[str, Mapping[str, str]] = field(
         metadata=doc("Parameters of every selected benchmark, by node id")
-    )
-    code: Mapping[str, str] = field(
-        metadata=doc("Content hash of every code file, relative to pytest's rootdir")
     )
 
 

@@ -30,9 +30,8 @@ from gpubench_plugin.core.records import (
     RunFacts,
     RunRecord,
     Samples,
-    is_regression,
 )
-from gpubench_plugin.environment import code, json_files, stored
+from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.fingerprints import flat, informative_facts, machine_facts
 from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.results import journal
@@ -40,6 +39,7 @@ from gpubench_plugin.results.curves import benchmark_events
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.summary import SummaryBenchmark, parse
 from gpubench_plugin.results.tags import tags_of
+from gpubench_plugin.results.verdicts import regressed_benchmarks
 
 if TYPE_CHECKING:
     from gpubench_plugin.results.run_directory import RunDirectory
@@ -169,9 +169,9 @@ class StoredRun:
 
     @property
     def code(self) -> Mapping[str, str]:
-        """Content hashes of the code files; empty if the run was killed before its first line."""
-        loaded = (event["files"] for event in self.events if event.get("event") == "code")
-        return code.merge_digests([self.start_event["code"], *loaded])
+        """Content hashes of the code files."""
+        hashes: Mapping[str, str] = self.start_event["code"]
+        return hashes
 
     @cached_property
     def configurations(self) -> dict[str, Json]:
@@ -211,17 +211,13 @@ class StoredRun:
 
     @property
     def regressed(self) -> tuple[str, ...]:
-        """Benchmarks whose verdicts exclude the run from the samples; without validating them."""
+        """Benchmarks whose verdicts exclude the run from the samples."""
         path = self.directory.verdicts
         if not path.exists():
             return ()
         with intact(path):
             document = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
-            return tuple(
-                row["id"]
-                for row in document["benchmarks"]
-                if is_regression(row["verdict"], row["method"], base=document["base_label"])
-            )
+            return regressed_benchmarks(document)
 
     def rounds(self) -> dict[str, FixedRounds]:
         """Number of rounds per benchmark, to measure a comparable run.

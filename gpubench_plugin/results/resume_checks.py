@@ -15,8 +15,8 @@ from gpubench_plugin.environment.fingerprints import (
     ABSENT,
     change_text,
     differences,
-    fingerprint,
     flat,
+    resume_facts,
     tolerates_unknown,
 )
 from gpubench_plugin.results.reader import ResumableRun, intact
@@ -90,7 +90,7 @@ def _refuse_other_conditions(
     mismatches = [
         *_configuration_differences(run, configurations),
         *_environment_differences(run, environment),
-        *_code_differences(run, configurations, rootdir),
+        *_code_differences(run, rootdir),
     ]
     if mismatches:
         raise UsageProblem(
@@ -111,22 +111,21 @@ def _configuration_differences(
 
 
 def _environment_differences(run: ResumableRun, environment: Mapping[str, Any]) -> Iterator[str]:
-    current = fingerprint(environment)
+    current = resume_facts(environment)
     recorded = {
         key: fact
-        for key, fact in fingerprint(run.environment).items()
+        for key, fact in resume_facts(run.environment).items()
         if key in current
         or not key.startswith("devices.")  # a run may be resumed with some of its devices
     }
     return (
         f"{key}: {change_text(pair)}"
         for key, pair in differences(recorded, current).items()
-        if not (pair[1] is ABSENT and tolerates_unknown(key))
+        if not (ABSENT in pair and tolerates_unknown(key))
     )
 
 
-def _code_differences(run: ResumableRun, selected: Iterable[str], rootdir: Path) -> Iterator[str]:
-    """Changed code files."""
-    files = code.changes(rootdir, selected, run.code) if run.code else []
-    if files:
+def _code_differences(run: ResumableRun, rootdir: Path) -> Iterator[str]:
+    """Changed code files; none of a run that was killed before it recorded them."""
+    if run.code and (files := code.changes(rootdir, run.code)):
         yield f"code: {listed(files)}; restore it, or start a new run without --resume"

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.core.errors import ResultsError, UsageProblem, nearest
+from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
 from gpubench_plugin.core.records import LAST
 from gpubench_plugin.core.words import counted, listed
 
@@ -121,7 +121,7 @@ class RunDirectory:
         if run.path.is_dir():
             raise UsageProblem(f"{path} is not a run directory: it has no {run.journal.name}")
         siblings = [p.name for p in run.path.parent.glob("*/")]
-        raise UsageProblem(f"{path}: no such folder{nearest(run.path.name, siblings)}")
+        raise UsageProblem(f"{path}: no such folder{suggest(run.path.name, siblings)}")
 
     @property
     def run_id(self) -> str:
@@ -250,7 +250,7 @@ def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
         return RunDirectory.open(cwd / text)  # raises the reason
     if matches:
         raise UsageProblem(f"{len(matches)} runs start with {text!r}: {_names_text(matches)}")
-    hint = nearest(text, [run.run_id for run in runs])
+    hint = suggest(text, [run.run_id for run in runs])
     listing = f"latest: {_names_text(runs)}" if runs else "there are none"
     raise UsageProblem(f"no run in {results_dir} starts with {text!r}{hint}; {listing}")
 

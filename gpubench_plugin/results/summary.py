@@ -79,18 +79,19 @@ class Summary(RunFacts):
 
 
 def write_summary(path: Path, run: RunRecord) -> None:
-    """Write the summary of `run` to `path` atomically; raises ResultsError.
+    """Write the summary of `run` to `path` atomically; raises ResultsError."""
+    json_files.write_json(path, document_of(run))
 
-    Non-finite metrics are omitted and flagged ``not_finite:<name>``.
-    """
+
+def document_of(run: RunRecord) -> Json:
+    """The summary of `run`; non-finite metrics are omitted and flagged ``not_finite:<name>``."""
     facts = {name: value for name, value in vars(run).items() if name != "events"}
-    document = {
+    return {
         "schema_version": FORMAT.newest,
         **facts,
         "command": redacted_command(run.command),
         "benchmarks": [fields_of(measurement) for measurement in run.benchmarks],
     }
-    json_files.write_json(path, document)
 
 
 def parse(fields: object, label: str) -> Summary:

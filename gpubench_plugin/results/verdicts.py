@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
-from gpubench_plugin.core.records import Comparison, FactDifference, Json, Verdict, doc
+from gpubench_plugin.core.records import (
+    Comparison,
+    FactDifference,
+    Json,
+    Verdict,
+    doc,
+    is_regression,
+)
 from gpubench_plugin.environment import json_files, stored
 
 FORMAT: Final = stored.Format(kind="gpubench verdict file", newest=1)
@@ -87,6 +94,15 @@ def document(comparisons: Sequence[Comparison]) -> Json:
 def to_text(comparisons: Sequence[Comparison]) -> str:
     """Serialize ``verdicts.json`` as strict ASCII JSON."""
     return json_files.text(document(comparisons), indent=2) + "\n"
+
+
+def regressed_benchmarks(document: Json) -> tuple[str, ...]:
+    """Benchmarks whose verdicts exclude their run from the samples; does not validate."""
+    return tuple(
+        row["id"]
+        for row in document["benchmarks"]
+        if is_regression(row["verdict"], row["method"], base=document["base_label"])
+    )
 
 
 def read(path: Path) -> VerdictDocument:

@@ -17,7 +17,8 @@ from io import StringIO
 from pathlib import Path
 from typing import IO, Final, TextIO
 
-from gpubench_plugin.config.options import FLAGS, RUN_FILE
+from gpubench_plugin.config.options import RUN_FILE
+from gpubench_plugin.config.settings import FLAGS
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem, invalid_choice
 from gpubench_plugin.core.records import RunRecord
 
@@ -26,12 +27,6 @@ Flag = str | int | bool | os.PathLike[str] | Iterable[str | int | os.PathLike[st
 _USAGE: Final = 4
 _RAN: Final = (0, 5)
 """Exit codes of pytest that ran its tests or collected none; a benchmark would have left a run."""
-_BARE_VALUES: Final = {"gate": "=auto"}
-"""Values of flags with an optional value."""
-
-_REPEATED: Final = ("config", "set")
-"""Flags that are repeated for each value; others take a comma-separated list."""
-
 _GRACE_S: Final = 20.0
 """Long enough for pytest to write its results after a signal; not measured."""
 
@@ -132,7 +127,7 @@ def load_run(
         UsageProblem: there is no such run.
         ResultsError: a file of it is unreadable or malformed.
     """
-    from gpubench_plugin.config.project import project_results_dir
+    from gpubench_plugin.config.settings import project_results_dir
     from gpubench_plugin.results.reader import StoredRun
     from gpubench_plugin.results.run_directory import find_run
 
@@ -153,8 +148,9 @@ def _flags(flags: Mapping[str, Flag]) -> list[str]:
         if value is None or value is False:
             continue
         if value is True:
-            arguments.append(f"--gpubench-{name}{_BARE_VALUES.get(name, '')}")
-        elif name in _REPEATED:
+            alone = FLAGS[name].alone
+            arguments.append(f"--gpubench-{name}={alone}" if alone else f"--gpubench-{name}")
+        elif FLAGS[name].action == "append":  # repeated; others take a comma-separated list
             arguments += [f"--gpubench-{name}={text}" for text in _as_list(value)]
         else:
             arguments.append(f"--gpubench-{name}={','.join(_as_list(value))}")

@@ -17,9 +17,9 @@ import pytest
 from gpubench_plugin.compare.scaling import Families
 from gpubench_plugin.config.case import device_models, devices_of
 from gpubench_plugin.core.errors import ResultsError, error_text
+from gpubench_plugin.environment.signals import signals_deferred, signals_ignored
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import context_of, update_context
-from gpubench_plugin.launchers.signals import signals_deferred, signals_ignored
 from gpubench_plugin.reports import terminal
 from gpubench_plugin.reports.text import glyphs_for, printable
 from gpubench_plugin.results import pytest_benchmark
@@ -51,7 +51,7 @@ def status_of(exitstatus: int, deselected: Iterable[Measurement]) -> RunStatus:
     return status
 
 
-class Recording:
+class SessionRecorder:
     """Records the selected benchmarks of one session.
 
     A gate sets `close_gate`, which records the verdicts before the run is closed and tells whether
@@ -145,12 +145,9 @@ class Recording:
             width=self._config.get_terminal_writer().fullwidth,
         )
         if self._settings.resume:
-            measured, remaining = (
-                self._run.carried_over,
-                self._cases.keys() - self._run.carried_over,
-            )
+            measured = self._run.carried_over
+            remaining = self._cases.keys() - measured
             lines.append(f"resumed: {len(measured)} already measured, {len(remaining)} remaining")
-            lines += self._run.notes
         return lines
 
     def show(self, text: str) -> None:
@@ -335,9 +332,9 @@ class Recording:
 
     def _index(self) -> str | None:
         """Index the run in the registry; return a message if that is delayed."""
-        from gpubench_plugin.results.registry.spool import store_or_spool
+        from gpubench_plugin.results.registry.connection import store_run
 
-        return store_or_spool(self._settings.registry, self.path.parent.parent, self._directory)
+        return store_run(self._settings.registry, self.path.parent.parent, self._directory)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.baselines.last import LastResults
     from gpubench_plugin.config.settings import Settings
     from gpubench_plugin.core.records import Measurement, Result
-    from gpubench_plugin.session.recording import Recording
+    from gpubench_plugin.session.recording import SessionRecorder
 
 _Status = tuple[str, str, Any]
 _PASSED: Final = "passed"
@@ -31,7 +31,7 @@ class ResultWords:
     the rest of the session at the first error: it is a service, and no part of the record.
     """
 
-    def __init__(self, recording: Recording, settings: Settings, ids: Collection[str]):
+    def __init__(self, recording: SessionRecorder, settings: Settings, ids: Collection[str]):
         self._recording = recording
         self._settings = settings
         self._ids = ids

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.config.options import RUN_FILE, option_dest
+from gpubench_plugin.config.options import RUN_FILE
+from gpubench_plugin.config.settings import option_dest
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.core.hookspecs import wrong_result
 from gpubench_plugin.environment import code, json_files
@@ -27,25 +28,20 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Json, Measurement
 
 
-_CODE_UNKNOWN: Final = "the run recorded no file hashes: its code was compared by git facts only"
-
-
 @dataclass(frozen=True, kw_only=True)
-class OpenRun:
+class RunToWrite:
     """A run open for writing.
 
     Of a resumed run, `earlier_measurements` are the latest records of its benchmarks without
-    samples, in the order of the run, and `carried_over` those that need not run again. `notes` are
-    lines for the header.
+    samples, in the order of the run, and `carried_over` those that need not run again.
     """
 
     recorder: Recorder
     earlier_measurements: Mapping[str, Measurement] = field(default_factory=dict)
     carried_over: frozenset[str] = frozenset()
-    notes: tuple[str, ...] = ()
 
 
-def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
+def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> RunToWrite:
     """Open the run that records the benchmarks `cases`.
 
     Raises:
@@ -60,7 +56,7 @@ def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
     return run
 
 
-def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
+def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> RunToWrite:
     from gpubench_plugin.config.resolved_file import to_yaml
 
     environment = _environment(config, cases)  # first, since a hook may fail
@@ -73,14 +69,14 @@ def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -
             environment=environment,
             configurations=to_yaml({i: case.configuration for i, case in cases.items()}),
             params={i: case.params for i, case in cases.items()},
-            code=code.digests(config.rootpath, cases),
+            code=code.digests(config.rootpath),
         )
     except ResultsError as error:
         raise UsageProblem(f"--results-dir: {error}") from error
-    return OpenRun(recorder=recorder)
+    return RunToWrite(recorder=recorder)
 
 
-def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
+def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> RunToWrite:
     try:
         run = open_to_resume(
             find_run(settings.results_dir, settings.resume, cwd=config.invocation_params.dir),
@@ -101,11 +97,10 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
         is_known = isinstance(error, GpubenchError)
         message = str(error) if is_known else f"the run is malformed: {error!r:.200}"
         raise UsageProblem(f"--resume={settings.resume}: {message}") from error
-    return OpenRun(
+    return RunToWrite(
         recorder=recorder,
         earlier_measurements={i: m.without_samples() for i, m in run.measurements.items()},
         carried_over=carried_over,
-        notes=(_CODE_UNKNOWN,) if not run.code else (),
     )
 
 

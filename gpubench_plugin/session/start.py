@@ -3,9 +3,9 @@
 ============ ================================== =====================================
 way to run   in the process the user started    in the other processes
 ============ ================================== =====================================
-plain        Recording, InProcessLauncher       –
-gang         Recording, GangController          GangRank
-torchrun     Recording, TorchrunRank (rank 0)   TorchrunRank
+plain        SessionRecorder, InProcessLauncher –
+gang         SessionRecorder, GangController    GangRank
+torchrun     SessionRecorder, TorchrunRank (0)  TorchrunRank
 ============ ================================== =====================================
 """
 
@@ -31,13 +31,7 @@ from gpubench_plugin.launchers.context import (
 from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
 from gpubench_plugin.results.registry.locations import absolute_url
 from gpubench_plugin.session import xdist
-from gpubench_plugin.session.gate.plugin import (
-    GatePlugin,
-    UnjudgedGate,
-    measuring_disabled_option,
-)
-from gpubench_plugin.session.misconfigured import MisconfiguredBenchmarks
-from gpubench_plugin.session.missing_packages import MissingPackages
+from gpubench_plugin.session.ending import UsageErrors, measuring_disabled_option, unjudged_gate
 from gpubench_plugin.session.refusals import Refusals
 from gpubench_plugin.session.result_words import ResultWords
 
@@ -54,7 +48,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.in_process import LauncherPlugin
     from gpubench_plugin.launchers.output import DeferredStream
     from gpubench_plugin.session.gate.confirmation import Confirmation
-    from gpubench_plugin.session.recording import Recording
+    from gpubench_plugin.session.gate.plugin import GatePlugin
+    from gpubench_plugin.session.recording import SessionRecorder
 
 
 def start_session(
@@ -207,7 +202,7 @@ def _record(
     session: pytest.Session, items: Sequence[pytest.Item], launcher: LauncherPlugin
 ) -> GatePlugin | None:
     """Open the run, in the one process that writes; return its gate, if any."""
-    from gpubench_plugin.session.recording import Recording
+    from gpubench_plugin.session.recording import SessionRecorder
 
     config, manager = session.config, session.config.pluginmanager
     settings, lookup = context_of(config).settings, None
@@ -215,24 +210,24 @@ def _record(
         from gpubench_plugin.session.gate.lookup import BaselineLookup
 
         lookup = BaselineLookup.look_up(settings, config.invocation_params.dir)
-    recording = Recording(config, [item.stash[STATE].case for item in items])
+    recording = SessionRecorder(config, [item.stash[STATE].case for item in items])
     recording.start()
     manager.register(recording, "gpubench-recording")
-    manager.register(MisconfiguredBenchmarks(recording), "gpubench-misconfigured")
+    world_size = context_of(config).ranks.started_world_size
+    cases = {item.nodeid: item.stash[STATE].case for item in items}
+    usage_errors = UsageErrors(recording, cases, started_world_size=world_size)
+    manager.register(usage_errors, "gpubench-usage-errors")
     if ResultWords.is_wanted(config):
         own_ids = {i.nodeid for i in items if not i.stash[STATE].case.adopted}
         manager.register(ResultWords(recording, settings, own_ids), "gpubench-result-words")
-    if not measuring_disabled_option(config):
-        cases = {item.nodeid: item.stash[STATE].case for item in items}
-        manager.register(MissingPackages(session, recording, cases), "gpubench-missing-packages")
     if lookup is None:
         return None
     if option := measuring_disabled_option(config):
         if settings.gate:
-            cause = f"nothing is judged with {option}"
-            manager.register(UnjudgedGate(cause), "gpubench-gate")
+            manager.register(unjudged_gate(f"nothing is judged with {option}"), "gpubench-gate")
         return None
     from gpubench_plugin.session.gate.judgement import GateJudgement
+    from gpubench_plugin.session.gate.plugin import GatePlugin
     from gpubench_plugin.session.gate.removed import RemovedBenchmarks
     from gpubench_plugin.session.gate.rounds import fix_rounds
 
@@ -248,7 +243,7 @@ def _record(
 
 
 def _confirmation(
-    config: pytest.Config, recording: Recording, launcher: LauncherPlugin
+    config: pytest.Config, recording: SessionRecorder, launcher: LauncherPlugin
 ) -> Confirmation:
     """Confirmation of alarms; without a launch where no process can be started."""
     from gpubench_plugin.session.gate.confirmation import Confirmation

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import pytest
 
+from gpubench_plugin.session.ending import Ending, measuring_disabled_option
+
 MESSAGE: Final = (
     "-n (pytest-xdist): concurrent benchmarks disturb each other; run without -n, or disable "
     "measuring with --benchmark-skip or --benchmark-disable"
@@ -32,10 +34,7 @@ def has_workers(config: pytest.Config) -> bool:
 def refuse(session: pytest.Session) -> bool:
     """Report an error to the controller and collect nothing, in a worker that would measure."""
     config = session.config
-    is_disabled = config.getoption("benchmark_skip", False) or config.getoption(
-        "benchmark_disable", False
-    )
-    if is_disabled or not is_worker(config):
+    if measuring_disabled_option(config) or not is_worker(config):
         return False
     end_session(session, MESSAGE)
     return True
@@ -47,25 +46,21 @@ def end_session(session: pytest.Session, message: str) -> None:
     session.items.clear()
 
 
-class XdistGuard:
-    """Ends the session with a usage error if a worker refused a benchmark."""
+class XdistGuard(Ending):
+    """Ends the session with a usage error instead of 5 if a worker refused a benchmark."""
 
     def __init__(self) -> None:
-        self._error: str | None = None
+        super().__init__("", pytest.ExitCode.USAGE_ERROR)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Read the worker's error."""
         worker_output: Mapping[str, str] = getattr(node, "workeroutput", {})
-        self._error = worker_output.get(_KEY, self._error)
+        if error := worker_output.get(_KEY):
+            self.message = f"ERROR: {error}"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Exit with code 4 instead of 5 (nothing collected)."""
-        if self._error is not None:
+        if self.message:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print why nothing ran."""
-        if self._error is not None:
-            terminalreporter.write_line(f"ERROR: {self._error}", red=True)

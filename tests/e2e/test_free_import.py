@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.config.options import FLAGS
+from gpubench_plugin.config.settings import FLAGS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -262,6 +262,13 @@ def test_second(gpubench, process_group):
         process_group.agreement.barrier()
     while True: pass
 """
+LOADER = """
+@pytest.fixture
+def loader():
+    import torch
+    data = torch.utils.data.DataLoader(range(4), num_workers=1, persistent_workers=True)
+    yield next(iter(data)), data
+"""
 
 
 def test_interrupt_ends_all_ranks_and_keeps_what_was_measured(
@@ -285,13 +292,16 @@ def test_interrupt_ends_all_ranks_and_keeps_what_was_measured(
 
 @pytest.mark.exhaustive
 def test_no_rank_outlives_its_controller(project: Project, temporary: Path) -> None:
-    """After SIGKILL of the controller the ranks are gone, waiting or computing.
+    """After SIGKILL of the controller the ranks are gone, waiting or computing, and their workers.
 
     The journal can be read, and the next gang removes the folder that is left.
     """
-    project.write("test_it.py", ENDLESS)
+    source = ENDLESS.replace("(gpubench, process", "(loader, gpubench, process")
+    project.write("test_it.py", source + LOADER)
     process = project.start(*QUICK, env={"TMPDIR": str(temporary)})
     wait_until(lambda: all((project.path / f"rank-{rank}").exists() for rank in (0, 1)))
+
+    assert len(processes_of(temporary)) >= 5  # the controller, and two ranks with a worker each
 
     process.kill()
     process.communicate(timeout=60)
@@ -302,11 +312,11 @@ def test_no_rank_outlives_its_controller(project: Project, temporary: Path) -> N
     (journal,) = (project.path / "results").glob("*/*/metrics.jsonl")
     events = [json.loads(line) for line in journal.read_text().splitlines()]
     assert [e["outcome"] for e in events if e["event"] == "benchmark"] == ["measured"]
-    assert [path.name[:14] for path in temporary.iterdir()] == ["gpubench-gang-"]
+    assert [path.name[:14] for path in temporary.glob("gpubench-*")] == ["gpubench-gang-"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(temporary))
         private_folder().remove()
-    assert list(temporary.iterdir()) == []
+    assert list(temporary.glob("gpubench-*")) == []
 
 
 @pytest.fixture

@@ -96,27 +96,6 @@ def test_limits_of_the_command_line_outrank_the_mark(run: Run) -> None:
     assert limits == {FROZEN: given, BY_RULE: {**given, "loss_last": "1%"}}
 
 
-@pytest.mark.parametrize(
-    ("argument", "said"),
-    [
-        ("--measure.rounds_file=gone.json", "gone.json: no such file"),
-        ("--measure.rounds_file=test_it.py", "test_it.py is not JSON"),
-        ("--measure.throttle=waits", "(did you mean 'wait'?); allowed: flag, wait, fail"),
-        ("--measure.timing=kernels", "(did you mean 'kernel'?); allowed: auto, step, kernel"),
-        ("--gate.limits.step_time_s=3", "gate.limits.step_time_s: '3' is not a limit; allowed:"),
-    ],
-)
-def test_what_is_wrong_is_said_before_anything_is_measured(
-    project: Project, argument: str, said: str
-) -> None:
-    """Exit code 4, one message, no traceback, no run."""
-    run = project.run(argument, "--results-dir=none", quick=False)
-    assert run.code == 4
-    assert said in run.err
-    assert "Traceback" not in run.out + run.err
-    assert not (project.path / "none").exists()
-
-
 THROTTLED = """
 from dataclasses import replace
 

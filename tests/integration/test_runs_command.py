@@ -286,7 +286,7 @@ def test_nothing_whole_goes_where_it_is_not_known_what_is_pinned(
     down = "--registry=postgresql://x@127.0.0.1:9/none"
     code, _, err = shell("prune", "--keep-last=0", "--runs", down)
     assert code == 4
-    assert "runs pinned on other machines are unknown, so nothing is removed: " in err
+    assert "the baselines cannot be read" in err
     (run.path / "tags.json").write_text("{")
     code, out, _ = shell("prune", "--keep-last=0", "--runs", "--registry=none")
     assert (code, run.path.exists()) == (4, True)

@@ -131,7 +131,8 @@ def write_run(
     directory.path.mkdir(parents=True)
     began, ended = (_text(started(number) + timedelta(minutes=m)) for m in (0, 5))
     command = ("benchmarks", "-k", "mlp")
-    json_files.write_text(directory.config_resolved, "{}\n")
+    configurations = {one.id: {"distributed": {"world_size": 1}} for one in benchmarks}
+    json_files.write_json(directory.config_resolved, configurations)
     json_files.write_json(directory.system, about)
     _write_journal(directory, began, command, benchmarks, status)
     if status is not None:

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpubench_plugin.core.records import Json, Samples, Work
+from gpubench_plugin.environment import stored
 from gpubench_plugin.ranks.control_plane import ControlPlane
 from gpubench_plugin.ranks.rank_report import BLOCKS, DURATIONS, WARMUPS, RankReport
 from gpubench_plugin.ranks.reduction import RankAggregate
@@ -57,7 +58,7 @@ def report(rank: int, durations: int, blocks: int, warmups: int, flags: int, fac
         flags=tuple(f"flag {number}".ljust(99, ".") for number in range(flags)),
     )
     known = dict.fromkeys((f"a fact with number {n}" for n in range(facts)), rank / 7)
-    return RankReport.of(samples, Work(samples=32), known, rank=rank, host="host").to_json()
+    return stored.dump(RankReport.of(samples, Work(samples=32), known, rank=rank, host="host"))
 
 
 def simulate(size: int, load: tuple[int, ...]) -> tuple[float, ...]:
@@ -75,7 +76,7 @@ def simulate(size: int, load: tuple[int, ...]) -> tuple[float, ...]:
             other.collect("samples", report(rank, *load))
             written = max(written, other.traffic.bytes_written)
         began = time.perf_counter()
-        aggregate.add(RankReport.from_json(next(reports)))
+        aggregate.add(stored.restore(RankReport, next(reports), "a report"))
         seconds += time.perf_counter() - began
     began = time.perf_counter()
     assert next(reports, None) is None  # it tidies up at the end

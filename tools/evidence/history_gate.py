@@ -1,6 +1,6 @@
 """Writes docs/evidence/history_gate.md: what the history gate calls in suites of known truth.
 
-    python tools/evidence/history_gate.py --against=<checkout>
+    python tools/evidence/history_gate.py --against=CHECKOUT
 
 Takes about ten minutes. The draws are seeded: the numbers are the same each time.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,15 +19,12 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 import numpy as np
 from numpy.random import Generator
 
-from gpubench_plugin import compare
+from gpubench_plugin.compare.confirmation import RELAUNCHES
 from gpubench_plugin.compare.history import judge_history
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.statistics import Floats
 from gpubench_plugin.config.limits import DEFAULT, Limit
 from tools.evidence import pages
-
-FURTHER = getattr(compare, "RELAUNCHES", 0)
-"""None in versions before there was a confirmation."""
 
 BENCHMARKS = 20
 SUITES = 1_000
@@ -182,20 +179,16 @@ COLUMNS = (ALARMS, BEFORE, CAUGHT[0], FIRST[0.05], CAUGHT[1], FIRST[0.10], LAUNC
 def series(earlier: Floats, head: Floats) -> LaunchValues:
     """One benchmark of a suite; a run of several launches counts as their median."""
     launches = np.exp(earlier)
-    one = LaunchValues(
+    return LaunchValues(
         id="test_a",
         metric="step_time_s",
         unit="s",
         better="lower",
         limit=LIMIT,
         base=tuple(map(float, np.median(launches, axis=-1))),
+        base_launches=tuple(tuple(map(float, run)) for run in launches),
         head=tuple(map(float, np.exp(head))),
     )
-    if launches.shape[-1] == 1 or "base_launches" not in {
-        field.name for field in fields(LaunchValues)
-    }:
-        return one
-    return replace(one, base_launches=tuple(tuple(map(float, run)) for run in launches))
 
 
 def called(every: list[LaunchValues]) -> list[bool]:
@@ -207,9 +200,7 @@ def called(every: list[LaunchValues]) -> list[bool]:
 def confirmed(every: list[LaunchValues], alarms: list[bool]) -> list[bool]:
     """Which of the alarms stand after the further launches."""
     anew = [one for one, alarm in zip(every, alarms, strict=True) if alarm]
-    if not FURTHER or not anew:
-        return alarms
-    verdicts = iter(judge_history(anew, m=BENCHMARKS))
+    verdicts = iter(judge_history(anew, m=BENCHMARKS) if anew else ())
     return [alarm and next(verdicts).kind == "regressed" for alarm in alarms]
 
 
@@ -226,11 +217,9 @@ def counted(draw: Draw) -> pages.Row:
     row = {ALARMS: share(after, SUITES)}
     for effect, column in zip(EFFECTS, CAUGHT, strict=True):
         row[column], row[FIRST[effect]] = caught(draw, effect)
-    row[BEFORE], row[LAUNCHES] = (
-        share(before, SUITES),
-        share(FURTHER * launched, SUITES * BENCHMARKS),
-    )
-    return row if FURTHER else {column: row[column] for column in (ALARMS, *CAUGHT)}
+    row[BEFORE] = share(before, SUITES)
+    row[LAUNCHES] = share(RELAUNCHES * launched, SUITES * BENCHMARKS)
+    return row
 
 
 def caught(draw: Draw, effect: float) -> tuple[str, str]:

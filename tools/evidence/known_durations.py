@@ -26,7 +26,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
@@ -167,18 +166,6 @@ def truth_s(spin_s: float) -> float:
     return min(lengths) / calls * 1e-9
 
 
-@contextmanager
-def busy_processes(count: int) -> Iterator[None]:
-    """So many processes that do nothing but compute."""
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
 def readings(repeats: int, truths: Mapping[str, float]) -> Iterator[tuple[str, str, list[Reading]]]:
     """For every step and harness its readings; harnesses take turns."""
     for name, spin_s in SPINS_S.items():
@@ -256,7 +243,7 @@ def main() -> int:
     }
     processors = len(os.sched_getaffinity(0))
     idle = table(list(readings(repeats, truths)), truths)
-    with busy_processes(processors):
+    with pages.busy_processes(processors):
         busy = table(list(readings(repeats, truths)), truths)
     pages.save(
         "known-durations.md",

@@ -19,8 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, stdev
@@ -29,7 +28,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from gpubench_plugin.environment.hardware import cpu_facts
-from tools.evidence.pages import markdown, save
+from tools.evidence.pages import busy_processes, markdown, save
 
 MAIN = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
 SUITE = '''"""Steps on a CPU, and four whose head is slower."""
@@ -191,19 +190,6 @@ def noise_of(folder: Path) -> dict[str, float]:
     return noise
 
 
-@contextmanager
-def busy(core: bool) -> Iterator[None]:
-    """A process that never rests beside what is measured, if asked for."""
-    command = [sys.executable, "-c", "while True: pass"]
-    process = subprocess.Popen(command) if core else None
-    try:
-        yield
-    finally:
-        if process is not None:
-            process.kill()
-            process.wait()
-
-
 def row(name: str, outcome: Outcome) -> list[str]:
     """A comparison as a row of the page."""
     return [
@@ -307,7 +293,7 @@ def main() -> int:
         for number in range(1, options.runs + 1):
             is_busy = number == options.runs
             name = f"{number}{', beside a busy process' * is_busy}"
-            with busy(is_busy):
+            with busy_processes(int(is_busy)):
                 outcome = compare(base, copy, folder / f"equal-{number}", pairs)
             equal.append((name, outcome))
             told(f"A/A {name} of {options.runs}", outcome)

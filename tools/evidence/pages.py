@@ -13,7 +13,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -44,6 +45,18 @@ def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table: its titles, then its rows, a cell for each column."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+@contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """So many processes that do nothing but compute."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def asked() -> argparse.Namespace:

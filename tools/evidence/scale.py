@@ -21,16 +21,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import insert, text
+from sqlalchemy import func, insert, select, text
 
-from gpubench_plugin.baselines.store import merge_files
 from gpubench_plugin.core.records import Measurement, Metric, RunRecord
-from gpubench_plugin.results.reader import StoredRun
-from gpubench_plugin.results.registry import ingest
-from gpubench_plugin.results.registry.ingest import RunContents
-from gpubench_plugin.results.registry.rebuilding import rebuild
+from gpubench_plugin.results.registry.ingest import to_microseconds
 from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.registry.spool import ingest_all
 from gpubench_plugin.results.registry.tables import RESULTS, RUNS
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.summary import write_summary
@@ -120,12 +115,12 @@ def best(ask: Callable[[], int]) -> tuple[float, int]:
 
 def fill(registry: Registry, first: int, end: int) -> None:
     """Store made-up runs with these numbers, many in one transaction."""
-    template = reading(0)
+    with tempfile.TemporaryDirectory() as name:
+        registry.ingest(written(Path(name), 0))
     with registry.database.writing(without_timeout=True) as connection:
-        ingest.store(connection, template.run.run_id, template)
         run = dict(connection.execute(RUNS.select().limit(1)).mappings().one())
         rows = [dict(r) for r in connection.execute(RESULTS.select().limit(BENCHMARKS)).mappings()]
-        highest = connection.execute(text("SELECT max(key) FROM runs")).scalar_one()
+        highest = connection.execute(select(func.max(RUNS.c.key))).scalar_one()
         for start in range(max(first, 1), end, 100):
             numbers = range(start, min(start + 100, end))
             facts = {n: of_run(n, highest - start + n + 1) for n in numbers}
@@ -144,7 +139,7 @@ def of_run(number: int, key: int) -> dict[str, Any]:
         "key": key,
         "run_id": f"{started:%Y%m%dT%H%M%SZ}_run_{number:06x}",
         "started": f"{started:%Y-%m-%dT%H:%M:%S.%fZ}",
-        "started_us": ingest.to_microseconds(started.isoformat()),
+        "started_us": to_microseconds(started.isoformat()),
         "branch": "main" if number % 5 else f"topic{number}",
     }
 
@@ -159,16 +154,6 @@ def of_result(row: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
         "started_us": run["started_us"],
         "metrics": {name: value * noise for name, value in row["metrics"].items()},
     }
-
-
-def reading(number: int) -> RunContents:
-    """A made-up run, as if it was read."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = written(Path(name), number)
-        found = StoredRun(directory).run()
-    return RunContents(
-        run=found, experiment="scale", state="", tags=frozenset(), regressed=frozenset()
-    )
 
 
 def written(results_dir: Path, number: int) -> RunDirectory:
@@ -222,12 +207,11 @@ def rates(kind: str, url: str, folder: Path, runs: int = 100) -> None:
             if registry.runs(limit=1):
                 sys.exit(f"{kind}: the database is not empty")
             begin = time.perf_counter()
-            ingest_all(registry, place, results_dir)
+            registry.ingest_all()
             stored = time.perf_counter() - begin
-        begin = time.perf_counter()
-        rebuild(place, results_dir, merge_baselines=merge_files)
-        rebuilt = time.perf_counter() - begin
-        with Registry.open(place, results_dir) as registry:
+            begin = time.perf_counter()
+            registry.rebuild()
+            rebuilt = time.perf_counter() - begin
             for row in registry.runs():
                 registry.forget(row.run_id)
     print(f"\n{kind}: {runs} run directories of {BENCHMARKS} benchmarks: "

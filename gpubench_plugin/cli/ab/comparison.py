@@ -29,7 +29,7 @@ from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.records import Comparison
 from gpubench_plugin.core.words import counted
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.launchers.signals import exit_on_signals
+from gpubench_plugin.environment.signals import exit_on_signals
 from gpubench_plugin.reports.formats.base import Page
 from gpubench_plugin.results.run_directory import new_run_id
 

@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.core.errors import ResultsError, UsageProblem, nearest
+from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
 from gpubench_plugin.environment.code import file_fingerprint
 from gpubench_plugin.environment.git import run_git
 
@@ -70,7 +70,7 @@ class Repository:
         commit = self.commit(ref)
         if commit is not None:
             return commit
-        hint = nearest(ref, self._names())
+        hint = suggest(ref, self._names())
         if _git(self.top, "rev-parse", "--is-shallow-repository") == "true":
             hint += "; this clone is shallow: fetch the missing history first"
         raise UsageProblem(

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
-import select
-import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -18,10 +13,8 @@ from typing import Final
 from gpubench_plugin.cli.ab.preflight import Capabilities
 from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.workspaces import Workspace
-from gpubench_plugin.environment.child_process import last_lines
+from gpubench_plugin.environment.child_process import code_text, last_lines, running
 from gpubench_plugin.environment.git import HOOK_VARIABLES
-from gpubench_plugin.environment.timeout_clock import TimeoutClock, is_stopped, poll_interval_s
-from gpubench_plugin.launchers.signals import signals_deferred, signals_ignored
 
 PROBE: Final = "gpubench_ab_probe"
 _NO_TESTS: Final = 5  # pytest's ExitCode.NO_TESTS_COLLECTED
@@ -139,65 +132,21 @@ class PytestLauncher:
         environment = {**self.environment(spec.side), "GPUBENCH_AB_REPORT": str(report)}
         if spec.leave_out is not None:
             environment["GPUBENCH_AB_LEAVE_OUT"] = str(spec.leave_out)
-        output, start = spec.folder / "output.txt", monotonic()
-        with output.open("wb") as file:
-            process: subprocess.Popen[bytes] | None = None
-            try:
-                with signals_deferred():
-                    process = subprocess.Popen(
-                        self.command(spec),
-                        cwd=spec.side.folder,
-                        env=environment,
-                        stdin=subprocess.DEVNULL,
-                        stdout=file,
-                        stderr=subprocess.STDOUT,
-                        start_new_session=True,
-                    )
-                in_time = _wait(process, spec.timeout_s)
-            finally:
-                code = 0 if process is None else _terminate(process)
+        start = monotonic()
+        with (
+            (spec.folder / "output.txt").open("wb") as output,
+            running(
+                self.command(spec),
+                grace_s=_GRACE_S,
+                cwd=spec.side.folder,
+                environ=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            ) as child,
+        ):
+            in_time = child.wait(spec.timeout_s) is not None
+        code = child.code or 0
         return _outcome(spec, code, monotonic() - start, in_time=in_time)
-
-
-def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
-    """Wait with rare wake-ups, so as not to disturb the measurement; does not reap.
-
-    Time in which the process, or this one, is stopped does not count.
-    """
-    if sys.platform != "linux":
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout_s)
-        return process.poll() is not None
-    descriptor = os.pidfd_open(process.pid)
-    try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        clock = TimeoutClock(stopped=lambda: is_stopped(process.pid))
-        has_ended, remaining_s = False, math.inf
-        while remaining_s > 0 and not has_ended:
-            remaining_s = clock.remaining(timeout_s)
-            has_ended = bool(poll.poll(poll_interval_s(remaining_s) * 1e3))
-        return has_ended
-    finally:
-        os.close(descriptor)
-
-
-def _terminate(process: subprocess.Popen[bytes]) -> int:
-    """Terminate the process group, first by SIGTERM, and reap the process.
-
-    A second signal to this process kills it at once.
-    """
-    try:
-        if not _wait(process, 0.0):
-            process.terminate()
-            _wait(process, _GRACE_S)
-    finally:
-        with signals_ignored():
-            # Not reaped yet, so its process id is not reused.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            code = process.wait()
-    return code
 
 
 def _outcome(spec: LaunchSpec, code: int, seconds: float, *, in_time: bool) -> LaunchOutcome:
@@ -207,7 +156,7 @@ def _outcome(spec: LaunchSpec, code: int, seconds: float, *, in_time: bool) -> L
     if not in_time:
         error = f"timed out after {spec.timeout_s:.0f} s and was killed (--launch-timeout)"
     elif code < 0:
-        error = f"was killed by {_signal_name(-code)}"
+        error = code_text(code)
     elif run is not None and not (run / "summary.json").exists():
         error = f"exited with code {code} before its run was complete"
     elif run is None and code not in {0, 1, _NO_TESTS}:
@@ -220,10 +169,3 @@ def _outcome(spec: LaunchSpec, code: int, seconds: float, *, in_time: bool) -> L
         usage_error=in_time and run is None and code == 4,
         last_lines=last_lines(spec.folder / "output.txt"),
     )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,10 +15,11 @@ from typing import Final
 from gpubench_plugin.cli.ab.git import Repository, remove_worktrees
 from gpubench_plugin.cli.ab.sides import SIDES
 from gpubench_plugin.core.errors import ResultsError
-from gpubench_plugin.environment.scratch import ScratchFolder, leftovers
-from gpubench_plugin.launchers.signals import signals_ignored
+from gpubench_plugin.environment import scratch
+from gpubench_plugin.environment.signals import signals_ignored
 
 _PREFIX: Final = "gpubench-ab-"
+_TREES: Final = "worktrees.json"  # the repository and the worktrees, for a later comparison
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,15 +61,17 @@ def temporary_workspace(
     Raises:
         ResultsError: the temporary folder cannot be written.
     """
-    for abandoned in leftovers(Path(tempfile.gettempdir()), _PREFIX):
+    for abandoned in scratch.leftovers(Path(tempfile.gettempdir()), _PREFIX):
         if _remove(abandoned):
             report(f"removed {abandoned.path}, left over by a killed comparison")
     token = secrets.token_hex(6)
     common = None if repository is None else repository.common_folder()
     trees = [f"{side}-{token}" for side in SIDES]
-    facts = {} if common is None else {"repository": str(common), "trees": trees}
     try:
-        folder = ScratchFolder.make(Path(tempfile.gettempdir()), _PREFIX, facts=facts)
+        folder = scratch.make(Path(tempfile.gettempdir()), _PREFIX)
+        if common is not None:
+            facts = {"repository": str(common), "trees": trees}
+            (folder.path / _TREES).write_text(json.dumps(facts), encoding="utf-8")
     except OSError as error:
         raise ResultsError(f"cannot create a temporary folder: {error.strerror}") from error
     try:
@@ -76,12 +81,14 @@ def temporary_workspace(
             _remove(folder)
 
 
-def _remove(folder: ScratchFolder) -> bool:
-    """Remove a workspace; its lock file stays while git still lists its worktrees."""
-    folder.clear()
-    names, repository = folder.facts.get("trees"), folder.facts.get("repository")
-    if isinstance(names, list) and isinstance(repository, str):
-        trees = [folder.path / Path(str(name)).name for name in names]
-        if not remove_worktrees(Path(repository), trees):
+def _remove(folder: scratch.ScratchFolder) -> bool:
+    """Remove a workspace, unless git still lists its worktrees."""
+    with suppress(FileNotFoundError, ValueError):  # without a repository, or killed while writing
+        facts = json.loads((folder.path / _TREES).read_text(encoding="utf-8"))
+        trees = [folder.path / name for name in facts["trees"]]
+        for tree in trees:
+            shutil.rmtree(tree, ignore_errors=True)
+        if not remove_worktrees(Path(facts["repository"]), trees):
+            folder.release()
             return False
     return folder.remove()

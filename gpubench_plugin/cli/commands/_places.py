@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.errors import RegistryError, UsageProblem, invalid_choice
+from gpubench_plugin.core.errors import UsageProblem, invalid_choice
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
 
@@ -62,22 +62,11 @@ class Locations:
 
     @contextmanager
     def baselines(self) -> Iterator[tuple[Baselines, Resolver]]:
-        """Open the baselines and the resolver of names, with the registry if it can be reached.
-
-        On exit the notes of the baselines are printed, among them that the registry cannot be
-        reached; but not on a RegistryError, which says so itself.
-        """
+        """Open the baselines and the resolver of names; their notes are printed at the end."""
         with self.resolver() as resolver:
             baselines = resolver.baselines()
-            if error := baselines.registry_error:
-                baselines.notes.append(f"baselines are currently not shared: {error}")
-            try:
-                yield baselines, resolver
-            except RegistryError:
-                baselines.notes.clear()
-                raise
-            finally:
-                warn(baselines.notes)
+            yield baselines, resolver
+            warn(baselines.notes)
 
 
 def add_locations(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +96,7 @@ def results_dir_of(options: argparse.Namespace) -> Path:
     Raises:
         UsageProblem: it is empty, or pytest's configuration cannot be read.
     """
-    from gpubench_plugin.config.project import project_results_dir
+    from gpubench_plugin.config.settings import project_results_dir
 
     if options.results_dir == "":
         raise UsageProblem("--results-dir=: empty; allowed: a folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.cli.commands._places import Locations, echo, echo_json, warn
 from gpubench_plugin.cli.commands.base import ExitCode
-from gpubench_plugin.core.errors import GpubenchError, RegistryError, UsageProblem
+from gpubench_plugin.core.errors import GpubenchError, UsageProblem
 from gpubench_plugin.core.words import byte_size, counted
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.results import prune as pruning
@@ -19,12 +20,13 @@ from gpubench_plugin.results.tags import tags_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpubench_plugin.baselines.resolve import Resolver
     from gpubench_plugin.baselines.store import Baselines
     from gpubench_plugin.core.records import Json
     from gpubench_plugin.results.prune import PruneTarget
+    from gpubench_plugin.results.reader import RunOverview
     from gpubench_plugin.results.registry.registry import Registry
     from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -48,14 +50,15 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
     )
     with paths.baselines() as (baselines, resolver):
         protected = _protected_runs(baselines, resolver) if options.runs else {}
-        if options.runs and baselines.registry_error:
-            raise RegistryError(
-                "runs pinned on other machines are unknown, so nothing is removed: "
-                f"{baselines.registry_error}; --registry=none uses the local files alone"
-            )
-        report = _Pruning(options=options, registry=resolver.reached.registry, protected=protected)
+        registry = resolver.registry if options.runs else None
+        report = _Pruning(options=options, registry=registry, protected=protected)
         for directory in candidates:
             report.prune_run(directory)
+        if options.registered and registry is not None:
+            local_ids = {directory.run_id for directory in runs_in(paths.results_dir)}
+            for run in _old_runs(registry.runs(), options, now):
+                if run.run_id not in local_ids:
+                    report.prune_registered(run)
         days = max(_UNBEGUN_DAYS, options.older_than or 0)
         cutoff = now - timedelta(days=days) if options.runs else None
         for leftover in list(pruning.leftovers(paths.results_dir, unbegun_before=cutoff)):
@@ -77,7 +80,23 @@ def _protected_runs(baselines: Baselines, resolver: Resolver) -> dict[str, str]:
     return {**samples, **{run: ", ".join(names) for run, names in baselines.pinned().items()}}
 
 
+def _old_runs(
+    runs: Iterable[RunOverview], options: argparse.Namespace, now: datetime
+) -> Iterator[RunOverview]:
+    """Those of `runs`, newest first, that the options select by number and age."""
+    numbers: Counter[str] = Counter()
+    for run in runs:
+        numbers[run.experiment] += 1
+        if numbers[run.experiment] <= (options.keep_last or 0) or not run.started:
+            continue
+        age = now - datetime.fromisoformat(run.started)
+        if age >= timedelta(days=options.older_than or 0):
+            yield run
+
+
 def _validate(options: argparse.Namespace) -> None:
+    if options.registered and not options.runs:
+        raise UsageProblem("--registered: requires --runs")
     if options.keep_last is None and options.older_than is None:
         raise UsageProblem("nothing selected; give --keep-last, --older-than or both")
     if (options.keep_last or 0) < 0:
@@ -109,10 +128,22 @@ class _Pruning:
                 return
             for target in self._targets(directory):
                 if not self.options.dry_run:
-                    pruning.remove(directory, target.path, forget=lambda: self._forget(directory))
+                    pruning.remove(
+                        directory, target.path, forget=lambda: self._forget(directory.run_id)
+                    )
                 part = target.path.relative_to(directory.path).as_posix()
                 path = label if part == "." else f"{label}/{part}"
                 self.removed.append({"path": path, "bytes": target.bytes, "leftover": False})
+
+    def prune_registered(self, run: RunOverview) -> None:
+        """Prune a run whose folder is elsewhere or gone, or note why it is kept."""
+        label = f"{run.experiment}/{run.run_id}"
+        if reason := self._protection(run.run_id, run.tags):
+            self.kept.append({"path": label, "reason": reason})
+            return
+        if not self.options.dry_run:
+            self._forget(run.run_id)
+        self.removed.append({"path": label, "bytes": 0, "leftover": False})
 
     def remove_leftover(self, leftover: PruneTarget) -> None:
         """Delete leftovers of a killed process."""
@@ -161,13 +192,16 @@ class _Pruning:
             return "the run is still being written"
         if not self.options.runs:
             return ""
-        if names := self.protected.get(directory.run_id):
-            return f"used by baseline {names}"
-        if tags := tags_of(directory):
-            return f"tagged {', '.join(tags)}"
+        if reason := self._protection(directory.run_id, tags_of(directory)):
+            return reason
         if unknown_files := pruning.unknown_files(directory):
             return f"contains files not written by gpubench: {', '.join(unknown_files)}"
         return ""
+
+    def _protection(self, run_id: str, tags: Collection[str]) -> str:
+        if names := self.protected.get(run_id):
+            return f"used by baseline {names}"
+        return f"tagged {', '.join(tags)}" if tags else ""
 
     def _targets(self, directory: RunDirectory) -> list[PruneTarget]:
         if self.options.runs:
@@ -175,6 +209,6 @@ class _Pruning:
         folders = (*pruning.HEAVY, *(pruning.PER_RANK if self.options.samples else ()))
         return pruning.part_removals(directory, folders)
 
-    def _forget(self, run: RunDirectory) -> None:
+    def _forget(self, run_id: str) -> None:
         if self.registry is not None:
-            self.registry.forget(run.run_id)
+            self.registry.forget(run_id)

@@ -15,7 +15,6 @@ from gpubench_plugin.cli.commands._places import (
     warn,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.reports.text import printable
 
 if TYPE_CHECKING:
@@ -50,8 +49,6 @@ class Accept(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Move the anchors of the benchmarks."""
-        if not options.reason.strip():
-            raise UsageProblem("--reason: empty; allowed: why the new level is acceptable")
         paths = Locations.of(options)
         with paths.baselines() as (baselines, resolver):
             name = options.baseline or baselines.the_only()

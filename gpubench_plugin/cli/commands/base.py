@@ -17,7 +17,6 @@ class ExitCode(IntEnum):
     USAGE = 2
     NOTHING_COMPARABLE = 3
     INFRASTRUCTURE = 4
-    NO_GPU = 5
 
 
 class Command(ABC):

@@ -19,7 +19,6 @@ from gpubench_plugin.cli.commands._places import (
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
 from gpubench_plugin.core.words import counted
-from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import printable
 
@@ -37,7 +36,7 @@ _SESSION_H: Final = 12
 
 
 class BaselineCommand(Command):
-    """Manages baselines: named sets of pinned runs, stored with the results and in the registry.
+    """Manages baselines: named sets of pinned runs, stored with the results or on the server.
 
     Later runs on the pinned runs' branch become samples, too. Only this command and
     'gpubench accept' change a baseline.
@@ -102,13 +101,13 @@ Output: TypeAlias = "tuple[Mapping[str, Any], Iterable[str]]"
 
 
 def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> Output:
-    from gpubench_plugin.baselines.model import baseline_name
+    from gpubench_plugin.baselines.model import as_json, baseline_name
 
     baseline_name(options.name)
-    if options.if_missing and baselines.exists(options.name):  # before the runs are looked at
+    existing = baselines.get(options.name) if options.if_missing else None
+    if existing is not None:  # before the runs are looked at
         note = f"baseline {options.name} already exists and is left unchanged"
-        existing = _as_json(baselines.require(options.name))
-        return {"changed": False, "baseline": existing, "notes": [note]}, [note]
+        return {"changed": False, "baseline": as_json(existing), "notes": [note]}, [note]
     candidates = [resolver.candidate(text) for text in options.runs]
     baseline = baselines.set(
         options.name,
@@ -126,13 +125,8 @@ def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) 
     ]
     if not options.if_missing:
         notes += _replacement_summary(baseline)
-    document = {"changed": True, "baseline": _as_json(baseline), "notes": notes}
+    document = {"changed": True, "baseline": as_json(baseline), "notes": notes}
     return document, [*_description(baseline), *notes]
-
-
-def _as_json(baseline: Baseline) -> dict[str, Any]:
-    fields: dict[str, Any] = json_files.jsonable(stored.dump(baseline))
-    return fields
 
 
 def _overridden_objections(candidates: list[Reference], *, force: bool, reason: str) -> list[str]:
@@ -204,20 +198,20 @@ def _replacement_summary(baseline: Baseline) -> Iterator[str]:
     yield from (f"  {line}" for line in _description(previous))
     if retained := baseline.acceptances:
         yield f"accepted levels kept: {len(retained)} (--reset-accepted drops them)"
-    dropped = {name: a for name, a in previous.acceptances.items() if name not in retained}
+    dropped = {name: run for name, run in previous.accepted_runs.items() if name not in retained}
     if dropped:
         yield f"accepted levels dropped: {len(dropped)}"
-    for name, acceptance in sorted({**dropped, **retained}.items()):
+    for name, run in sorted({**dropped, **baseline.accepted_runs}.items()):
         yield f"  {printable(name)}"
-        yield f"    from {printable(acceptance.run)} on"
+        yield f"    from {printable(run)} on"
 
 
 def _list(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> Output:
     rows = [_row(name, baselines) for name in baselines.names()]
-    document = {"folder": str(baselines.folder), "baselines": [vars(row) for row in rows]}
+    document = {"location": baselines.location, "baselines": [vars(row) for row in rows]}
     if not rows:
         hint = "create one: gpubench baseline set NAME RUN"
-        return document, [f"no baseline in {baselines.folder}; {hint}"]
+        return document, [f"no baseline in {printable(baselines.location)}; {hint}"]
     cells = [
         column("baseline", [row.name for row in rows]),
         column("pinned", ["" if row.problem else str(row.pinned) for row in rows], numeric=True),
@@ -256,8 +250,10 @@ def _row(name: str, baselines: Baselines) -> _Row:
 
 
 def _show(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> Output:
+    from gpubench_plugin.baselines.model import as_json
+
     baseline = baselines.require(options.name)
-    return {"baseline": _as_json(baseline)}, _details(baseline)
+    return {"baseline": as_json(baseline)}, _details(baseline)
 
 
 def _details(baseline: Baseline) -> Iterator[str]:
@@ -267,7 +263,7 @@ def _details(baseline: Baseline) -> Iterator[str]:
         yield "accepted levels"
     for acceptance in baseline.acceptances.values():
         yield f"  {printable(acceptance.benchmark)}"
-        yield f"    from {printable(acceptance.run)} on"
+        yield f"    from {printable(acceptance.runs[0])} on"
         yield from wrapped(acceptance.reason, output_width(), indent="    ")
     yield "changes"
     for change in baseline.changes:

@@ -59,18 +59,20 @@ class History(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Print the history of every benchmark that the name matches."""
         from gpubench_plugin.baselines.trend import HistorySource
-        from gpubench_plugin.results.registry.connection import connect
 
         paths = Locations.of(options)
-        with connect(paths.registry, paths.results_dir) as connection:
-            source = HistorySource(paths.results_dir, connection.registry, connection.note)
+        with paths.resolver() as resolver:
+            source = HistorySource(resolver.index)
+            notes = [*resolver.index_notes]
             branch = _branch(source, options)
+            if branch is None and options.branch is None:
+                notes.append(f"no run of branch {_MAIN} is known; showing all branches")
             histories = [*_histories(source, options, branch)]
             if options.metric is None:
-                source.notes += _median_notes(source, histories, branch, options.last)
+                notes += _median_notes(source, histories, branch, options.last)
         if any(segment.changes is None for history in histories for segment in history.segments):
-            source.notes.append(_EXTRA_MISSING)
-        warn(source.notes)
+            notes.append(_EXTRA_MISSING)
+        warn(notes)
         if options.format == "json":
             echo_json(trend.history_json(histories))
         elif options.format == "csv":
@@ -84,10 +86,7 @@ def _branch(source: HistorySource, options: argparse.Namespace) -> str | None:
     """The requested branch; by default the main one, or all where main has no runs."""
     if options.branch is not None:
         return options.branch or None
-    if source.benchmarks(_MAIN):
-        return _MAIN
-    source.notes.append(f"no run of branch {_MAIN} is known; showing all branches")
-    return None
+    return _MAIN if source.benchmarks(_MAIN) else None
 
 
 def _median_notes(
@@ -144,7 +143,7 @@ def _names(source: HistorySource, options: argparse.Namespace, branch: str | Non
     measured = source.benchmarks(branch)
     if not measured:
         raise UsageProblem(
-            f"no measured benchmark of {scope} in {source.results_dir} or its registry; "
+            f"no measured benchmark of {scope} in the results directory or its registry; "
             "measure with pytest, or give another --results-dir or --registry"
         )
     names = matching_benchmarks(options.benchmark, measured)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from gpubench_plugin.cli.commands._places import (
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.results.curves import Curve
     from gpubench_plugin.results.reader import StoredRun
-    from gpubench_plugin.results.registry.connection import Connection
     from gpubench_plugin.results.run_directory import RunDirectory
 
 _Part = TypeVar("_Part")
@@ -118,7 +116,7 @@ def _list(options: argparse.Namespace, paths: Locations) -> int:
         echo(run_table(runs, output_width(), glyphs()))
     else:
         echo([f"no matching run in {paths.results_dir}"])
-    warn([connection.note, *notes] if connection.note else notes)
+    warn([*filter(None, [connection.error]), *connection.notes, *notes])
     return ExitCode.OK
 
 
@@ -135,7 +133,11 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
         else:  # only the registry knows it
             run, found = source, resolver.single(source.run_id).run
             environment = {**found.machine, **found.environment}
-        names = baselines.pinned().get(run.run_id, ())
+        try:
+            names = baselines.pinned().get(run.run_id, ())
+        except RegistryError as error:
+            names = ()
+            warn([str(error)])
     verdicts = "" if stored is None else _verdicts(stored.directory)
     current = _readable(stored, _current) or ""
     curves = _readable(stored, _curves) or ()
@@ -151,47 +153,30 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
 
 
 def _tag(options: argparse.Namespace, paths: Locations) -> int:
-    from gpubench_plugin.results.registry.connection import connect
-    from gpubench_plugin.results.run_directory import find_run
+    from gpubench_plugin.results.run_directory import RunDirectory
     from gpubench_plugin.results.tags import change_tags
 
-    directory = find_run(paths.results_dir, options.run, cwd=paths.cwd)
-    change = partial(
-        change_tags, directory, **{"remove" if options.remove else "add": options.tags}
-    )
-    with connect(paths.registry, paths.results_dir) as connection:
-        tags, notes = _change_tags(directory, change, connection)
-    undone = [tag for tag in options.tags if (tag in tags) == options.remove]
-    if undone:
-        verb = "gave it" if options.remove else "took from it"
-        notes.append(
-            f"another process {verb} {', '.join(undone)} at the same time, and its change wins"
-        )
+    named = frozenset(options.tags)
+    add, remove = (frozenset(), named) if options.remove else (named, frozenset())
+    notes = []
+    with paths.resolver() as resolver:
+        place = resolver.find(options.run)
+        if isinstance(place, RunDirectory):
+            tags = change_tags(place, add=add, remove=remove)
+            try:
+                if resolver.registry is not None:
+                    resolver.registry.ingest(place)
+            except (RegistryError, ResultsError) as error:
+                notes.append(f"the tags are in the run's folder, but not in the registry: {error}")
+        else:  # found in the registry
+            assert resolver.registry is not None
+            tags = resolver.registry.tag(place.run_id, add=add, remove=remove)
     if options.format == "json":
-        echo_json({"run_id": directory.run_id, "tags": list(tags), "notes": notes})
+        echo_json({"run_id": place.run_id, "tags": list(tags), "notes": notes})
     else:
-        echo([printable(f"{directory.run_id}: tags {', '.join(tags) or 'none'}")])
+        echo([printable(f"{place.run_id}: tags {', '.join(tags) or 'none'}")])
     warn(notes)
     return ExitCode.OK
-
-
-def _change_tags(
-    directory: RunDirectory, change: Callable[..., tuple[str, ...]], connection: Connection
-) -> tuple[tuple[str, ...], list[str]]:
-    """Apply `change` to the tags on disk and in the registry; return them with messages."""
-    warning = "the tags are stored in the run's directory but not in the registry: "
-    if connection.registry is None:
-        return change(), [f"{warning}{connection.note}"] if connection.note else []
-    try:
-        registry_changes = connection.registry.tag_changes(directory.run_id)
-    except (RegistryError, ResultsError) as error:
-        return change(), [f"{warning}{error}"]
-    tags = change(known_changes=registry_changes)
-    try:
-        registry_tags = connection.registry.tag(directory)
-    except (RegistryError, ResultsError) as error:
-        return tags, [f"{warning}{error}"]
-    return tags if registry_tags is None else registry_tags, []
 
 
 def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
@@ -224,6 +209,8 @@ def _add_pruning(add: Callable[..., object]) -> None:
     add("--older-than", type=float, metavar="DAYS", help="keep runs modified in the last DAYS days")
     add("--samples", action="store_true", help="also delete per-rank samples and logs")
     add("--runs", action="store_true", help="delete runs, but none tagged or used by a baseline")
+    help_text = "with --runs: also delete runs of which only the registry is left"
+    add("--registered", action="store_true", help=help_text)
     add("--dry-run", action="store_true", help="only show what would be deleted")
 
 

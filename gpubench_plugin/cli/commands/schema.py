@@ -16,7 +16,6 @@ _FILES: Final = {
     "summary": ("gpubench_plugin.results.summary", "Summary"),
     "verdicts": ("gpubench_plugin.results.verdicts", "VerdictDocument"),
     "journal": ("gpubench_plugin.results.journal_schema", "Line"),
-    "gpu-check": ("gpubench_plugin.cli.gpu_check.record", "GpuCheck"),
     "baseline": ("gpubench_plugin.baselines.model", "BaselineFile"),
     "csv": ("gpubench_plugin.results.csv_table", "table_schema"),
 }

@@ -172,7 +172,9 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "tags": Kind("tags.json", {"schema_version", "tags"}, _record("results.tags.TagFile")),
     "comparison": Kind("state.json", {"asked", "launches"}, _record("cli.ab.state.StateFile")),
-    "baseline": Kind("baselines/*.json", {"name", "runs"}, _record("baselines.model.BaselineFile")),
+    "baseline": Kind(
+        "baselines/*.json", {"name", "changes"}, _record("baselines.model.BaselineFile")
+    ),
     "rounds": Kind("rounds.json", {"benchmarks"}, _record("config.rounds_file.RoundsFile")),
 }
 """By name; the first whose file name or keys fit is taken."""

@@ -138,7 +138,11 @@ class GangController(InProcessLauncher):
         reports: list[pytest.TestReport] = []
         launches = self._context.settings.launches
         for number in range(1, launches + 1):
-            notes = self._notes(item, number if launches > 1 else None) if is_recorded else Notes()
+            notes = Notes(
+                benchmark=item.nodeid,
+                journal=self._context.journal if is_recorded else None,
+                launch=number if launches > 1 else None,
+            )
             reports = self._launch(item, case, nextitem, notes)
             measurement = _measurement(reports)
             if measurement is None:  # failed, skipped, or nothing to measure
@@ -148,14 +152,6 @@ class GangController(InProcessLauncher):
             report_payload.override(_call(reports), "failed", reason)
             return reports, None
         return reports, merge_launches(measurements)
-
-    def _notes(self, item: pytest.Item, launch: int | None) -> Notes:
-        """Notes that journal the events of `item`, with the number of the `launch` of several."""
-        journal = self._context.journal
-        if journal is None:
-            return Notes()
-        label = {} if launch is None else {"launch": launch}
-        return Notes(journal=lambda event: journal(item.nodeid, {**event, **label}))
 
     def _launch(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None, notes: Notes

@@ -2,8 +2,8 @@
 
 The controller sends each rank the same order and waits for all of them. The death of a rank shows
 by the end of its process, or of its connection, which a forked child would hold open; ranks that
-diverge or hang, by deadlines on the controller's clock, which pauses while the controller or a rank
-is stopped. There are no heartbeats: ranks that measure do nothing else.
+diverge or hang, by deadlines on the controller's clock, which pauses while the controller is
+stopped. There are no heartbeats: ranks that measure do nothing else.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import GangError
 from gpubench_plugin.environment.scratch import private_folder
-from gpubench_plugin.environment.timeout_clock import TimeoutClock, is_stopped, poll_interval_s
+from gpubench_plugin.environment.timeout_clock import TimeoutClock, poll_interval_s
 from gpubench_plugin.launchers import stacks
-from gpubench_plugin.launchers.deadlines import Deadline, JoinDeadline, Timeouts
-from gpubench_plugin.launchers.gang.processes import GangLauncher, save_flights
+from gpubench_plugin.launchers.deadlines import DEATH_SETTLE_S, Deadline, JoinDeadline, Timeouts
+from gpubench_plugin.launchers.gang.processes import RankProcesses, save_flights
 from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 from gpubench_plugin.launchers.outcome import RankOutcome, ranks_text
 from gpubench_plugin.launchers.report_transport import LONGEST_TEXT, decode
-from gpubench_plugin.launchers.signals import DEATH_SETTLE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -92,17 +91,17 @@ class Gang:
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(str(self._join_info.socket))
                 listener.listen(size)
-                self._launcher = GangLauncher(
+                self._processes = RankProcesses(
                     size,
                     command=command,
                     join_info=self._join_info,
                     logs=run / "ranks",
                     folder=folder,
                 )
-                self._cleanup.callback(self._launcher.kill)
+                self._cleanup.callback(self._processes.kill)
                 if forwarder is not None:
-                    forwarder.follow(self._launcher.logs, self._launcher.log_offsets)
-                clock = self._clock()
+                    forwarder.follow(self._processes.logs, self._processes.log_offsets)
+                clock = TimeoutClock()
                 join_deadline = JoinDeadline(timeouts, clock.now())
                 self._accept_ranks(listener, clock, join_deadline)
             self.collected = self._gather_collections(clock, join_deadline)
@@ -135,7 +134,7 @@ class Gang:
         self._order_number += 1
         for connection in self._links.values():
             connection.send({"health_timeout_s": timeout_s, "number": self._order_number})
-        clock = self._clock()
+        clock = TimeoutClock()
         deadline = clock.now() + 4 * timeout_s  # ranks take up to three of them
         answers: dict[int, bool] = {}
         for rank, message in self._messages(clock, lambda: deadline):
@@ -166,7 +165,7 @@ class Gang:
         order: Json = {"run": nodeid, "next": next_nodeid, "number": self._order_number}
         if rounds is not None:
             order["rounds"] = asdict(rounds)
-        clock = self._clock()
+        clock = TimeoutClock()
         deadline = Deadline(timeouts, clock.now())
         for connection in self._links.values():
             connection.send(order)
@@ -187,7 +186,7 @@ class Gang:
         if self.is_idle:
             for connection in self._links.values():
                 connection.send({"finish": True})
-            self._launcher.wait(_LEAVE_TIMEOUT_S)
+            self._processes.wait(_LEAVE_TIMEOUT_S)
         self.kill()
 
     def kill(self) -> None:
@@ -199,12 +198,6 @@ class Gang:
             connection.close()
         self._links.clear()
         self._selector.close()
-
-    def _clock(self) -> TimeoutClock:
-        """A clock that pauses while this process or a rank is stopped."""
-        return TimeoutClock(
-            stopped=lambda: any(map(is_stopped, self._launcher.running_pids.values()))
-        )
 
     def _accept_ranks(
         self, listener: socket.socket, clock: TimeoutClock, join_deadline: JoinDeadline
@@ -231,8 +224,8 @@ class Gang:
             rank = int(hello["rank"])
             self._links[rank] = connection
             self._selector.register(connection, selectors.EVENT_READ, rank)
-            if rank in self._launcher.deaths:
-                self._selector.register(self._launcher.deaths[rank], selectors.EVENT_READ, rank)
+            if (pidfd := self._processes.pidfds.get(rank)) is not None:
+                self._selector.register(pidfd, selectors.EVENT_READ, rank)
 
     def _gather_collections(
         self, clock: TimeoutClock, join_deadline: JoinDeadline
@@ -257,7 +250,7 @@ class Gang:
         message = (
             f"{ranks_text(missing, self.size)} did not join the gang of {self.size} {limit_text}"
         )
-        stacks_by_rank = stacks.request(self._join_info.folder, self._launcher.running_pids)
+        stacks_by_rank = stacks.request(self._join_info.folder, self._processes.running_pids)
         return GangError(message, self._output(min(missing)), hang=True, stacks=stacks_by_rank)
 
     def _check_alive(self) -> None:
@@ -266,7 +259,7 @@ class Gang:
                 message = (
                     f"{self._name(rank)} {exit_text} while the gang of {self.size} was starting"
                 )
-                was_killed = not self._launcher.has_exited(rank)
+                was_killed = not self._processes.has_exited(rank)
                 raise GangError(message, self._output(rank), killed=was_killed)
 
     def _messages(
@@ -316,11 +309,7 @@ class Gang:
         if has_dead:
             self._collect_deaths()
         exit_texts = {rank: self._exit_text(rank) for rank in self._links}
-        running_pids = self._launcher.running_pids
-        if stopped := [rank for rank, pid in running_pids.items() if is_stopped(pid)]:
-            message = (
-                f"{message}; stopped by a signal or a debugger: {ranks_text(stopped, self.size)}"
-            )
+        running_pids = self._processes.running_pids
         stuck_pids = {rank: pid for rank, pid in running_pids.items() if rank not in outcomes}
         stacks_by_rank = stacks.request(self._join_info.folder, stuck_pids)
         flights = save_flights(self._join_info, self._run / "ranks") if not has_dead else []
@@ -341,8 +330,9 @@ class Gang:
         """Exit text of the rank; empty while it runs."""
         connection = self._links.get(rank)
         if connection is None or connection.is_open:
-            return self._launcher.exit_text(rank)
-        return self._launcher.exit_text(rank, _EXIT_TIMEOUT_S) or "disconnected from the controller"
+            return self._processes.exit_text(rank)
+        exit_text = self._processes.exit_text(rank, _EXIT_TIMEOUT_S)
+        return exit_text or "disconnected from the controller"
 
     def _collect_deaths(self) -> None:
         """Collect the deaths that follow the first, which may have caused it."""
@@ -351,7 +341,7 @@ class Gang:
 
     def _output(self, rank: int, flights: Sequence[Path] = ()) -> str:
         """Tail of a rank's output since the gang started, with its flight recording."""
-        text = self._launcher.output_tail(rank, LONGEST_TEXT)
+        text = self._processes.output_tail(rank, LONGEST_TEXT)
         recordings = [
             f"flight recorder: {path}" for path in flights if path.name.endswith(f"-{rank}")
         ]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.environment.child_process import Child, code_text
 from gpubench_plugin.launchers import stacks
-from gpubench_plugin.launchers.gang.orphan_reaper import OrphanReaper
 from gpubench_plugin.ranks.world import LISTENER, threads_per_rank
 
 if TYPE_CHECKING:
@@ -35,8 +33,8 @@ _KILL_TIMEOUT_S: Final = 5.0
 measured."""
 
 
-class GangLauncher:
-    """Starts `size` processes of `command`, with output outside of tests logged in `logs`.
+class RankProcesses:
+    """The `size` processes of `command`, with output outside of tests logged in `logs`.
 
     Each leads a session of its own, so that Ctrl-C reaches it through the controller only.
     """
@@ -55,10 +53,7 @@ class GangLauncher:
         logs.mkdir(exist_ok=True)
         self.log_offsets = {rank: stacks.size_of(log) for rank, log in self.logs.items()}
         """Size of each log when its rank started."""
-        self.deaths: dict[int, int] = {}
-        """By rank a pidfd, readable once the process has ended; empty where there are none."""
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self._warden = OrphanReaper()
+        self._children: dict[int, Child] = {}
         with socket.socket() as store:
             store.bind(("127.0.0.1", 0))  # torch's own would listen on every interface
             store.listen(size)
@@ -75,42 +70,36 @@ class GangLauncher:
                     if serves:
                         environment[LISTENER] = str(store.fileno())
                     with self.logs[rank].open("ab") as log:
-                        self._processes[rank] = subprocess.Popen(
+                        self._children[rank] = Child(
                             command,
                             cwd=folder,
-                            env=environment,
-                            stdin=subprocess.DEVNULL,
+                            environ=environment,
                             stdout=log,
                             stderr=log,
                             pass_fds=(store.fileno(),) if serves else (),
-                            start_new_session=True,
                         )
-                    self._warden.guard(self._processes[rank].pid)
-                    self._watch(rank)
             except BaseException:
                 self.kill()
                 raise
 
-    def _watch(self, rank: int) -> None:
-        # Linux 5.3 or newer, not in every sandbox; else the end of the connection has to do.
-        if sys.platform == "linux":
-            with suppress(OSError):
-                self.deaths[rank] = os.pidfd_open(self._processes[rank].pid)
+    @property
+    def pidfds(self) -> dict[int, int]:
+        """By rank a descriptor that is readable once the process has ended, where there are any."""
+        return {r: child.ended for r, child in self._children.items() if child.ended is not None}
 
     @property
     def running_pids(self) -> dict[int, int]:
         """Pids of the running processes by rank."""
-        return {r: p.pid for r, p in self._processes.items() if p.poll() is None}
+        return {r: child.pid for r, child in self._children.items() if child.code is None}
 
     def exit_text(self, rank: int, timeout_s: float = 0.0) -> str:
         """Exit text of the process of `rank`; empty while it runs."""
-        with suppress(subprocess.TimeoutExpired):
-            return exit_code_text(self._processes[rank].wait(timeout_s))
-        return ""
+        code = self._children[rank].wait(timeout_s)
+        return "" if code is None else code_text(code)
 
     def has_exited(self, rank: int) -> bool:
         """Whether the process of `rank` exited by itself."""
-        code = self._processes[rank].poll()
+        code = self._children[rank].code
         return code is not None and code >= 0
 
     def output_tail(self, rank: int, max_bytes: int) -> str:
@@ -124,22 +113,18 @@ class GangLauncher:
         """Wait for all processes to exit; False on timeout."""
         deadline = monotonic() + timeout_s
         return all(
-            self.exit_text(rank, max(0.0, deadline - monotonic())) for rank in self._processes
+            self.exit_text(rank, max(0.0, deadline - monotonic())) for rank in self._children
         )
 
     def kill(self) -> None:
         """Kill the remaining processes with their children; idempotent."""
-        processes, self._processes = self._processes, {}
-        for process in processes.values():
-            # Also of a rank that is gone: its children live on in its session.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-        for process in processes.values():
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_KILL_TIMEOUT_S)
-        self._warden.dismiss()
-        while self.deaths:
-            os.close(self.deaths.popitem()[1])
+        children = [*self._children.values()]
+        self._children = {}
+        for child in children:
+            child.kill()
+        for child in children:
+            child.wait(_KILL_TIMEOUT_S)
+            child.close()
 
 
 def _user_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -180,18 +165,6 @@ def _backend_variables(join_info: JoinInfo) -> dict[str, str]:
         "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(join_info.pipe_prefix),
     }
     return {name: os.environ.get(name, value) for name, value in variables.items()}
-
-
-def exit_code_text(code: int) -> str:
-    """Describe an exit code; negative numbers are signals."""
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    hint = " (possibly the out-of-memory killer)" if name == "SIGKILL" else ""
-    return f"was killed by {name}{hint}"
 
 
 _DUMP_TIMEOUT_S: Final = 3.0

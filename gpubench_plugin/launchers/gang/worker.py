@@ -18,7 +18,8 @@ import pytest
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment.helper_threads import HelperThread
-from gpubench_plugin.launchers import report_payload, report_transport, secondary, signals, stacks
+from gpubench_plugin.environment.signals import die_with_parent
+from gpubench_plugin.launchers import report_payload, report_transport, secondary, stacks
 from gpubench_plugin.launchers.context import STATE, update_context
 from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 from gpubench_plugin.launchers.in_process import LauncherPlugin
@@ -34,7 +35,7 @@ class GangRank(LauncherPlugin):
     def __init__(self, config: pytest.Config, join_info: JoinInfo):
         super().__init__(config)
         secondary.disable_output_before_configure(config)
-        signals.die_with_parent()
+        die_with_parent()
         rank = int(os.environ["RANK"])
         stacks.enable_dumps(join_info.folder, rank)
         sock = socket(AF_UNIX)

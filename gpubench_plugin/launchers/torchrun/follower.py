@@ -12,11 +12,12 @@ from typing import ClassVar, NoReturn, TextIO
 import pytest
 
 from gpubench_plugin.core.records import Json
+from gpubench_plugin.environment.signals import die_with_parent
 from gpubench_plugin.launchers import merged_reports as merging
-from gpubench_plugin.launchers import signals, stacks
+from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
-from gpubench_plugin.launchers.signals import ExitRequest, ExitWatcher
+from gpubench_plugin.launchers.torchrun.exit_watcher import ExitRequest, ExitWatcher
 from gpubench_plugin.launchers.torchrun.peers import alert_root, offer_stacks
 from gpubench_plugin.launchers.torchrun.rank import RankRole, RunningTest
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
@@ -30,7 +31,7 @@ class Follower(RankRole):
     def __init__(self, session: pytest.Session, rank: int):
         super().__init__(session, rank)
         self._exit_watcher = ExitWatcher(self.handle_exit_request, signals=(signal.SIGINT,))
-        signals.die_with_parent()
+        die_with_parent()
 
     def connect(self, exchange: OutcomeExchange, folder: Path, log: TextIO) -> None:
         """Connect with the other ranks; dump stacks into `folder` on request."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.environment.process_identity import namespace_id
+from gpubench_plugin.environment.child_process import code_text
 from gpubench_plugin.environment.scratch import private_folder
 from gpubench_plugin.launchers import stacks
-from gpubench_plugin.launchers.gang.processes import exit_code_text, write_to_pipe
+from gpubench_plugin.launchers.gang.processes import write_to_pipe
 
 _SHOWN_LOGS: Final = 8
 """Of ranks on other hosts; the logs of the others are beside them."""
@@ -32,7 +32,15 @@ class Peer:
     def this_process(cls) -> Peer:
         """The current process."""
         host = socket.gethostname()
-        return cls(pid=os.getpid(), namespace=namespace_id() or host, host=host)
+        return cls(pid=os.getpid(), namespace=_pid_namespace() or host, host=host)
+
+
+def _pid_namespace() -> str:
+    """Boot id and PID namespace, within which process ids mean the same; empty if unknown."""
+    with suppress(OSError):
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot_id} {Path('/proc/self/ns/pid').readlink()}"
+    return ""
 
 
 class Peers:
@@ -85,7 +93,7 @@ def exit_text(status: int | None) -> str:
     if status is None:
         return "ended (see torchrun's own report)"
     with suppress(ValueError):
-        return exit_code_text(os.waitstatus_to_exitcode(status))
+        return code_text(os.waitstatus_to_exitcode(status))
     return f"ended with wait status {status}"
 
 

@@ -17,6 +17,7 @@ from _pytest.runner import runtestprotocol
 
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.words import listed
+from gpubench_plugin.environment.timeout_clock import TimeoutClock
 from gpubench_plugin.launchers import secondary
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, context_of, update_context
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
@@ -161,12 +162,12 @@ class TorchrunRank(LauncherPlugin):
         member = self._member
         if (reports := member.wait_for_ranks(item, number, timeouts.timeout_s)) is not None:
             return reports
-        clock = member.exchange.clock()
+        clock = TimeoutClock()
         deadline = Deadline(timeouts, clock.now())
         running = RunningTest(item=item, number=number, clock=clock, deadline=deadline)
         self._context.ranks.resynchronize(number)
         member.running = running
-        with self._watchdog.guarding(timeouts.timeout_s + member.margin_s, clock):
+        with self._watchdog.guarding(timeouts.timeout_s + member.margin_s):
             if not self._recover(case):
                 member.finish()
                 return []
@@ -230,13 +231,10 @@ class TorchrunRank(LauncherPlugin):
         world, timeout_s = self._context.ranks.world, self._context.settings.timeout_s
         connection = store_for(world).clone()  # type: ignore[attr-defined] # not declared
         exchange = OutcomeExchange(world, PrefixStore("gpubench/outcomes", connection))
-        own_process = Peer.this_process()
-        exchange.publish_process(own_process.pid, own_process.namespace)
         exchange.announce_arrival(0)
-        clock = exchange.clock()
+        clock = TimeoutClock()
         deadline = timeout_s + self._member.margin_s
         if wait_until(lambda: exchange.all_arrived(0), lambda: clock.remaining(deadline)):
-            exchange.read_local_processes(own_process.namespace)
             return exchange
         self._member.finish()
         absent_ranks = exchange.missing_ranks(0)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from gpubench_plugin.environment.timeout_clock import TimeoutClock
 from gpubench_plugin.launchers.report_transport import encode, exit_to_json
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.environment.timeout_clock import TimeoutClock
     from gpubench_plugin.launchers.deadlines import Deadline
 
 
@@ -29,8 +29,7 @@ COMPACT: Final[dict[str, Any]] = {"max_text": 4000, "captured": False}
 class RunningTest:
     """The running benchmark, which has the same `number` on every rank.
 
-    `reports` are set once it has ended on this rank. `deadline` is a time of the `clock`, which
-    pauses while a rank of this host is stopped.
+    `reports` are set once it has ended on this rank. `deadline` is a time of the `clock`.
     """
 
     item: pytest.Item
@@ -63,7 +62,7 @@ class RankRole(ABC):
         """
         exchange = self.exchange
         exchange.announce_arrival(number)
-        clock = exchange.clock()
+        clock = TimeoutClock()
 
         def can_proceed() -> bool:
             return exchange.all_arrived(number) or exchange.has_departed()

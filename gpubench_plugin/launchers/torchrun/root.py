@@ -14,12 +14,12 @@ from typing import ClassVar, Final
 import pytest
 
 from gpubench_plugin.core.records import Json
+from gpubench_plugin.environment.signals import die_with_parent
 from gpubench_plugin.launchers import merged_reports as merging
-from gpubench_plugin.launchers import signals
-from gpubench_plugin.launchers.forced_exit import force_exit
+from gpubench_plugin.launchers.forced_exit import EXIT_GRACE_S, force_exit
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge, ranks_text
 from gpubench_plugin.launchers.report_transport import decode
-from gpubench_plugin.launchers.signals import EXIT_GRACE_S, ORPHAN_GRACE_S, ExitRequest, ExitWatcher
+from gpubench_plugin.launchers.torchrun.exit_watcher import ORPHAN_GRACE_S, ExitRequest, ExitWatcher
 from gpubench_plugin.launchers.torchrun.peers import Peers, exit_text, offer_stacks
 from gpubench_plugin.launchers.torchrun.rank import RankRole, RunningTest, has_agent
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
@@ -39,7 +39,7 @@ class RootRank(RankRole):
         super().__init__(session, 0)
         self._peers: Peers | None = None
         self._exit_watcher = ExitWatcher(self.handle_exit_request)
-        signals.die_with_parent(signal.SIGTERM)
+        die_with_parent(signal.SIGTERM)
 
     def connect(self, exchange: OutcomeExchange, peers: Peers) -> None:
         """Connect with the other ranks, and watch for deaths on this host."""

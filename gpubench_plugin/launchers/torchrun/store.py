@@ -10,7 +10,7 @@ import math
 from time import sleep
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment.timeout_clock import TimeoutClock, is_stopped
+from gpubench_plugin.environment.timeout_clock import TimeoutClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,26 +40,6 @@ class OutcomeExchange:
         self.size = world.size
         self._store = store
         self._previous_number = 0
-        self._neighbours: dict[int, int] = {}
-
-    def publish_process(self, pid: int, namespace: str) -> None:
-        """Publish this rank's process, before its first arrival."""
-        self._store.set(f"process/{self._world.rank}", f"{pid} {namespace}")
-
-    def read_local_processes(self, namespace: str) -> None:
-        """Read the processes of this host's other ranks, which have all arrived.
-
-        Launchers number the ranks of a host consecutively; otherwise none are found.
-        """
-        first = self._world.rank - self._world.local_rank
-        for rank in range(max(0, first), min(first + self._world.local_size, self.size)):
-            pid, _, peer_namespace = self._store.get(f"process/{rank}").decode().partition(" ")
-            if peer_namespace == namespace and rank != self._world.rank:
-                self._neighbours[rank] = int(pid)
-
-    def clock(self) -> TimeoutClock:
-        """A clock that pauses while a rank of this host is stopped."""
-        return TimeoutClock(stopped=lambda: any(map(is_stopped, self._neighbours.values())))
 
     def announce_arrival(self, number: int) -> None:
         """Announce that this rank reached the test; 0 is the rendezvous."""

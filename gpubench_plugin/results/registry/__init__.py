@@ -1,4 +1,4 @@
-"""Registry: an index of run directories in SQLite or PostgreSQL.
+"""Registry: documents of runs and baselines for ever, and an index of the runs, in one database.
 
-It can be rebuilt from them at any time.
+SQLite or PostgreSQL. The index is derived from documents and run directories.
 """

@@ -1,27 +1,36 @@
-"""Optional access to the registry."""
+"""Access to the registry for sessions and commands, which go on without it."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.core.errors import RegistryError
-from gpubench_plugin.results.registry.locations import FILE, NONE
+from gpubench_plugin.core.errors import GpubenchError, RegistryError
+from gpubench_plugin.results.registry.locations import FILE, NONE, TIMEOUT_S, location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gpubench_plugin.results.registry.ingest import Report
     from gpubench_plugin.results.registry.registry import Registry
+    from gpubench_plugin.results.run_directory import RunDirectory
+
+_CATCH_UP_S: Final = 10.0
+"""For storing what is missing whenever the registry is opened."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """The registry or None; `note` explains an unexpected None."""
+    """The registry; None if there is none, or if it cannot be reached: then `error` says why.
 
-    registry: Registry | None
-    note: str = ""
+    `notes` say what it lacks.
+    """
+
+    registry: Registry | None = None
+    error: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def is_expected(url: str, results_dir: Path) -> bool:
@@ -31,19 +40,57 @@ def is_expected(url: str, results_dir: Path) -> bool:
 
 @contextmanager
 def connect(url: str, results_dir: Path) -> Iterator[Connection]:
-    """Open the registry at `url` for a ``with`` block; never raises.
+    """Open the registry at `url` for a ``with`` block, and store what it lacks; never raises.
 
-    A missing default file is not created: then there is no registry and no note.
+    A missing default file is not created: then there is no registry.
     """
     if not is_expected(url, results_dir):
-        yield Connection(registry=None)
+        yield Connection()
         return
     from gpubench_plugin.results.registry.registry import Registry
 
     try:
         registry = Registry.open(url, results_dir, create=False)
     except RegistryError as error:
-        yield Connection(registry=None, note=str(error))
+        yield Connection(error=str(error))
         return
     with registry:
-        yield Connection(registry=registry)
+        try:
+            notes = _left(registry.ingest_all(limit_s=_CATCH_UP_S))
+        except RegistryError as error:  # such as a file that is read-only
+            notes = (f"the latest runs may be missing: {error}",)
+        yield Connection(registry=registry, notes=notes)
+
+
+def _left(report: Report) -> tuple[str, ...]:
+    if not report.left:
+        return ()
+    return (f"the registry still lacks {report.left} runs; 'gpubench db ingest' stores them",)
+
+
+def store_run(
+    url: str, results_dir: Path, directory: RunDirectory, *, timeout_s: float = TIMEOUT_S
+) -> str | None:
+    """Store the run in `directory`, and what the registry lacks besides; never raises.
+
+    Returns:
+        None if stored or disabled (`url` is ``none``), else one line for the user with the reason.
+    """
+    if url == NONE:
+        return None
+    try:
+        from gpubench_plugin.results.registry.registry import Registry
+
+        with Registry.open(url, results_dir, timeout_s=timeout_s) as registry:
+            registry.ingest(directory)
+            registry.ingest_all(limit_s=_CATCH_UP_S)
+    except GpubenchError as error:
+        reason = str(error)
+    except Exception as error:  # whatever it is, the results are already recorded
+        reason = location(url, results_dir).redact(repr(error))
+    else:
+        return None
+    return (
+        f"registry: {' '.join(reason.split())}; whatever opens the registry next stores the run, "
+        "such as another run or 'gpubench db ingest'"
+    )

@@ -1,98 +1,46 @@
-"""Registry database connection: transactions, locks, timeouts, readable errors."""
+"""Connection to the registry's database: transactions, timeouts, readable errors."""
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import sqlite3
-import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from pydantic_core import from_json
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    NullPool,
+    StaticPool,
+    create_engine,
+    event,
+    make_url,
+    text,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from gpubench_plugin.core.errors import RegistryError, UsageProblem
 from gpubench_plugin.environment.json_files import MALFORMED
-from gpubench_plugin.environment.locks import KernelLock
-from gpubench_plugin.results.registry.locations import FILE, Location
+from gpubench_plugin.results.registry.locations import Location
 
-_POLL_S: Final = 0.02
-"""Between prompt locking and idle polls: flock(2) has no timeout. Not measured."""
-_TAKEN: Final = frozenset({errno.EAGAIN, errno.EACCES})
-
-
-class FileLock:
-    """Lock file beside an SQLite file, created on demand and never removed.
-
-    Shared while the database is open, exclusive while it is rebuilt, released with the process. On
-    a read-only disk or a file system without locks there is none.
-    """
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._lock: KernelLock | None = None
-
-    def close(self) -> None:
-        """Release the lock; idempotent."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
-
-    def acquire(self, timeout_s: float, location: Location, *, shared: bool = False) -> None:
-        """Acquire an exclusive or `shared` lock; upgrading is not atomic.
-
-        Raises:
-            RegistryError: another process holds it for longer than `timeout_s`.
-        """
-        if self._lock is not None:
-            if not shared:  # two that upgrade would wait for each other
-                self._lock.release()
-        else:
-            try:
-                self._lock = KernelLock(self._path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK)
-            except OSError:
-                return  # opening the database reports the reason
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                self._lock.acquire(shared=shared)
-            except OSError as error:
-                if error.errno not in _TAKEN:
-                    return
-            else:
-                return
-            if time.monotonic() > deadline:
-                raise RegistryError(
-                    f"registry {location.shown_name}: another process has it open (waited "
-                    f"{timeout_s:g} s)"
-                )
-            time.sleep(_POLL_S)
-
-
-REBUILD: Final = "it is damaged; 'gpubench db rebuild' recreates it"
-
-_OTHER_FILE: Final = "file is not a database"
-_ELSEWHERE: Final = (
-    "it is not an SQLite file; if it was a registry, move it away: 'gpubench db rebuild' "
-    "recreates it"
+_DAMAGED: Final = (
+    "it is damaged, or not a registry: move it away; 'gpubench db ingest' makes a new one from the "
+    "runs"
 )
 
 _HINTS: Final = {
     "database is locked": "another process is writing it",
     "statement timeout": "it did not respond in time",
     "lock timeout": "another process is writing it",
-    _OTHER_FILE: REBUILD,
-    "malformed": REBUILD,
-    "could not decode": REBUILD,
-    "no such table": REBUILD,
-    "no such column": REBUILD,
+    "file is not a database": _DAMAGED,
+    "malformed": _DAMAGED,
+    "could not decode": _DAMAGED,
     "disk is full": "the disk is full",
     "disk i/o error": "the disk is full or broken",
     "readonly database": "it is read-only",
@@ -103,110 +51,96 @@ _HINTS: Final = {
 @contextmanager
 def readable_errors(location: Location) -> Iterator[None]:
     """Convert database errors, and those of malformed values, to :class:`RegistryError`."""
-    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-
     try:
         yield
     except DBAPIError as error:
-        raise RegistryError(_error_text(location, str(error.orig))) from None
+        raise _unusable(location, str(error.orig)) from None
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:  # also those that bypass SQLAlchemy
-        raise RegistryError(_error_text(location, str(error))) from None
+        raise _unusable(location, str(error)) from None
     except MALFORMED as error:
-        message = _error_text(location, f"{type(error).__name__}: {error}")
-        raise RegistryError(f"{message:.400}; {REBUILD}") from error
+        raise _unusable(location, f"malformed: {type(error).__name__}: {error}") from error
 
 
-def _error_text(location: Location, text: str) -> str:
-    message = location.redact(" ".join(text.split()))
+def _unusable(location: Location, text: str) -> RegistryError:
+    message = location.redact(" ".join(text.split()))[:400]
     hint = next((hint for sign, hint in _HINTS.items() if sign in message.lower()), None)
-    if _OTHER_FILE in message.lower() and location.file is not None and location.file.name != FILE:
-        hint = _ELSEWHERE
-    return f"the registry {location.shown_name}: {f'{hint} ({message})' if hint else message}"
+    return RegistryError(
+        f"the registry {location.shown_name}: {f'{hint} ({message})' if hint else message}"
+    )
 
 
 _CONNECT_S: Final = 10
-"""A server that does not answer for so long is considered down; not measured."""
-
-_DISCARD: Final = logging.NullHandler()
-"""psycopg also logs what it raises, which Python prints if there is no handler."""
+"""A server that does not answer for so long is considered down."""
 
 
 class Database:
-    """An open database at `location`, waiting at most `timeout_s` for locks."""
+    """An open database at `location`."""
 
-    def __init__(self, location: Location, engine: Engine, lock: FileLock | None, timeout_s: float):
+    def __init__(self, location: Location, engine: Engine):
         self.location = location
         self.engine = engine
-        self.timeout_s = timeout_s
-        self._lock = lock
 
     @classmethod
     def open(cls, location: Location, *, create: bool, timeout_s: float) -> Database:
-        """Open the database at `location` without reading it.
+        """Open the database at `location` without reading it, to wait `timeout_s` for locks.
 
         Raises:
             UsageProblem: the URL cannot be read.
-            RegistryError: the file is missing and not to be created, or is being rebuilt, or the
-                driver is not installed.
+            RegistryError: the file is missing and not to be created, or is no file, or the driver
+                is not installed.
         """
-        if location.file is None:
-            return cls(location, _postgresql(location, timeout_s), None, timeout_s)
-        if location.file.exists() and not location.file.is_file():
-            description = "a folder" if location.file.is_dir() else "not a regular file"
+        file = location.file
+        if file is None:
+            return cls(location, _postgresql(location, timeout_s))
+        if file.exists() and not file.is_file():
             raise RegistryError(
-                f"the registry {location.file} is {description} instead of a file: remove it, "
-                "or choose another one with --registry"
+                f"the registry {file} is not a regular file: remove it, or choose another one "
+                "with --registry"
             )
-        if not create and not location.file.exists():
+        if not create and not file.exists():
             raise RegistryError(
-                f"the registry {location.file} does not exist; 'gpubench db ingest' creates "
-                "it from the runs"
+                f"the registry {file} does not exist; 'gpubench db ingest' creates it from the runs"
             )
-        lock = FileLock(location.file.with_name(f"{location.file.name}.lock"))
-        lock.acquire(timeout_s, location, shared=True)
-        return cls(location, _sqlite(location, timeout_s), lock, timeout_s)
+        return cls(location, _sqlite(file, timeout_s))
 
     @classmethod
-    def open_private(cls, file: Path, location: Location, *, timeout_s: float) -> Database:
-        """Open a private SQLite `file` without locking; errors name `location`."""
-        return cls(location, _sqlite(replace(location, file=file), timeout_s), None, timeout_s)
-
-    def readable_errors(self) -> AbstractContextManager[None]:
-        """:func:`readable_errors` for this database."""
-        return readable_errors(self.location)
+    def in_memory(cls) -> Database:
+        """An empty SQLite database in this process."""
+        location = Location(kind="sqlite", url="sqlite://", file=Path("in memory"))
+        return cls(location, _with_own_transactions(_engine("sqlite://", poolclass=StaticPool)))
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection with a consistent snapshot."""
-        with self.readable_errors(), self.engine.connect() as connection:
+        with readable_errors(self.location), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self, *, without_timeout: bool = False) -> Iterator[Connection]:
         """A write transaction; on SQLite exclusive."""
-        with self.readable_errors(), self.engine.connect() as connection:
+        with readable_errors(self.location), self.engine.connect() as connection:
             connection.execution_options(gpubench_writes=True, gpubench_long=without_timeout)
             with connection.begin():
                 yield connection
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Exclusive access to the SQLite file; a no-op for a server."""
-        if self._lock is None:
-            yield
-            return
-        self.engine.dispose()
-        self._lock.acquire(self.timeout_s, self.location)
-        try:
-            yield
-        finally:
-            self._lock.acquire(self.timeout_s, self.location, shared=True)
+    def enable_concurrent_reads(self) -> None:
+        """Let readers and a writer not block each other: SQLite's WAL mode, which is kept."""
+        if self.engine.dialect.name == "sqlite":
+            with readable_errors(self.location), self.engine.connect() as connection:
+                driver = connection.connection.dbapi_connection
+                assert driver is not None
+                driver.execute("PRAGMA journal_mode = WAL")  # not possible in a transaction
 
     def close(self) -> None:
         """Close the database; idempotent."""
         self.engine.dispose()
-        if self._lock is not None:
-            self._lock.close()
+
+
+def lock(connection: Connection, name: str) -> None:
+    """Lock `name` against other writers until the transaction ends; SQLite has only one."""
+    if connection.dialect.name == "postgresql":
+        query = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
+        connection.execute(query, {"name": name})
 
 
 def _engine(url: str | URL, **options: Any) -> Engine:
@@ -214,13 +148,24 @@ def _engine(url: str | URL, **options: Any) -> Engine:
     return create_engine(url, json_deserializer=from_json, **options)
 
 
-def _sqlite(location: Location, timeout_s: float) -> Engine:
-    engine = _sqlite_engine(location, timeout_s)
+def _sqlite(file: Path, timeout_s: float) -> Engine:
+    wal = file.with_name(f"{file.name}-wal")
+    is_writable = os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)
+    if is_writable or not file.exists() or wal.exists():
+        url = URL.create("sqlite", database=str(file))
+        return _with_own_transactions(_engine(url, connect_args={"timeout": timeout_s}))
+    # Readers of a WAL database write to its folder too, unless it is declared immutable.
+    name = f"file:{quote(str(file))}?immutable=1"
+    return _with_own_transactions(
+        _engine("sqlite://", creator=lambda: sqlite3.connect(name, uri=True), poolclass=NullPool)
+    )
 
+
+def _with_own_transactions(engine: Engine) -> Engine:
+    # Python's driver begins transactions late and without a lock; SQLAlchemy's pysqlite dialect
+    # documents this workaround.
     @event.listens_for(engine, "connect")
     def on_connect(connection: Any, _: object) -> None:
-        # Python's driver begins transactions late and without a lock; SQLAlchemy's pysqlite dialect
-        # documents this workaround.
         connection.isolation_level = None
 
     @event.listens_for(engine, "begin")
@@ -232,20 +177,9 @@ def _sqlite(location: Location, timeout_s: float) -> Engine:
     return engine
 
 
-def _sqlite_engine(location: Location, timeout_s: float) -> Engine:
-    assert location.file is not None
-    wal = location.file.with_name(f"{location.file.name}-wal")
-    is_writable = os.access(location.file, os.W_OK) and os.access(location.file.parent, os.W_OK)
-    if is_writable or not location.file.exists() or wal.exists():
-        url = URL.create("sqlite", database=str(location.file))
-        return _engine(url, connect_args={"timeout": timeout_s})
-    # Readers of a WAL database write to its folder too, unless it is declared immutable.
-    name = f"file:{quote(str(location.file))}?immutable=1"
-    return _engine("sqlite://", creator=lambda: sqlite3.connect(name, uri=True), poolclass=NullPool)
-
-
 def _postgresql(location: Location, timeout_s: float) -> Engine:
-    logging.getLogger("psycopg").addHandler(_DISCARD)
+    # psycopg also logs what it raises, which Python prints if there is no handler.
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())
     try:
         url = make_url(location.url)
     except ArgumentError:

@@ -1,97 +1,106 @@
-"""Documents of the registry: small texts shared between machines, such as baselines.
-
-Writers merge their text with the stored one.
-"""
+"""Documents: the texts that the registry keeps for ever, by kind and name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Final
+import zlib
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gpubench_plugin.core.errors import RegistryError
-from gpubench_plugin.results.registry.rows import stored_text
-from gpubench_plugin.results.registry.tables import DOCUMENTS
-from gpubench_plugin.results.registry.texts import clean, indexed
+from gpubench_plugin.core.errors import BrokenFile
+from gpubench_plugin.results.registry.tables import DOCUMENTS, RUNS
 
-ATTEMPTS: Final = 100
-"""An attempt fails only if another writer succeeded, so this many would have to write at once."""
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Connection
+
+    from gpubench_plugin.core.records import Json
+
+RUN: Final = "run"
+"""Kind of the document of a run: its summary, verdicts and tags, by its id."""
+
+BASELINE: Final = "baseline"
 
 
-def merge(
-    reading: Callable[[], AbstractContextManager[Connection]],
-    writing: Callable[[], AbstractContextManager[Connection]],
+def digest(text: str) -> str:
+    """Digest of a text."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def read(connection: Connection, kind: str, name: str) -> str | None:
+    """Text of a document, or None; raises BrokenFile."""
+    text = connection.execute(select(DOCUMENTS.c.text).where(_is(kind, name))).scalar()
+    try:
+        return None if text is None else zlib.decompress(text).decode()
+    except (zlib.error, ValueError) as error:
+        raise BrokenFile(f"the registry's document of {kind} {name} is damaged: {error}") from None
+
+
+def digest_of(connection: Connection, kind: str, name: str) -> str | None:
+    """Digest of a document's text; None if there is no document."""
+    return connection.execute(select(DOCUMENTS.c.digest).where(_is(kind, name))).scalar()
+
+
+def names(connection: Connection, kind: str) -> list[str]:
+    """Names of the documents of a kind."""
+    query = select(DOCUMENTS.c.name).where(DOCUMENTS.c.kind == kind).order_by(DOCUMENTS.c.name)
+    return [*connection.execute(query).scalars()]
+
+
+def changes(connection: Connection, kind: str) -> Mapping[str, int]:
+    """Time of the last change of each document of a kind, in microseconds since 1970."""
+    query = select(DOCUMENTS.c.name, DOCUMENTS.c.changed_us).where(DOCUMENTS.c.kind == kind)
+    return {row.name: row.changed_us for row in connection.execute(query)}
+
+
+def swap(
+    connection: Connection,
     kind: str,
     name: str,
-    merge_text: Callable[[str | None], tuple[str, str]],
-) -> str | None:
-    """Replace a document by the result of `merge_text`; return the old text.
-
-    `merge_text` maps the stored text, or None, to the new one and its time (UTC, ISO 8601). It is
-    called again if another writer replaced the text meanwhile.
-
-    Raises:
-        RegistryError: this failed :data:`ATTEMPTS` times.
-    """
-    for _ in range(ATTEMPTS):
-        with reading() as connection:
-            old_text = text_of(connection, kind, name)
-        text, change_time = merge_text(old_text)
-        if text == old_text:
-            return old_text
-        with writing() as connection:
-            if _swap(connection, kind, name, old_text, text, change_time):
-                return old_text
-    raise RegistryError(f"the {kind} {name!r} was changed concurrently {ATTEMPTS} times")
-
-
-def _swap(
-    connection: Connection, kind: str, name: str, stored: str | None, text: str, changed: str
+    old: str | None,
+    new: str,
+    *,
+    changed_us: int | None = None,
 ) -> bool:
-    """Compare-and-swap: store `text` if `stored` is still current; return success."""
-    values = {"text": clean(text), "changed": clean(changed)}
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    insertion = dialect.insert(DOCUMENTS).values(kind=indexed(kind), name=indexed(name), **values)
-    # By the text, not by its time: two writers may have the same microsecond.
-    is_stored = _matches(kind, name) & (DOCUMENTS.c.text == stored)
-    replacement = update(DOCUMENTS).where(is_stored).values(values)
-    statement = insertion.on_conflict_do_nothing() if stored is None else replacement
-    return connection.execute(statement.returning(DOCUMENTS.c.name)).first() is not None
+    """Compare-and-swap: store the text `new` if `old`, or None, is still the stored one.
 
-
-def text_of(connection: Connection, kind: str, name: str) -> str | None:
-    """Text of a document, or None."""
-    return connection.execute(select(DOCUMENTS.c.text).where(_matches(kind, name))).scalar()
-
-
-def texts(connection: Connection, kind: str) -> dict[str, str]:
-    """Documents of a kind, by name."""
-    query = select(DOCUMENTS.c.name, DOCUMENTS.c.text).where(DOCUMENTS.c.kind == indexed(kind))
-    rows = connection.execute(query.order_by(DOCUMENTS.c.name))
-    return {stored_text(row.name): stored_text(row.text) for row in rows}
+    Returns:
+        Whether it was; else another writer was faster.
+    """
+    values: Json = {"digest": digest(new), "text": zlib.compress(new.encode())}
+    if changed_us is not None:
+        values["changed_us"] = changed_us
+    if old is None:
+        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+        row = {"kind": kind, "name": name, "changed_us": 0, **values}
+        insertion = dialect.insert(DOCUMENTS).values(row)
+        statement = insertion.on_conflict_do_nothing().returning(DOCUMENTS.c.name)
+        return connection.execute(statement).first() is not None
+    is_current = _is(kind, name) & (DOCUMENTS.c.digest == digest(old))
+    return connection.execute(update(DOCUMENTS).where(is_current).values(values)).rowcount == 1
 
 
 def remove(connection: Connection, kind: str, name: str) -> None:
     """Delete a document, if it exists."""
-    connection.execute(delete(DOCUMENTS).where(_matches(kind, name)))
+    connection.execute(delete(DOCUMENTS).where(_is(kind, name)))
 
 
-def all_documents(connection: Connection) -> list[tuple[str, str, str, str]]:
-    """All documents: kind, name, text and time of the last change."""
-    columns = (DOCUMENTS.c.kind, DOCUMENTS.c.name, DOCUMENTS.c.text, DOCUMENTS.c.changed)
-    rows = (tuple(map(stored_text, row)) for row in connection.execute(select(*columns)))
-    return [(kind, name, text, changed) for kind, name, text, changed in rows]
+def touch(connection: Connection, kind: str, name: str, changed_us: int) -> None:
+    """Note that what the document was read from is newer, but says the same."""
+    is_older = _is(kind, name) & (DOCUMENTS.c.changed_us < changed_us)
+    connection.execute(update(DOCUMENTS).where(is_older).values(changed_us=changed_us))
 
 
-def restore(connection: Connection, documents: list[tuple[str, str, str, str]]) -> None:
-    """Insert the result of :func:`all_documents` into an empty table."""
-    rows = [dict(zip(DOCUMENTS.c.keys(), document, strict=True)) for document in documents]
-    if rows:
-        connection.execute(insert(DOCUMENTS), rows)
+def not_indexed(connection: Connection) -> tuple[list[str], list[str]]:
+    """Ids of runs whose document the index lacks, and of those that it has without a document."""
+    same_name = (DOCUMENTS.c.kind == RUN) & (DOCUMENTS.c.name == RUNS.c.run_id)
+    indexed = select(RUNS.c.key).where(same_name, RUNS.c.digest == DOCUMENTS.c.digest).exists()
+    missing = select(DOCUMENTS.c.name).where(DOCUMENTS.c.kind == RUN, ~indexed)
+    stale = select(RUNS.c.run_id).where(~select(DOCUMENTS.c.name).where(same_name).exists())
+    return [*connection.execute(missing).scalars()], [*connection.execute(stale).scalars()]
 
 
-def _matches(kind: str, name: str) -> ColumnElement[bool]:
-    return (DOCUMENTS.c.kind == indexed(kind)) & (DOCUMENTS.c.name == indexed(name))
+def _is(kind: str, name: str) -> ColumnElement[bool]:
+    return (DOCUMENTS.c.kind == kind) & (DOCUMENTS.c.name == name)

@@ -1,104 +1,110 @@
-"""Idempotent ingestion of runs; a changed run is replaced as a whole."""
+"""From run directories to documents, and from documents to the index.
+
+A document holds what is kept of a run: its summary (of a killed run what its journal has), verdicts
+and tags. It is replaced as a whole, and the rows of the index with it.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import Connection, Table, delete, func, insert, select, update
+from pydantic_core import from_json
+from sqlalchemy import delete, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gpubench_plugin.core.errors import ResultsError, UsageProblem
-from gpubench_plugin.environment import files, json_files
+from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
+from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.fingerprints import fingerprint_of
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results import summary, verdicts
+from gpubench_plugin.results.reader import StoredRun, intact, is_being_written, run_of_summary
 from gpubench_plugin.results.registry import documents
-from gpubench_plugin.results.registry.rows import beside_settings
-from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
-from gpubench_plugin.results.registry.texts import clean, digest, indexed
-from gpubench_plugin.results.tags import (
-    TagChange,
-    current_tags,
-    from_text,
-    tag_changes,
-    tags_of,
-    to_text,
-)
+from gpubench_plugin.results.registry.database import lock
+from gpubench_plugin.results.registry.documents import RUN, digest
+from gpubench_plugin.results.registry.tables import FACTS, RESULTS, RUNS
+from gpubench_plugin.results.run_directory import path_component, runs_in
+from gpubench_plugin.results.tags import tags_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from sqlalchemy import Connection
 
     from gpubench_plugin.core.records import Json, Result, Run
     from gpubench_plugin.results.registry.database import Database
     from gpubench_plugin.results.run_directory import RunDirectory
 
+_LONGEST: Final = 200
+"""Characters of an indexed text: PostgreSQL limits B-tree entries to about 2.7 kB."""
 
-_AND: Final = "+"
-"""Separator of the files' digest and the tags' digest."""
+
+@dataclass(kw_only=True)
+class Report:
+    """Numbers of runs stored, unchanged, in progress or left for later, and errors to fix."""
+
+    stored: int = 0
+    unchanged: int = 0
+    in_progress: int = 0
+    left: int = 0
+    errors: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunContents:
-    """Contents of a run directory to store; `state` is the digest of its files.
+def ingest_all(
+    database: Database, results_dir: Path, *, check_all: bool, limit_s: float = math.inf
+) -> Report:
+    """Store the runs below `results_dir` that are new or changed, and index what is not indexed.
 
-    `regressed` has node ids.
+    With `check_all` the contents of all runs are compared, else only of those with files newer
+    than what is stored. What takes longer than `limit_s` is left for later, the oldest runs first.
+
+    Raises:
+        RegistryError: the database cannot be used now; what was stored before stays.
     """
+    deadline = time.monotonic() + limit_s
+    report = Report()
+    with database.reading() as connection:
+        changes = documents.changes(connection, RUN)
+    for directory in reversed(runs_in(results_dir)):
+        if not check_all and _changed_us(directory) <= changes.get(directory.run_id, -1):
+            report.unchanged += 1
+        elif is_being_written(directory):
+            report.in_progress += 1
+        elif time.monotonic() > deadline:
+            report.left += 1
+        else:
+            _try_to_ingest(database, directory, report)
+    _index_documents(database, deadline, report)
+    return report
 
-    run: Run
-    experiment: str
-    state: str
-    tags: frozenset[TagChange]
-    regressed: frozenset[str]
 
-
-def read(directory: RunDirectory) -> RunContents:
-    """Read the run in `directory`; raises ResultsError."""
-    state, stored = state_of(directory), StoredRun(directory)
+def _try_to_ingest(database: Database, directory: RunDirectory, report: Report) -> None:
     try:
-        run = stored.run()
-    except UsageProblem as error:
-        raise ResultsError(str(error)) from error
-    return RunContents(
-        run=run,
-        experiment=directory.experiment,
-        state=state,
-        tags=tag_changes(directory),
-        regressed=frozenset(stored.regressed),
-    )
+        was_stored = ingest(database, directory)
+    except ResultsError as error:
+        report.errors.append(str(error))
+        return
+    report.stored += was_stored
+    report.unchanged += not was_stored
 
 
-def state_of(directory: RunDirectory) -> str:
-    """Digest of the run's describing files, missing ones as empty; raises ResultsError."""
-    unfinished = (directory.journal, directory.system)
-    files_to_hash = (directory.summary,) if directory.summary.exists() else unfinished
-    digest = sha256()
-    for file in (directory.verdicts, *files_to_hash):
-        data = _bytes(file)
-        digest.update(f"{file.name} {len(data)}\n".encode())
-        digest.update(data)
-    return with_tags(digest.hexdigest()[:24], tags_of(directory))
-
-
-def with_tags(state: str, tags: Iterable[str]) -> str:
-    """Replace the tags in the `state` of a run."""
-    digest = sha256("\0".join(sorted(set(tags))).encode("utf-8", "backslashreplace"))
-    return f"{state.partition(_AND)[0]}{_AND}{digest.hexdigest()[:24]}"
-
-
-def _bytes(file: Path) -> bytes:
-    try:
-        return files.read(file, limit=json_files.LIMIT_BYTES)
-    except FileNotFoundError:
-        return b""
-
-
-TAGS_KIND: Final = "tags"
-"""Kind of the documents with the tags of a run, by run id."""
+def _index_documents(database: Database, deadline: float, report: Report) -> None:
+    """Index documents that clients of other schemas stored, and forget those that they removed."""
+    with database.reading() as connection:
+        missing, stale = documents.not_indexed(connection)
+    for run_id in stale:
+        with database.writing() as connection:
+            unindex(connection, run_id)
+    for run_id in sorted(missing, reverse=True):
+        if time.monotonic() > deadline:
+            report.left += 1
+            continue
+        with database.writing() as connection:
+            lock(connection, run_id)
+            index(connection, run_id)
 
 
 def ingest(database: Database, directory: RunDirectory) -> bool:
@@ -107,203 +113,224 @@ def ingest(database: Database, directory: RunDirectory) -> bool:
     Raises:
         ResultsError: the run cannot be read, or another run has its id.
     """
-    with database.reading() as connection:
-        if _stored_state(connection, directory.run_id)[0] == state_of(directory):
-            return False
-    contents = read(directory)
     with database.writing() as connection:
         lock(connection, directory.run_id)
-        if state_of(directory) != contents.state:
-            contents = read(directory)  # changed, maybe stored, while waiting for the lock
-        return store(connection, directory.run_id, contents)
+        # Read under the lock, so that the last of several writers stores what all of them did.
+        changed_us, text = _changed_us(directory), _document_of(directory)
+        old = documents.read(connection, RUN, directory.run_id)
+        if old == text:
+            documents.touch(connection, RUN, directory.run_id, changed_us)
+            return False
+        _refuse_another_run(directory.run_id, old, text)
+        store(connection, directory.run_id, old, text, changed_us)
+        return True
 
 
-def lock(connection: Connection, run_id: str) -> None:
-    """Lock the run against concurrent storing until the transaction ends."""
-    if connection.dialect.name == "postgresql":
-        key = int.from_bytes(sha256(run_id.encode()).digest()[:8], "big", signed=True)
-        connection.execute(select(func.pg_advisory_xact_lock(key)))
+def store(
+    connection: Connection, run_id: str, old: str | None, text: str, changed_us: int | None
+) -> None:
+    """Replace the document `old` of the run, which is locked; raises as :func:`contents`."""
+    documents.swap(connection, RUN, run_id, old, text, changed_us=changed_us)
+    _index(connection, run_id, text, contents(run_id, text))
 
 
-def store(connection: Connection, run_id: str, contents: RunContents) -> bool:
-    """Replace the stored run by `contents`; return whether anything changed.
-
-    Raises:
-        ResultsError: another run has its id.
-    """
-    state, started = _stored_state(connection, run_id)
-    if state == contents.state:
-        return False
-    if started not in {None, clean(contents.run.started)}:
-        raise ResultsError(
-            f"a different run with id {run_id} is stored, started {started}; this one started "
-            f"{contents.run.started}"
-        )
-    forget(connection, run_id)
-    shared_facts = _Shared()
-    values = _run_values(run_id, contents, shared_facts)
-    rows = [
-        _result_values(ordinal, result, contents, shared_facts)
-        for ordinal, result in enumerate(contents.run.results.values())
-    ]
-    names = {digest(r.id): clean(r.id) for r in contents.run.results.values()}
-    add_missing(
-        connection, FACTS, ({"digest": d, "facts": f} for d, f in shared_facts.facts.items())
-    )
-    add_missing(connection, BENCHMARKS, ({"digest": d, "id": i} for d, i in names.items()))
-    key = connection.execute(insert(RUNS).values(values).returning(RUNS.c.key)).scalar_one()
-    if rows:
-        connection.execute(insert(RESULTS), [{"run": key, **row} for row in rows])
-    _store_tags(connection, key, run_id, contents.tags)
-    return True
-
-
-def forget(connection: Connection, run_id: str) -> None:
-    """Delete the stored run."""
-    key = select(RUNS.c.key).where(RUNS.c.run_id == indexed(run_id)).scalar_subquery()
-    for table in (RESULTS, TAGS):
-        connection.execute(delete(table).where(table.c.run == key))
-    connection.execute(delete(RUNS).where(RUNS.c.run_id == indexed(run_id)))
-
-
-def tag(connection: Connection, directory: RunDirectory) -> tuple[str, ...] | None:
-    """Merge the tags of `directory` with those stored; return them, None for an unknown run."""
-    lock(connection, directory.run_id)
-    query = select(RUNS.c.key, RUNS.c.state).where(RUNS.c.run_id == indexed(directory.run_id))
-    row = connection.execute(query.with_for_update()).first()  # its key changes in a rebuild
-    if row is None:
-        return None
-    changes = tag_changes(directory)  # read under the lock: the last writer has all changes
-    state = with_tags(row.state, current_tags(changes))
-    connection.execute(update(RUNS).where(RUNS.c.key == row.key).values(state=state))
-    return _store_tags(connection, row.key, directory.run_id, changes)
-
-
-def add_missing(connection: Connection, table: Table, rows: Iterable[Json]) -> None:
-    """Insert `rows` whose digest is not stored yet."""
-    # Sorted, since writers that insert in different orders can deadlock.
-    sorted_rows = sorted(rows, key=lambda row: str(row["digest"]))
-    if not sorted_rows:
-        return
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    connection.execute(dialect.insert(table).on_conflict_do_nothing(), sorted_rows)
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """Deduplicated facts referenced by digest."""
-
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, facts: Mapping[str, Any]) -> str:
-        key = digest(facts)
-        if key not in self.facts:
-            self.facts[key] = _clean_facts(facts)
-        return key
-
-
-def _stored_state(connection: Connection, run_id: str) -> tuple[str | None, str | None]:
-    """Stored state and start time of the run; None for an unknown one."""
-    query = select(RUNS.c.state, RUNS.c.started).where(RUNS.c.run_id == indexed(run_id))
-    row = connection.execute(query).first()
-    return (None, None) if row is None else (row.state, row.started)
-
-
-def _run_values(run_id: str, contents: RunContents, shared_facts: _Shared) -> Json:
-    run = contents.run
-    return {
-        "run_id": indexed(run_id),
-        "experiment": clean(contents.experiment),
-        "started": clean(run.started),
-        "started_us": to_microseconds(run.started),
-        "status": run.status,
-        "commit": None if run.commit is None else clean(str(run.commit)),
-        "branch": None if run.branch is None else indexed(str(run.branch)),
-        "dirty": None if run.dirty is None else bool(run.dirty),
-        "machine": shared_facts.add(run.machine),
-        "environment": shared_facts.add(run.environment),
-        "benchmarks": len(run.results),
-        "measured": sum(result.outcome == "measured" for result in run.results.values()),
-        "regressed": bool(contents.regressed),
-        "state": contents.state,
-    }
-
-
-def _result_values(
-    ordinal: int, result: Result, contents: RunContents, shared_facts: _Shared
-) -> Json:
-    run = contents.run
-    units = {name: [metric.unit, metric.better] for name, metric in result.metrics.items()}
-    values = _finite({name: metric.value for name, metric in result.metrics.items()})
-    launches = [_finite(launch) for launch in result.launches]
-    return {
-        "ordinal": ordinal,
-        "benchmark": digest(result.id),
-        "fingerprint": fingerprint_of(run.machine, result.settings, result.timer),
-        "branch": indexed(str(run.branch or "")),
-        "started_us": to_microseconds(run.started),
-        "sample": result.outcome == "measured" and _is_comparable(run) and not contents.regressed,
-        "outcome": result.outcome,
-        "reason": clean(result.reason),
-        "timer": clean(result.timer),
-        "settings": shared_facts.add(beside_settings(result)),
-        "limits": shared_facts.add(result.limits),
-        "units": shared_facts.add(units),
-        "flags": [clean(flag) for flag in result.flags] or None,
-        "metrics": values,
-        "launches": None if launches in ([], [values]) else launches,
-    }
-
-
-def _is_comparable(run: Run) -> bool:
-    """Whether later runs may be judged against it: complete, and clean unless outside git."""
-    return run.status == "complete" and run.dirty is not True
-
-
-def to_microseconds(started: str) -> int:
-    """An ISO 8601 time as microseconds since 1970; 0 if empty."""
-    try:
-        return round(datetime.fromisoformat(started).timestamp() * 1_000_000)
-    except (ArithmeticError, OSError, ValueError):  # invalid, or before the year 1
-        return 0
-
-
-def _store_tags(
-    connection: Connection, key: int, run_id: str, changes: frozenset[TagChange]
+def tag(
+    connection: Connection, run_id: str, *, add: Collection[str], remove: Collection[str]
 ) -> tuple[str, ...]:
-    """Merge `changes` into the run's stored tags; return the result."""
-
-    def merge(old_text: str | None) -> tuple[str, str]:
-        all_changes = changes | stored_tags(old_text, run_id)
-        return to_text(all_changes), max(change.time for change in all_changes)
-
-    def transaction() -> AbstractContextManager[Connection]:
-        return nullcontext(connection)
-
-    if changes:
-        documents.merge(transaction, transaction, TAGS_KIND, run_id, merge)
-    tags = current_tags(stored_tags(documents.text_of(connection, TAGS_KIND, run_id), run_id))
-    connection.execute(delete(TAGS).where(TAGS.c.run == key))
-    rows = [{"run": key, "tag": tag} for tag in sorted({indexed(tag) for tag in tags})]
-    if rows:
-        connection.execute(insert(TAGS), rows)
+    """Change the tags of a stored run whose directory is elsewhere or gone; return the result."""
+    for name in add:
+        path_component("tag", name)
+    lock(connection, run_id)
+    old = documents.read(connection, RUN, run_id)
+    if old is None:
+        raise ResultsError(f"{run_id} was removed from the registry just now")
+    document = json.loads(old)
+    tags = tuple(sorted({*document["tags"], *add} - {*remove}))
+    store(connection, run_id, old, json.dumps({**document, "tags": tags}), None)
     return tags
 
 
-def stored_tags(text: str | None, run_id: str) -> frozenset[TagChange]:
-    """Parse the stored tag changes of a run; raises ResultsError."""
-    return frozenset() if text is None else from_text(text, f"tags of {run_id} in the registry")
+def _document_of(directory: RunDirectory) -> str:
+    """The document of the run in `directory`; raises ResultsError."""
+    try:
+        if directory.summary.exists():
+            fields = json_files.load(directory.summary)
+        else:
+            fields = json_files.jsonable(summary.document_of(StoredRun(directory).record()))
+        has_verdicts = directory.verdicts.exists()
+        judged = verdicts.FORMAT.load(directory.verdicts) if has_verdicts else None
+    except UsageProblem as error:
+        raise ResultsError(str(error)) from error
+    document = {
+        "experiment": directory.experiment,
+        "summary": fields,
+        "verdicts": judged,
+        "tags": tags_of(directory),
+    }
+    with intact(directory):
+        return json.dumps(document, allow_nan=False)
 
 
-def _finite(values: Mapping[str, float]) -> dict[str, float]:
-    return {clean(name): float(v) for name, v in values.items() if math.isfinite(v)}
+def _changed_us(directory: RunDirectory) -> int:
+    """When the run was last written: files are renamed into its folder, the journal grows."""
+    try:
+        times_ns = [path.stat().st_mtime_ns for path in (directory.path, directory.journal)]
+    except OSError:  # removed just now
+        return 0
+    return max(times_ns) // 1000
 
 
-def _clean_facts(facts: object) -> Any:
-    if isinstance(facts, str):
-        return clean(facts)
-    if isinstance(facts, dict):
-        return {clean(str(key)): _clean_facts(value) for key, value in facts.items()}
-    if isinstance(facts, list | tuple):
-        return [_clean_facts(value) for value in facts]
-    return json_files.jsonable(facts)
+def _refuse_another_run(run_id: str, old: str | None, new: str) -> None:
+    if old is None:
+        return
+    old_start, new_start = (json.loads(text)["summary"]["started"] for text in (old, new))
+    if old_start != new_start:
+        raise ResultsError(
+            f"a different run with id {run_id} is stored, started {old_start}; this one started "
+            f"{new_start}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContents:
+    """What a document says; the run has no path."""
+
+    run: Run
+    experiment: str
+    tags: tuple[str, ...] = ()
+    regressed: bool = False
+
+
+def contents(run_id: str, text: str) -> RunContents:
+    """Parse the document of a run; raises ResultsError."""
+    label = Path(f"the registry's document of {run_id}")
+    with intact(label):
+        document = from_json(text)
+        run = run_of_summary(label, document["summary"], run_id)
+        judged = document["verdicts"]
+        return RunContents(
+            run=replace(run, path=None),
+            experiment=document["experiment"],
+            tags=tuple(document["tags"]),
+            regressed=judged is not None and bool(verdicts.regressed_benchmarks(judged)),
+        )
+
+
+def index(connection: Connection, run_id: str) -> None:
+    """Index a document of any age; one that cannot be read is listed with its error."""
+    unindex(connection, run_id)
+    text_digest = documents.digest_of(connection, RUN, run_id)
+    try:
+        text = documents.read(connection, RUN, run_id)
+        if text is not None:  # else it was removed just now
+            _index(connection, run_id, text, contents(run_id, text))
+    except GpubenchError as error:
+        values = {"run_id": run_id, "digest": text_digest, "error": str(error)}
+        connection.execute(insert(RUNS).values({**_UNREADABLE, **values}))
+
+
+_UNREADABLE: Final = {
+    **dict.fromkeys(("experiment", "started", "machine", "environment"), ""),
+    **dict.fromkeys(("started_us", "benchmarks", "measured"), 0),
+    "regressed": False,
+    "tags": [],
+}
+
+
+def unindex(connection: Connection, run_id: str) -> None:
+    """Remove the run from the index."""
+    key = select(RUNS.c.key).where(RUNS.c.run_id == run_id).scalar_subquery()
+    connection.execute(delete(RESULTS).where(RESULTS.c.run == key))
+    connection.execute(delete(RUNS).where(RUNS.c.run_id == run_id))
+
+
+def _index(connection: Connection, run_id: str, text: str, parsed: RunContents) -> None:
+    unindex(connection, run_id)
+    facts: dict[str, str] = {}
+    run_values = _run_values(parsed, facts)
+    rows = [
+        {"ordinal": ordinal, **_result_values(result, parsed, facts)}
+        for ordinal, result in enumerate(parsed.run.results.values())
+    ]
+    _add_facts(connection, facts)
+    values = {"run_id": run_id, "digest": digest(text), "error": "", **run_values}
+    key = connection.execute(insert(RUNS).values(values).returning(RUNS.c.key)).scalar_one()
+    if rows:
+        connection.execute(insert(RESULTS), [{"run": key, **row} for row in rows])
+
+
+def _add_facts(connection: Connection, facts: Mapping[str, str]) -> None:
+    # Sorted, since writers that insert in different orders can deadlock.
+    rows = [{"digest": key, "facts": facts[key]} for key in sorted(facts)]
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    connection.execute(dialect.insert(FACTS).on_conflict_do_nothing(), rows)
+
+
+def _shared(value: object, facts: dict[str, str]) -> str:
+    """Add `value` to `facts`; return its digest."""
+    text = json.dumps(value, sort_keys=True)
+    key = digest(text)
+    facts[key] = text
+    return key
+
+
+def _run_values(parsed: RunContents, facts: dict[str, str]) -> Json:
+    run = parsed.run
+    return {
+        "experiment": _column(parsed.experiment),
+        "started": _column(run.started),
+        "started_us": to_microseconds(run.started),
+        "status": run.status,
+        "commit": None if run.commit is None else _column(run.commit),
+        "branch": None if run.branch is None else _column(run.branch),
+        "dirty": run.dirty,
+        "machine": _shared(run.machine, facts),
+        "environment": _shared(run.environment, facts),
+        "benchmarks": len(run.results),
+        "measured": sum(result.outcome == "measured" for result in run.results.values()),
+        "regressed": parsed.regressed,
+        "tags": parsed.tags,
+    }
+
+
+def _result_values(result: Result, parsed: RunContents, facts: dict[str, str]) -> Json:
+    run = parsed.run
+    metrics = {name: metric.value for name, metric in result.metrics.items()}
+    launches = [dict(launch) for launch in result.launches]
+    units = {name: [metric.unit, metric.better] for name, metric in result.metrics.items()}
+    beside = stored.dump(replace(result, metrics={}, launches=(), configuration={}))
+    # Later runs may be judged against complete ones, clean unless outside git.
+    is_comparable = run.status == "complete" and run.dirty is not True and not parsed.regressed
+    return {
+        "benchmark": _shared(result.id, facts),
+        "fingerprint": fingerprint_of(run.machine, result.settings, result.timer),
+        "branch": _column(run.branch or ""),
+        "started_us": to_microseconds(run.started),
+        "sample": result.outcome == "measured" and is_comparable,
+        "record": _shared({"result": beside, "units": units}, facts),
+        "metrics": metrics,
+        "launches": None if launches in ([], [metrics]) else launches,
+    }
+
+
+def _column(text: str) -> str:
+    """`text` as a column holds it: PostgreSQL has no null characters."""
+    return text.replace("\0", "\\x00")[:_LONGEST]
+
+
+def branch_column(branch: str | None) -> str | None:
+    """A branch as the index has it."""
+    return None if branch is None else _column(branch)
+
+
+def benchmark_digest(node_id: str) -> str:
+    """The column ``benchmark`` of a node id."""
+    return _shared(node_id, {})
+
+
+def to_microseconds(started: str) -> int:
+    """An ISO 8601 time as microseconds since 1970; 0 if it is none."""
+    try:
+        return round(datetime.fromisoformat(started).timestamp() * 1_000_000)
+    except (ArithmeticError, OSError, ValueError):  # before the year 1, too
+        return 0

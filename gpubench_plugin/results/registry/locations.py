@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Final, Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
-from gpubench_plugin.core.errors import RegistryError, UsageProblem, nearest
+from gpubench_plugin.core.errors import RegistryError, UsageProblem, suggest
 from gpubench_plugin.environment.redaction import HIDDEN, redact
 
 NONE: Final = "none"
@@ -18,16 +17,13 @@ FILE: Final = "registry.sqlite"
 """File name of the default registry in the results directory."""
 
 TIMEOUT_S: Final = 30.0
-"""Timeout of a locked or unresponsive database: long enough for other writers; not measured."""
+"""Timeout of a locked or unresponsive database: long enough for other writers."""
 
 _SCHEMES: Final = {
     "sqlite": "sqlite",
     "postgresql": "postgresql",
     "postgresql+psycopg": "postgresql",
 }
-_IDENTIFYING: Final = frozenset({"host", "hostaddr", "port", "dbname"})
-"""URL parameters that identify server and database."""
-
 _ALLOWED: Final = "sqlite:///registry.sqlite, postgresql+psycopg://user@host/database, or none"
 
 
@@ -47,14 +43,6 @@ class Location:
     def shown_name(self) -> str:
         """Display name without credentials."""
         return str(self.file) if self.file else redact(self.url)
-
-    @property
-    def key(self) -> str:
-        """Hash of the database's identity, independent of the password."""
-        parts = urlsplit(self.url)
-        parameters = [(k, v) for k, v in parse_qsl(parts.query) if k in _IDENTIFYING]
-        identity = f"{parts.hostname}:{parts.port}{parts.path} {sorted(parameters)}"
-        return sha256(str(self.file or identity).encode()).hexdigest()[:12]
 
     def redact(self, text: str) -> str:
         """Remove the URL's secrets from `text`."""
@@ -78,7 +66,7 @@ def location(url: str, results_dir: Path, *, cwd: Path | None = None) -> Locatio
         return _sqlite((results_dir / FILE).absolute())
     scheme, separator, remainder = url.partition("://")
     if not separator or scheme not in _SCHEMES:
-        raise _unusable(url, f"unsupported database{nearest(scheme, _SCHEMES)}")
+        raise _unusable(url, f"unsupported database{suggest(scheme, _SCHEMES)}")
     if _SCHEMES[scheme] == "sqlite":
         return _sqlite_file(url, remainder, cwd or Path.cwd())
     return _postgresql(url, remainder)
@@ -90,6 +78,11 @@ def absolute_url(url: str, *, cwd: Path) -> str:
         return url
     parsed = location(url, cwd, cwd=cwd)
     return f"sqlite:///{parsed.file}" if parsed.file else url
+
+
+def is_server(url: str) -> bool:
+    """Whether `url` names a database that machines share."""
+    return _SCHEMES.get(url.partition("://")[0]) == "postgresql"
 
 
 def _sqlite_file(url: str, path_text: str, cwd: Path) -> Location:

@@ -1,45 +1,34 @@
 """Registry: queries and updates.
 
-A database that is down, locked, read-only, full, damaged or of another schema is a
-:class:`RegistryError`; run directories are never changed. A query for a benchmark's results reads
-one index only.
+A database that is down, locked, read-only, full or damaged is a :class:`RegistryError`; run
+directories are never changed. A query for a benchmark's results reads one index only.
 """
 
 from __future__ import annotations
 
-from contextlib import closing
+import math
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
-from sqlalchemy import Connection, Integer, Row, Select, bindparam, func, select
+from sqlalchemy import Connection, Integer, Row, Select, bindparam, delete, func, select
 
-from gpubench_plugin.core.records import Result, Run
+from gpubench_plugin.core.records import Run
 from gpubench_plugin.results import run_directory
-from gpubench_plugin.results.reader import RunOverview
-from gpubench_plugin.results.registry import documents, ingest, schema
-from gpubench_plugin.results.registry.database import Database
+from gpubench_plugin.results.registry import documents, ingest, tables
+from gpubench_plugin.results.registry.database import Database, lock
+from gpubench_plugin.results.registry.documents import RUN
 from gpubench_plugin.results.registry.locations import TIMEOUT_S, location
-from gpubench_plugin.results.registry.rows import (
-    Metrics,
-    apart,
-    by_key,
-    facts,
-    mapping,
-    overview,
-    run_without_results,
-    stored_text,
-    to_runs,
-)
-from gpubench_plugin.results.registry.tables import RESULTS, RUNS, TAGS
-from gpubench_plugin.results.registry.texts import clean, digest, indexed
+from gpubench_plugin.results.registry.rows import RUN_COLUMNS, overview, to_runs
+from gpubench_plugin.results.registry.tables import RESULTS, RUNS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
+    from gpubench_plugin.results.reader import RunOverview
+    from gpubench_plugin.results.registry.ingest import Report
     from gpubench_plugin.results.run_directory import RunDirectory
-    from gpubench_plugin.results.tags import TagChange
 
 
 class Registry:
@@ -55,8 +44,7 @@ class Registry:
     ) -> Registry:
         """Open the registry at `url`; empty means ``registry.sqlite`` in `results_dir`.
 
-        A missing one is created if `create` is set; one of an older schema is refused until
-        ``gpubench db upgrade``.
+        A missing file is created if `create` is set, missing tables always.
 
         Raises:
             UsageProblem: the URL is invalid or unsupported.
@@ -64,10 +52,17 @@ class Registry:
         """
         database = Database.open(location(url, results_dir), create=create, timeout_s=timeout_s)
         try:
-            schema.require_current(database, create=create)
+            tables.create_missing(database)
         except BaseException:
             database.close()
             raise
+        return cls(database, results_dir)
+
+    @classmethod
+    def of_directories(cls, results_dir: Path) -> Registry:
+        """The runs below `results_dir` in the memory of this process."""
+        database = Database.in_memory()
+        tables.create_missing(database)
         return cls(database, results_dir)
 
     def ingest(self, directory: RunDirectory) -> bool:
@@ -77,34 +72,35 @@ class Registry:
             RegistryError: the database cannot be used now; so for all methods.
             ResultsError: the run cannot be read, or a different run with its id is stored.
         """
-        with self.database.readable_errors():
-            return ingest.ingest(self.database, directory)
+        return ingest.ingest(self.database, directory)
+
+    def ingest_all(self, *, check_all: bool = False, limit_s: float = math.inf) -> Report:
+        """Store and index what is missing; see :func:`.ingest.ingest_all`."""
+        return ingest.ingest_all(
+            self.database, self.results_dir, check_all=check_all, limit_s=limit_s
+        )
+
+    def rebuild(self) -> Report:
+        """Derive the index anew from documents and run directories."""
+        with self.database.writing(without_timeout=True) as connection:
+            for table in (RESULTS, RUNS, tables.FACTS):
+                connection.execute(delete(table))
+            for run_id in documents.names(connection, RUN):
+                ingest.index(connection, run_id)
+        return self.ingest_all(check_all=True)
 
     def runs(
-        self,
-        *,
-        prefix: str = "",
-        experiment: str | None = None,
-        branch: str | None = None,
-        tag: str | None = None,
-        limit: int | None = None,
+        self, *, prefix: str = "", branch: str | None = None, limit: int | None = None
     ) -> list[RunOverview]:
-        """Latest runs, newest first, by id prefix, experiment, branch or tag."""
+        """Latest runs, newest first, by id prefix or branch."""
         query = select(RUNS).order_by(RUNS.c.started_us.desc(), RUNS.c.key.desc()).limit(limit)
         if prefix:
             start = func.substr(RUNS.c.run_id, 1, len(prefix))  # SQLite's LIKE ignores case
-            query = query.where(start == clean(prefix))
-        if experiment is not None:
-            query = query.where(RUNS.c.experiment == clean(experiment))
+            query = query.where(start == prefix)
         if branch is not None:
-            query = query.where(RUNS.c.branch == indexed(branch))
-        if tag is not None:
-            tagged = select(TAGS.c.run).where(TAGS.c.tag == indexed(tag))
-            query = query.where(RUNS.c.key.in_(tagged))
+            query = query.where(RUNS.c.branch == ingest.branch_column(branch))
         with self.database.reading() as connection:
-            rows = connection.execute(query).all()
-            tags = _tags(connection, [row.key for row in rows])
-            return [overview(row, tags.get(row.key, ())) for row in rows]
+            return [overview(row) for row in connection.execute(query)]
 
     def earlier(
         self,
@@ -126,14 +122,14 @@ class Registry:
             since_us = None if since is None else _started_us(connection, since)
             rows: list[Row[Any]] = []
             for name in dict.fromkeys(benchmarks):
-                query = samples(
+                query = results_query(
                     branch=branch is not None,
                     since=since is not None,
                     fingerprint=name in fingerprints,
                 )
                 values = {
-                    "benchmark": digest(name),
-                    "branch": branch and indexed(branch),
+                    "benchmark": ingest.benchmark_digest(name),
+                    "branch": ingest.branch_column(branch),
                     "since": since_us,
                     "fingerprint": fingerprints.get(name),
                     "limit": limit,
@@ -143,75 +139,73 @@ class Registry:
 
     def points(
         self, benchmark: str, metric: str, *, branch: str | None = None, limit: int = 1000
-    ) -> list[tuple[Run, str]]:
-        """Latest `limit` results of a benchmark with a metric, oldest first.
+    ) -> list[Run]:
+        """Latest `limit` runs that have the metric of a benchmark, oldest first.
 
-        Returns:
-            Runs with their fingerprints. A run has time, commit and branch only, and its single
-            result clock, numbers and work.
+        They are restricted to that benchmark.
         """
         if '"' in metric:
             return []  # not a metric name, and not quotable in a JSON path
-        query = values(metric, branch=branch is not None)
+        query = results_query(metric=metric, branch=branch is not None)
         parameters = {
-            "benchmark": digest(benchmark),
-            "branch": branch and indexed(branch),
+            "benchmark": ingest.benchmark_digest(benchmark),
+            "branch": ingest.branch_column(branch),
             "limit": limit,
         }
         with self.database.reading() as connection:
-            rows = connection.execute(query, parameters).all()
-            stored = facts(connection, {d for row in rows for d in (row.units, row.settings)})
-            return [(_point(row, benchmark, stored), row.fingerprint) for row in reversed(rows)]
+            return to_runs(connection, connection.execute(query, parameters).all())
 
     def run(self, run_id: str) -> Run | None:
-        """Run with that exact id and all its benchmarks, or None; its path if it is local."""
-        with self.database.reading() as connection:
-            row = connection.execute(select(RUNS).where(RUNS.c.run_id == indexed(run_id))).first()
-            if row is None:
-                return None
-            results = connection.execute(select(RESULTS).where(RESULTS.c.run == row.key)).all()
-            run = next(iter(to_runs(connection, results)), None)
-            run = run or run_without_results(connection, row)
-            path = self.results_dir / row.experiment / row.run_id
-            return replace(run, path=path if path.is_dir() else None)
-
-    def states(self, run_ids: Collection[str]) -> dict[str, str]:
-        """File digests of the stored runs among `run_ids`."""
-        with self.database.reading() as connection:
-            rows = by_key(connection, RUNS, "run_id", map(indexed, run_ids))
-            return {run_id: row.state for run_id, row in rows.items()}
-
-    def tag_changes(self, run_id: str) -> frozenset[TagChange]:
-        """Tag changes of a run on any machine, as far as stored.
+        """Run with that exact id and all its benchmarks, or None; its path if it is local.
 
         Raises:
-            ResultsError: they cannot be read; so for :meth:`tag`.
+            ResultsError: its document cannot be read, as one of another schema.
         """
         with self.database.reading() as connection:
-            text = documents.text_of(connection, ingest.TAGS_KIND, run_id)
-        return ingest.stored_tags(text, run_id)
+            text = documents.read(connection, RUN, run_id)
+        if text is None:
+            return None
+        contents = ingest.contents(run_id, text)
+        path = self.results_dir / contents.experiment / run_id
+        return replace(contents.run, path=path if path.is_dir() else None)
 
-    def tag(self, directory: RunDirectory) -> tuple[str, ...] | None:
-        """Merge the tags of `directory` with those stored; return them, None for an unknown run."""
+    def tag(
+        self, run_id: str, *, add: Collection[str] = (), remove: Collection[str] = ()
+    ) -> tuple[str, ...]:
+        """Change the tags of a run without a directory here; return the result.
+
+        Raises:
+            UsageProblem: a tag is invalid.
+            ResultsError: there is no such run.
+        """
         with self.database.writing() as connection:
-            return ingest.tag(connection, directory)
+            return ingest.tag(connection, run_id, add=add, remove=remove)
 
     def forget(self, run_id: str) -> None:
-        """Delete the run from the registry, but not its directory."""
+        """Delete the run's document and its rows of the index, but not its directory."""
         with self.database.writing() as connection:
-            ingest.forget(connection, run_id)
-            documents.remove(connection, ingest.TAGS_KIND, run_id)
+            lock(connection, run_id)
+            documents.remove(connection, RUN, run_id)
+            ingest.unindex(connection, run_id)
 
-    def merge_document(
-        self, kind: str, name: str, merge_text: Callable[[str | None], tuple[str, str]]
-    ) -> str | None:
-        """Replace a document by the result of `merge_text`; see :func:`.documents.merge`."""
-        return documents.merge(self.database.reading, self.database.writing, kind, name, merge_text)
-
-    def documents(self, kind: str) -> dict[str, str]:
-        """Documents of a kind, by name."""
+    def documents(self, kind: str) -> list[str]:
+        """Names of the documents of a kind."""
         with self.database.reading() as connection:
-            return documents.texts(connection, kind)
+            return documents.names(connection, kind)
+
+    def document(self, kind: str, name: str) -> str | None:
+        """Text of a document, or None."""
+        with self.database.reading() as connection:
+            return documents.read(connection, kind, name)
+
+    def swap_document(self, kind: str, name: str, old: str | None, new: str) -> bool:
+        """Replace a document's text `old` by `new` unless it changed; see :func:`.swap`."""
+        with self.database.writing() as connection:
+            return documents.swap(connection, kind, name, old, new)
+
+    def drop_older(self) -> list[str]:
+        """Remove the index of each older schema; return the names of its tables."""
+        return tables.drop_older(self.database)
 
     def close(self) -> None:
         """Close the database; idempotent."""
@@ -224,22 +218,19 @@ class Registry:
         self.close()
 
 
-def upgrade(url: str, results_dir: Path, *, timeout_s: float = TIMEOUT_S) -> bool:
-    """Migrate the registry at `url`; return whether anything was done.
-
-    Raises:
-        UsageProblem: the URL is invalid or unsupported.
-        RegistryError: the tables are foreign or of a newer version, or the database cannot be used.
-    """
-    target = location(url, results_dir)
-    with closing(Database.open(target, create=True, timeout_s=timeout_s)) as database:
-        return schema.migrate(database)
-
-
 @cache
-def samples(*, branch: bool, since: bool, fingerprint: bool) -> Select[Any]:
-    """Query for one benchmark's rows, from a time on or the latest."""
-    query = select(RESULTS).where(RESULTS.c.benchmark == bindparam("benchmark"), RESULTS.c.sample)
+def results_query(
+    *, metric: str = "", branch: bool = False, since: bool = False, fingerprint: bool = False
+) -> Select[Any]:
+    """Query for the rows of a benchmark with the `metric`, else of those that are samples.
+
+    The latest, or the first from a time on; with a `branch` or `fingerprint` only those of one.
+    """
+    query = select(RESULTS, *RUN_COLUMNS).join(RUNS, RUNS.c.key == RESULTS.c.run)
+    query = query.where(
+        RESULTS.c.benchmark == bindparam("benchmark"),
+        RESULTS.c.metrics[metric].as_float().is_not(None) if metric else RESULTS.c.sample,
+    )
     if branch:
         query = query.where(RESULTS.c.branch == bindparam("branch"))
     if fingerprint:
@@ -251,60 +242,11 @@ def samples(*, branch: bool, since: bool, fingerprint: bool) -> Select[Any]:
     return query.order_by(order).limit(bindparam("limit", type_=Integer))
 
 
-@cache
-def values(metric: str, *, branch: bool) -> Select[Any]:
-    """Query for the latest rows of a benchmark with a metric, newest first."""
-    has_metric = RESULTS.c.metrics[metric].as_float().is_not(None)
-    columns = (RUNS.c.run_id, RUNS.c.started, RUNS.c.commit, RUNS.c.branch)
-    result_columns = (RESULTS.c.outcome, RESULTS.c.timer, RESULTS.c.metrics, RESULTS.c.launches)
-    query = (
-        select(
-            *columns, *result_columns, RESULTS.c.units, RESULTS.c.settings, RESULTS.c.fingerprint
-        )
-        .join(RUNS, RUNS.c.key == RESULTS.c.run)
-        .where(RESULTS.c.benchmark == bindparam("benchmark"), has_metric)
-    )
-    if branch:
-        query = query.where(RESULTS.c.branch == bindparam("branch"))
-    return query.order_by(RESULTS.c.started_us.desc()).limit(bindparam("limit", type_=Integer))
-
-
-def _point(row: Row[Any], benchmark: str, facts: Mapping[str, Any]) -> Run:
-    """Partial run of a row of :func:`values`."""
-    result = Result(
-        id=benchmark,
-        outcome=row.outcome,
-        timer=row.timer,
-        metrics=Metrics(row.metrics, facts[row.units]),
-        launches=tuple(map(mapping, row.launches or [row.metrics])),
-        **apart(mapping(facts[row.settings]))[1],
-    )
-    return Run(
-        label=row.run_id,
-        run_id=stored_text(row.run_id),
-        started=stored_text(row.started),
-        commit=row.commit,
-        branch=row.branch,
-        results={benchmark: result},
-    )
-
-
 def _started_us(connection: Connection, run_id: str) -> int:
     """Start of a run in microseconds, as stored, else from its id."""
-    query = select(RUNS.c.started_us).where(RUNS.c.run_id == indexed(run_id))
+    query = select(RUNS.c.started_us).where(RUNS.c.run_id == run_id)
     stored_us = connection.execute(query).scalar()
     if stored_us is not None:
         return int(stored_us)
     start_time = run_directory.start_time(run_id)
     return 0 if start_time is None else round(start_time.timestamp() * 1_000_000)
-
-
-def _tags(connection: Connection, keys: list[int]) -> dict[int, list[str]]:
-    """Tags of the runs with these keys, possibly with others, by key."""
-    query = select(TAGS).order_by(TAGS.c.tag)
-    if keys:
-        query = query.where(TAGS.c.run.between(min(keys), max(keys)))
-    tags: dict[int, list[str]] = {}
-    for row in connection.execute(query):
-        tags.setdefault(row.run, []).append(row.tag)
-    return tags

@@ -1,13 +1,15 @@
-"""Table definitions after the latest migration; a test compares both.
+"""Tables: documents, which stay for ever, and an index that is derived from them.
 
-Values shared by many rows (machines, settings, limits, units) are in ``facts``, by digest.
-``results`` has one row per benchmark of a run, with copies of all columns that queries filter and
-sort by, so that each query reads one index.
+The tables of the index have the version of their schema in their names: any change of them raises
+:data:`SCHEMA`, and a client never touches those of another one. ``results`` has one row per
+benchmark of a run, with copies of all columns that queries filter and sort by, so that each query
+reads one index. What many rows share is in ``facts``, by digest.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import (
     JSON,
@@ -17,21 +19,47 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
     Text,
+    inspect,
+    text,
 )
+
+from gpubench_plugin.core.errors import RegistryError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from gpubench_plugin.results.registry.database import Database
+
+SCHEMA: Final = 3
 
 METADATA: Final = MetaData()
 
 _KEY: Final = BigInteger().with_variant(Integer(), "sqlite")
 
+DOCUMENTS: Final = Table(
+    "documents",  # without a version: these columns never change
+    METADATA,
+    Column("kind", String(80), primary_key=True),
+    Column("name", String(200), primary_key=True),
+    Column("digest", String(24), nullable=False),  # of the text
+    Column("changed_us", BigInteger, nullable=False),  # since 1970: of a run its newest file
+    Column("text", LargeBinary, nullable=False),  # deflated
+    # Without it, listing the documents would read all texts.
+    Index("ix_documents_digest", "kind", "name", "digest", "changed_us"),
+)
+
 RUNS: Final = Table(
-    "runs",
+    f"runs_{SCHEMA}",
     METADATA,
     Column("key", _KEY, primary_key=True, autoincrement=True),
     Column("run_id", String(200), nullable=False, unique=True),
+    Column("digest", String(24), nullable=False),  # of the document
+    Column("error", Text, nullable=False),  # why the document cannot be read
     Column("experiment", Text, nullable=False),
     Column("started", Text, nullable=False),
     Column("started_us", BigInteger, nullable=False),  # since 1970, in UTC
@@ -39,66 +67,78 @@ RUNS: Final = Table(
     Column("commit", Text),
     Column("branch", Text),
     Column("dirty", Boolean),
-    Column("machine", Text, nullable=False),
-    Column("environment", Text, nullable=False),
+    Column("machine", String(24), nullable=False),  # a digest of facts, as the next one
+    Column("environment", String(24), nullable=False),
     Column("benchmarks", Integer, nullable=False),
     Column("measured", Integer, nullable=False),
     Column("regressed", Boolean, nullable=False),
-    Column("state", Text, nullable=False),  # digest of the files it was read from
-    Index("ix_runs_started", "started_us"),
+    Column("tags", JSON, nullable=False),
+    Index(f"ix_runs_{SCHEMA}_started", "started_us"),
 )
 
 FACTS: Final = Table(
-    "facts",
+    f"facts_{SCHEMA}",
     METADATA,
     Column("digest", String(24), primary_key=True),
-    Column("facts", JSON, nullable=False),
-)
-
-BENCHMARKS: Final = Table(
-    "benchmarks",
-    METADATA,
-    Column("digest", String(24), primary_key=True),
-    Column("id", Text, nullable=False),
+    Column("facts", Text, nullable=False),  # JSON
 )
 
 RESULTS: Final = Table(
-    "results",
+    f"results_{SCHEMA}",
     METADATA,
-    Column("run", _KEY, ForeignKey("runs.key", ondelete="CASCADE"), primary_key=True),
+    Column("run", _KEY, ForeignKey(RUNS.c.key, ondelete="CASCADE"), primary_key=True),
     Column("ordinal", Integer, primary_key=True, autoincrement=False),
-    Column("benchmark", String(24), nullable=False),
+    Column("benchmark", String(24), nullable=False),  # digest of its node id
     Column("fingerprint", String(24), nullable=False),
     Column("branch", String(200), nullable=False),  # empty where there is none
     Column("started_us", BigInteger, nullable=False),
     Column("sample", Boolean, nullable=False),  # later runs may be compared with it
-    Column("outcome", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("timer", Text, nullable=False),
-    Column("settings", String(24), nullable=False),
-    Column("limits", String(24), nullable=False),
-    Column("units", String(24), nullable=False),  # of each metric its unit and direction
-    Column("flags", JSON(none_as_null=True)),  # null for none, which costs no reading
+    Column("record", String(24), nullable=False),  # digest of the facts beside the numbers
     Column("metrics", JSON, nullable=False),  # {name: value}
     Column("launches", JSON(none_as_null=True)),  # [{name: value}], null for the only one
-    Index("ix_results_started", "benchmark", "started_us"),
-    Index("ix_results_branch", "benchmark", "branch", "started_us"),
-    Index("ix_results_fingerprint", "fingerprint", "benchmark", "branch", "started_us"),
+    Index(f"ix_results_{SCHEMA}_started", "benchmark", "started_us"),
+    Index(f"ix_results_{SCHEMA}_branch", "benchmark", "branch", "started_us"),
+    Index(f"ix_results_{SCHEMA}_fingerprint", "fingerprint", "benchmark", "branch", "started_us"),
 )
 
-TAGS: Final = Table(
-    "tags",
-    METADATA,
-    Column("run", _KEY, ForeignKey("runs.key", ondelete="CASCADE"), primary_key=True),
-    Column("tag", String(200), primary_key=True),
-    Index("ix_tags_tag", "tag"),
-)
+_OURS: Final = re.compile(rf"{DOCUMENTS.name}|(?:results|facts|runs)_(?P<schema>\d+)")
+_CREATION: Final = 0x67707562656E6368
+"""PostgreSQL advisory lock of whoever creates or removes tables ("gpubench" in ASCII)."""
 
-DOCUMENTS: Final = Table(
-    "documents",
-    METADATA,
-    Column("kind", String(80), primary_key=True),
-    Column("name", String(200), primary_key=True),
-    Column("text", Text, nullable=False),
-    Column("changed", Text, nullable=False),
-)
+
+def create_missing(database: Database) -> None:
+    """Create the tables that are missing; any number of processes may do so at once.
+
+    Raises:
+        RegistryError: the database holds only tables of something else, or cannot be used.
+    """
+    with database.reading() as connection:
+        existing = {*inspect(connection).get_table_names()}
+    if METADATA.tables.keys() <= existing:
+        return
+    if existing and not any(map(_OURS.fullmatch, existing)):
+        raise RegistryError(
+            f"the registry {database.location.shown_name} contains foreign tables "
+            f"({', '.join(sorted(existing)[:3])}); use a separate database for the registry"
+        )
+    database.enable_concurrent_reads()
+    with database.writing() as connection:
+        _lock(connection)
+        METADATA.create_all(connection)
+
+
+def drop_older(database: Database) -> list[str]:
+    """Remove the index of each older schema; return the names of its tables."""
+    with database.writing(without_timeout=True) as connection:
+        _lock(connection)
+        names = inspect(connection).get_table_names()
+        matches = [match for match in map(_OURS.fullmatch, sorted(names)) if match is not None]
+        older = [m[0] for m in matches if m["schema"] and int(m["schema"]) < SCHEMA]
+        for name in older:  # sorted: results, which refer to runs, before them
+            connection.execute(text(f"DROP TABLE {name}"))
+        return older
+
+
+def _lock(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _CREATION})

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.comparison import MatchOptions
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.core.records import Comparison, Measurement, Run
-    from gpubench_plugin.session.recording import Recording
+    from gpubench_plugin.session.recording import SessionRecorder
 
     Launch = Callable[[Sequence[pytest.Item], Mapping[str, FixedRounds]], Iterable[Measurement]]
 
@@ -33,7 +33,7 @@ class Confirmation:
         launch: measures in fresh processes; None if impossible, for the reason `why_not`.
     """
 
-    def __init__(self, recording: Recording, launch: Launch | None, *, why_not: str = ""):
+    def __init__(self, recording: SessionRecorder, launch: Launch | None, *, why_not: str = ""):
         self._recording = recording
         self._launch = launch
         self._why_not = why_not

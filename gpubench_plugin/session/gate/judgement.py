@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.baselines.model import Reference
     from gpubench_plugin.compare.comparison import MatchOptions
     from gpubench_plugin.session.gate.lookup import BaselineLookup, Kind
-    from gpubench_plugin.session.recording import Recording
+    from gpubench_plugin.session.recording import SessionRecorder
 
 
 NOTHING_MEASURED: Final = "nothing was measured: the gate has no benchmark to judge"
@@ -133,7 +133,7 @@ class GateJudgement:
 
     def __init__(
         self,
-        recording: Recording,
+        recording: SessionRecorder,
         lookup: BaselineLookup,
         is_gone: Callable[[str], bool],
         confirmation: Confirmation,

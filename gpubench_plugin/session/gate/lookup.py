@@ -1,26 +1,29 @@
 """Early lookup of ``--baseline``, without importing database libraries.
 
 On a CPU a benchmark's peak memory is that of this process, so database libraries are loaded only
-after measuring. What the registry must answer before that, a subprocess asks.
+after measuring. What a server must answer before that, a subprocess asks.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpubench_plugin.baselines.model import Reference
+from gpubench_plugin.baselines.model import Baseline, Reference, from_text, to_text
 from gpubench_plugin.baselines.resolve import Resolver, directories_of, looks_like_run
+from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.core.records import LAST, Run
-from gpubench_plugin.results.registry.connection import is_expected
+from gpubench_plugin.environment.child_process import ChildError, facts_of
+from gpubench_plugin.results.registry.locations import is_server
 from gpubench_plugin.results.run_directory import find_run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpubench_plugin.config.settings import Settings
     from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -29,37 +32,42 @@ _TIMEOUT_S: Final = 30.0
 """Connecting to a server that is down times out after 10 s; Python and its imports take 1 s."""
 
 
-def _typo_message(settings: Settings) -> str:
-    """Error message if the baseline's name is probably a typo; empty if not, or if unknown."""
+def _of_server(settings: Settings) -> Mapping[str, str] | None:
+    """The server's answer, see :func:`subprocess_main`; None without one."""
     code = f"from {__name__} import subprocess_main; subprocess_main()"
     question = {
         "name": settings.baseline,
         "url": settings.registry,
         "results_dir": str(settings.results_dir),
     }
+    # Not in its arguments: the URL may hold a password.
+    command = [sys.executable, "-P", "-c", code]
     try:
-        process = subprocess.run(
-            [sys.executable, "-P", "-c", code],
-            input=json.dumps(question),  # not as an argument: the URL may hold a password
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            encoding="utf-8",
-            timeout=_TIMEOUT_S,
-            check=True,
-        )
-        return str(json.loads(process.stdout)["slip"])
-    except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
-        return ""  # asked again after measuring
+        answer: Mapping[str, str] = facts_of(command, question=question, timeout_s=_TIMEOUT_S)
+    except ChildError:
+        return None  # asked again after measuring
+    return answer
 
 
 def subprocess_main() -> None:
-    """Subprocess entry point: read the question from stdin, answer on stdout."""
+    """Subprocess entry point: read the question from stdin, answer on stdout.
+
+    The answer is the baseline's ``text``; if it is missing, the message, and whether it is a
+    ``typo``.
+    """
+    from gpubench_plugin.results.registry.registry import Registry
+
     question = json.load(sys.stdin)
-    results_dir = Path(question["results_dir"])
-    with Resolver(question["url"], results_dir, results_dir) as resolver:
-        message = resolver.baselines().typo_message(question["name"])
-    json.dump({"slip": message}, sys.stdout)
+    results_dir, name = Path(question["results_dir"]), question["name"]
+    with Registry.open(question["url"], results_dir) as registry:
+        baselines = Baselines(results_dir, registry)
+        if (baseline := baselines.get(name)) is not None:
+            answer = {"text": to_text(baseline)}
+        elif typo := baselines.typo_message(name):
+            answer = {"typo": typo}
+        else:
+            answer = {"unknown": baselines.unknown(name)}
+    json.dump(answer, sys.stdout)
 
 
 Kind = Literal["history", "threshold", "last", "missing"]
@@ -100,12 +108,6 @@ class BaselineLookup:
             run = _run(settings, cwd)
             folders = None if run.directory is None else ((run.directory, None),)
             return replace(lookup, early_reference=run, directories=folders)
-        try:
-            baseline = Resolver("none", settings.results_dir, cwd).baselines().get(text)
-        except ResultsError as error:
-            raise UsageProblem(f"--baseline={text}: {error}") from error
-        if baseline is not None:
-            return replace(lookup, directories=directories_of(baseline, settings.results_dir))
         if text == LAST:
             if settings.gate not in {"", "threshold"}:
                 flag = "--gate" if settings.gate == "auto" else f"--gate={settings.gate}"
@@ -115,13 +117,33 @@ class BaselineLookup:
                     "(see gpubench baseline set), gpubench ab, or --gate=threshold"
                 )
             return replace(lookup, is_last=True)
-        if is_expected(settings.registry, settings.results_dir):
-            if message := _typo_message(settings):
-                raise UsageProblem(f"--baseline={text}: {message}")
-            note = f"no local baseline {text!r}; the registry is queried after measuring"
-            return replace(lookup, notes=(note,))
+        if is_server(settings.registry):
+            return lookup._in_server()
+        try:
+            baseline = Baselines(settings.results_dir).get(text)
+        except ResultsError as error:
+            raise UsageProblem(f"--baseline={text}: {error}") from error
+        if baseline is not None:
+            return lookup._with_directories(baseline)
         reference = _reference(settings, cwd)
         return replace(lookup, early_reference=reference, notes=reference.notes)
+
+    def _in_server(self) -> BaselineLookup:
+        name = self.settings.baseline
+        answer = _of_server(self.settings)
+        if answer is None:
+            note = f"the server of baseline {name!r} did not answer; asked again after measuring"
+            return replace(self, notes=(note,))
+        if typo := answer.get("typo"):
+            raise UsageProblem(f"--baseline={name}: {typo}")
+        if "text" in answer:
+            return self._with_directories(from_text(answer["text"], "the server's answer"))
+        notes = (answer["unknown"],)
+        missing = Reference(label=name, kind="missing", notes=notes)
+        return replace(self, early_reference=missing, notes=notes)
+
+    def _with_directories(self, baseline: Baseline) -> BaselineLookup:
+        return replace(self, directories=directories_of(baseline, self.settings.results_dir))
 
     @property
     def kind(self) -> Kind:

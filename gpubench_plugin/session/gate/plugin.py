@@ -181,28 +181,3 @@ class GatePlugin:
         write_lines(terminalreporter, lines)
         for message in gate_report.report_to_github(self._judgement, self._locations, self._config):
             terminalreporter.write_line(message)
-
-
-def measuring_disabled_option(config: pytest.Config) -> str:
-    """pytest-benchmark's option that disables measuring, or empty."""
-    if config.getoption("benchmark_skip", False) and not config.getoption("benchmark_only", False):
-        return "--benchmark-skip"
-    enabled = config.getoption("benchmark_enable", False)
-    return "--benchmark-disable" * (config.getoption("benchmark_disable", False) and not enabled)
-
-
-class UnjudgedGate:
-    """Fails a session with ``--gate`` in which nothing is measured."""
-
-    def __init__(self, cause: str):
-        self._reason = cause
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail the session: --gate was given but nothing was judged."""
-        if session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the reason."""
-        terminalreporter.write_line(f"gate: failed: {self._reason}", red=True)

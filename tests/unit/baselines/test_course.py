@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
@@ -76,13 +75,10 @@ def test_machines_stand_apart_the_latest_last() -> None:
 
 def _courses_of(written: Sequence[Path], results: Path, stored: bool) -> list[TrendSegment]:
     """The courses of the step time over the runs `written` to `results`, none left out."""
-    with Registry.open("", results) if stored else nullcontext() as registry:
-        for directory in written if registry is not None else ():
-            registry.ingest(directory)
-        past = HistorySource(results, registry, "")
-        found = trend_segments(past.points(MLP, "step_time_s", branch="main", limit=9))
-    assert past.notes == []
-    return found
+    with Registry.open("", results) if stored else Registry.of_directories(results) as registry:
+        registry.ingest_all()
+        past = HistorySource(registry)
+        return trend_segments(past.points(MLP, "step_time_s", branch="main", limit=9))
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -124,7 +120,9 @@ def test_what_a_training_to_a_target_took_parts_no_course(tmp_path: Path) -> Non
     for number in range(2):
         made = measurement(work=Work(samples=8.0 + number), metrics=target)
         write_run(tmp_path, number, [made])
-    points = HistorySource(tmp_path, None, "").points(MLP, "step_time_s", branch="main", limit=9)
+    with Registry.of_directories(tmp_path) as registry:
+        registry.ingest_all()
+        points = HistorySource(registry).points(MLP, "step_time_s", branch="main", limit=9)
     assert [len(course.points) for course in trend_segments(points)] == [2]
 
 
@@ -148,10 +146,9 @@ def test_each_step_time_has_its_own_course_and_one_of_them_is_judged(
     )
     made = measurement(timer=timer, metrics=whole, launches=3, per_launch=per_launch)
     directory = write_run(tmp_path, 0, [made])
-    with Registry.open("", tmp_path) if stored else nullcontext() as registry:
-        if registry is not None:
-            registry.ingest(directory)
-        past = HistorySource(tmp_path, registry, "")
+    with Registry.open("", tmp_path) if stored else Registry.of_directories(tmp_path) as registry:
+        registry.ingest_all()
+        past = HistorySource(registry)
         values = {
             name: [(p.value, p.unit) for p in past.points(MLP, name, branch="main", limit=9)]
             for name in whole

@@ -70,7 +70,7 @@ class Branch:
         registry.ingest(directory)
         if number == self._pins - 1:
             pins = [run_id(pin) for pin in range(self._pins)]
-            Baselines(self.results, registry).set("main", pins, branch="main")
+            Baselines(self.results).set("main", pins, branch="main")
 
     def judged(self, number: int) -> tuple[Comparison, Reference]:
         head = StoredRun(RunDirectory.open(self.results / "default" / run_id(number))).run()

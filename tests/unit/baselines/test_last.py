@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.baselines.last import LastResults
-from gpubench_plugin.baselines.model import Reference, baseline_name
+from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.baselines.resolve import Resolver
-from gpubench_plugin.baselines.store import Baselines
-from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import LAST
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.registry.registry import Registry
@@ -136,23 +134,6 @@ def test_a_broken_run_is_left_out_and_named(tmp_path: Path) -> None:
 
     assert origins(last) == {MLP: 0, RESNET: 0}
     assert any(note.startswith("skipped: ") and run_id(1) in note for note in last.notes)
-
-
-def test_no_baseline_is_called_last_but_one_from_before_still_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it shadows is said."""
-    with pytest.raises(UsageProblem, match="--baseline=last means the last comparable run"):
-        baseline_name(LAST)
-    write_run(tmp_path, 0, BOTH)
-    write_run(tmp_path, 1, BOTH)
-    monkeypatch.setattr("gpubench_plugin.baselines.store.baseline_name", str)
-    Baselines(tmp_path).set(LAST, [run_id(0)], branch=None)
-
-    last = look_up(tmp_path, 2)
-
-    assert (last.kind, origins(last)) == ("history", {MLP: 0, RESNET: 0})
-    assert "a baseline is named 'last' and takes precedence over the last run" in last.notes[0]
 
 
 def test_the_last_result_of_a_benchmark_is_found_while_others_are_measured(

@@ -1,4 +1,4 @@
-"""Which later runs of a branch the registry is asked for."""
+"""Which later runs of a branch are samples."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.baselines.samples import LaterRuns
+from gpubench_plugin.baselines.samples import later_runs
 from gpubench_plugin.compare.matching import WINDOW
 from gpubench_plugin.results.reader import StoredRun
-from gpubench_plugin.results.registry.connection import Connection
 from gpubench_plugin.results.registry.registry import Registry
 from tests.support.runs_builder import MLP, measurement, run_id, write_run
 
@@ -23,19 +22,19 @@ if TYPE_CHECKING:
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
     """As many runs as a window holds of another clock, then three of the usual one."""
-    with Registry.open("", tmp_path) as registry:
-        for number in range(WINDOW + 3):
-            timer = "process_time" if number < WINDOW else "perf_counter"
-            registry.ingest(write_run(tmp_path, number, [measurement(timer=timer)]))
+    for number in range(WINDOW + 3):
+        timer = "process_time" if number < WINDOW else "perf_counter"
+        write_run(tmp_path, number, [measurement(timer=timer)])
+    with Registry.of_directories(tmp_path) as registry:
+        registry.ingest_all()
         yield registry
 
 
 def later(registry: Registry, *head: Measurement, number: int = 99) -> list[str]:
     """The ids of the runs from the first one on that are found for such a head."""
     judged = StoredRun(write_run(registry.results_dir, number, head)).run()
-    reached = Connection(registry=registry, note="")
-    runs = LaterRuns(registry.results_dir, reached, branch="main", head=judged, excluded_ids=())
-    return [run.run_id for run in runs.since(run_id(0), [MLP])]
+    runs = later_runs(registry, run_id(0), [MLP], branch="main", head=judged, excluded=())
+    return [run.run_id for run in runs]
 
 
 def test_runs_of_another_clock_do_not_fill_the_window(registry: Registry) -> None:

@@ -13,7 +13,6 @@ from gpubench_plugin.core.errors import BrokenFile, UsageProblem
 from gpubench_plugin.core.records import Comparison, Verdict
 from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.reader import StoredRun
-from gpubench_plugin.results.registry import ingest
 from gpubench_plugin.results.registry.registry import Registry
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
@@ -92,7 +91,9 @@ def test_what_is_slower_than_the_last_run_can_be_a_sample(
 
     assert len(StoredRun(directory).regressed) == counts
     assert StoredRun(directory).overview().regressed is bool(counts)
-    assert bool(ingest.read(directory).regressed) is bool(counts)
+    with Registry.of_directories(tmp_path) as registry:
+        registry.ingest(directory)
+        assert registry.runs()[0].regressed is bool(counts)
 
 
 def test_a_run_is_found_here_or_in_the_registry(tmp_path: Path) -> None:

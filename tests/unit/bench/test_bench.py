@@ -101,7 +101,7 @@ def bench(
 
     `metrics` is the hook of other plugins, `measure` has further keys.
     """
-    notes = Notes(journal=None if events is None else events.append)
+    notes = Notes(journal=None if events is None else lambda _, event: events.append(event))
     case = Case(
         id=ID,
         params={},

@@ -147,7 +147,7 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys; from gpubench_plugin.cli.main import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
-        "heavy = {'torch', 'numpy', 'pydantic', 'yaml', 'scipy', 'sqlalchemy', 'alembic'}\n"
+        "heavy = {'torch', 'numpy', 'pydantic', 'yaml', 'scipy', 'sqlalchemy'}\n"
         "print('heavy:', sorted(heavy & sys.modules.keys()))"
     )
     process = subprocess.run(

@@ -66,7 +66,7 @@ def test_training_to_a_target_starts_from_the_same_weights_everywhere(
         experiment=ExperimentSection(device="cuda"),
         training=TrainingSection(**target),  # type: ignore[arg-type]
     )
-    assert configuration.drawn_on == "cpu"
+    assert configuration.init_device_type == "cpu"
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cpu", None), ("cuda", CUDA_METHOD)])

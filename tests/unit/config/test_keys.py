@@ -1,3 +1,5 @@
+"""Types of the keys, read off the schema."""
+
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
@@ -18,35 +20,6 @@ class Outer(Section):
     maybe: Inner | None = None
     table: dict[str, Inner] = {}  # noqa: RUF012 # pydantic copies defaults
     name: str | None = None
-
-
-@pytest.mark.parametrize(
-    ("annotation", "expected"),
-    [
-        (int, "an integer"),
-        (bool, "true or false"),
-        (str | None, "text, or null"),
-        (Literal["a", "b"], "a, b"),
-        (int | Literal["auto"] | None, "an integer, auto, or null"),
-        (Annotated[float, Field(gt=0, lt=1)], "a number greater than 0 and less than 1"),
-        (Annotated[int, Field(ge=2)] | None, "an integer at least 2, or null"),
-        (tuple[int, ...], "a list, each item an integer"),
-        (list[str], "a list, each item text"),
-        (tuple[int, float], "a list of 2: an integer; a number"),
-        (dict[str, bool], "a mapping, each value true or false"),
-        (Inner, "a mapping with the keys depth"),
-        (bytes, "bytes"),
-    ],
-)
-def test_allowed_says_it_in_words(annotation: Any, expected: str) -> None:
-    """Each kind of annotation is said in words a user of YAML understands."""
-    assert schema_errors.allowed(annotation) == expected
-
-
-def test_bounds_beside_the_type_are_said_too() -> None:
-    """Bounds that pydantic keeps apart from the type belong to what is allowed."""
-    annotation = schema_errors.annotation_at(Outer, ("inner", "depth"))
-    assert schema_errors.allowed(annotation) == "an integer at least 1 and at most 8"
 
 
 def test_keys_are_found_at_any_depth() -> None:

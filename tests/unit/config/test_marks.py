@@ -5,8 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpubench_plugin.config.marks import BenchmarkMark, check_precisions, full_profile_only
-from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.config.marks import BenchmarkMark, full_profile_only
 
 
 class _Node:
@@ -59,19 +58,3 @@ def test_marks_of_case_and_function_add_up() -> None:
         False,
     ]
     assert not full_profile_only(_node(), "fp32")
-
-
-@pytest.mark.parametrize(
-    ("mark", "message"),
-    [
-        (
-            pytest.mark.gpubench_full("bf61"),
-            r"mark gpubench_full: unknown 'bf61' \(did you mean 'bf16'\?\); allowed: fp32, bf16",
-        ),
-        (pytest.mark.gpubench_full(precision="bf16"), "accepts only precision names"),
-    ],
-)
-def test_a_precision_that_there_is_not_is_refused(mark: Any, message: str) -> None:
-    """A mistyped name would leave nothing out, without a word."""
-    with pytest.raises(UsageProblem, match=message):
-        check_precisions(_node(mark), ("fp32", "bf16"))

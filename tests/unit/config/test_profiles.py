@@ -84,8 +84,8 @@ def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageProblem) as caught:
         resolved(tmp_path, "measure.profile=quikc")
     assert str(caught.value) == (
-        "--measure.profile=quikc: \"quikc\" is not allowed (did you mean 'quick'?); "
-        "allowed: quick, full, or null"
+        "--measure.profile=quikc: \"quikc\" is not allowed (did you mean 'quick'?): "
+        "input should be 'quick' or 'full'"
     )
 
 

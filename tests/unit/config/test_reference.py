@@ -1,12 +1,18 @@
+"""The reference page of the keys."""
+
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from gpubench_plugin.config import schema_errors
 from gpubench_plugin.config.sections import Configuration, ModelSection, Section
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
 
@@ -16,7 +22,7 @@ def markdown_table(schema: schema_errors.Schema = Configuration[ModelSection]) -
     rows = [
         (
             f"`{'.'.join(key)}`",
-            schema_errors.allowed(schema_errors.annotation_of(field)),
+            _allowed(field),
             "required" if field.is_required() else f"`{json.dumps(field.get_default())}`",
             field.description or "",
         )
@@ -24,6 +30,26 @@ def markdown_table(schema: schema_errors.Schema = Configuration[ModelSection]) -
     ]
     header = ("Key", "Allowed", "Default", "Meaning")
     return "".join(_row(cells) for cells in (header, ("---",) * len(header), *rows))
+
+
+def _allowed(field: FieldInfo) -> str:
+    """Its type, choices and bounds: ``integer > 0, auto or null``."""
+    annotation = (
+        Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    )
+    schema = TypeAdapter(annotation).json_schema()
+    alternatives = schema.get("anyOf", [schema])
+    return " or ".join(map(_alternative, alternatives))
+
+
+def _alternative(schema: dict[str, Any]) -> str:
+    if "const" in schema:
+        return str(schema["const"])
+    if "enum" in schema:
+        return ", ".join(schema["enum"])
+    signs = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
+    bounds = (f"{sign} {schema[name]:g}" for name, sign in signs.items() if name in schema)
+    return " ".join([schema["type"], *bounds])
 
 
 def _row(cells: tuple[str, ...]) -> str:
@@ -53,4 +79,4 @@ def test_a_bar_does_not_break_the_table() -> None:
     class Sized(Section):
         size: int = Field(description="a|b")
 
-    assert markdown_table(Sized).splitlines()[-1] == (r"| `size` | an integer | required | a\|b |")
+    assert markdown_table(Sized).splitlines()[-1] == (r"| `size` | integer | required | a\|b |")

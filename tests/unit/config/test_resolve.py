@@ -91,71 +91,71 @@ def resolver(root: Path) -> Resolver:
 
 
 class TestLayers:
-    def test_a_file_is_laid_over_the_defaults(self, resolver: Resolver) -> None:
-        """Keys of the named file replace defaults; the others keep theirs."""
-        training = resolver().training
-        assert (training.optimizer, training.momentum) == ("adamw", 0.9)
-
-    def test_the_workload_has_keys_of_its_own(self, resolver: Resolver) -> None:
-        """The model section is the workload's class, and a list of YAML is a tuple in it."""
-        assert resolver().model == Mlp(name="mlp", widths=(64, 128))
-
-    @pytest.mark.parametrize(("preset", "batch_size"), [("tiny", 4), ("full", 512)])
-    def test_the_preset_wins_over_the_base(
-        self, resolver: Resolver, preset: Preset, batch_size: int
+    @pytest.mark.parametrize(
+        ("overrides", "overlays", "preset", "expected"),
+        [
+            ([], [], "tiny", {"batch_size": 4, "optimizer": "adamw", "momentum": 0.9}),
+            ([], [], "full", {"batch_size": 512}),
+            ([], ["training: {batch_size: 6}"], "tiny", {"batch_size": 6}),
+            (
+                [],
+                ["training: {batch_size: 6}\npresets: {tiny: {training: {batch_size: 7}}}"],
+                "tiny",
+                {"batch_size": 7},
+            ),
+            ([], ["presets: {full: {training: {batch_size: 7}}}"], "tiny", {"batch_size": 4}),
+            (
+                [],
+                ["training: {batch_size: 6, momentum: 0.5}", "training: {batch_size: 7}"],
+                "tiny",
+                {"batch_size": 7, "momentum": 0.5},
+            ),
+            (
+                ["training.batch_size=8", "training.batch_size=9"],
+                ["training: {batch_size: 6}"],
+                "tiny",
+                {"batch_size": 9},
+            ),
+            (
+                ["training.epochs=2", "training.steps=null"],
+                [],
+                "tiny",
+                {"steps": None, "epochs": 2},
+            ),
+        ],
+    )
+    def test_later_layers_win_key_by_key(
+        self,
+        resolver: Resolver,
+        overrides: list[str],
+        overlays: list[str],
+        preset: Preset,
+        expected: dict[str, object],
     ) -> None:
-        """The chosen preset replaces keys of the base, and stands in the result."""
-        resolved = resolver(preset=preset)
-        assert (resolved.experiment.preset, resolved.training.batch_size) == (preset, batch_size)
+        """Defaults, file, its preset, overlays each with its preset, overrides; null takes back."""
+        paths = [resolver.overlay(text, f"{n}.yaml") for n, text in enumerate(overlays)]
+        resolved = resolver(*overrides, preset=preset, overlays=paths)
+        assert resolved.experiment.preset == preset
+        assert {key: getattr(resolved.training, key) for key in expected} == expected
 
-    def test_an_overlay_wins_over_the_preset(self, resolver: Resolver) -> None:
-        """A file given as ``--config`` is laid over the named file with its preset."""
-        overlay = resolver.overlay("training: {batch_size: 6}")
-        assert resolver(overlays=[overlay]).training.batch_size == 6
-
-    def test_the_preset_of_an_overlay_wins_over_its_base(self, resolver: Resolver) -> None:
-        """An overlay may have presets; the chosen one follows the overlay's own base."""
-        overlay = resolver.overlay(
-            "training: {batch_size: 6}\npresets: {tiny: {training: {batch_size: 7}}}"
-        )
-        assert resolver(overlays=[overlay]).training.batch_size == 7
-
-    def test_an_overlay_need_not_have_the_preset(self, resolver: Resolver) -> None:
-        """An overlay that only says something about ``full`` changes nothing for ``tiny``."""
-        overlay = resolver.overlay("presets: {full: {training: {batch_size: 7}}}")
-        assert resolver(overlays=[overlay]).training.batch_size == 4
-
-    def test_later_overlays_win(self, resolver: Resolver) -> None:
-        """Of two files given as ``--config`` the later one has the last word."""
-        first = resolver.overlay("training: {batch_size: 6, momentum: 0.5}", "a.yaml")
-        second = resolver.overlay("training: {batch_size: 7}", "b.yaml")
-        training = resolver(overlays=[first, second]).training
-        assert (training.batch_size, training.momentum) == (7, 0.5)
-
-    def test_overrides_win_over_files(self, resolver: Resolver) -> None:
-        """Dot-key overrides come after all files, and the last of them counts."""
-        overlay = resolver.overlay("training: {batch_size: 6}")
-        resolved = resolver("training.batch_size=8", "training.batch_size=9", overlays=[overlay])
-        assert resolved.training.batch_size == 9
-
-    def test_an_override_reaches_the_keys_of_the_workload(self, resolver: Resolver) -> None:
-        """Overrides of the model section are typed by the workload's class."""
-        assert resolver("model.widths=[3]").model.widths == (3,)
-
-    def test_an_override_may_choose_the_workload(self, resolver: Resolver) -> None:
-        """The name in an override decides whose keys the model section has."""
-        resolved = resolver("model.name=mlp", "model.widths=[3]", name=None)
-        assert resolved.model == Mlp(name="mlp", widths=(3,))
+    @pytest.mark.parametrize(
+        ("name", "overrides", "widths"),
+        [
+            ("mlp", [], (64, 128)),
+            ("mlp", ["model.widths=[3]"], (3,)),
+            (None, ["model.name=mlp", "model.widths=[3]"], (3,)),
+        ],
+    )
+    def test_the_workload_has_keys_of_its_own(
+        self, resolver: Resolver, name: str | None, overrides: list[str], widths: tuple[int, ...]
+    ) -> None:
+        """The model section is the workload's class, wherever the name was stated."""
+        assert resolver(*overrides, name=name).model == Mlp(name="mlp", widths=widths)
 
     def test_what_flags_choose_is_in_the_result(self, resolver: Resolver) -> None:
-        """Device, precision and number of ranks are recorded where the schema has them."""
-        resolved = resolver(
-            chosen={
-                "experiment.device": "cuda",
-                "precision.name": "amp",
-                "distributed.world_size": 2,
-            }
-        )
+        """Device, precision and number of ranks are recorded; a file may say the same."""
+        chosen = {"experiment.device": "cuda", "precision.name": "amp", "distributed.world_size": 2}
+        resolved = resolver("precision.name=amp", chosen=chosen)
         assert (
             resolved.experiment.device,
             resolved.precision.name,
@@ -209,92 +209,44 @@ class TestPresets:
         assert needs_memory_gib("mlp", overlays=[overlay], rootdir=resolver.root) == 8.0
 
 
-class TestFlagsChoose:
+CHOSEN = {"experiment.device": "cpu", "precision.name": "amp", "distributed.world_size": 4}
+
+
+class TestRulesBetweenKeys:
     @pytest.mark.parametrize(
-        ("override", "flag"),
+        ("overrides", "words"),
         [
-            ("experiment.preset=full", '"full" contradicts "tiny", which --preset'),
-            ("experiment.device=mps", '"mps" contradicts "cpu", which --device'),
-            ("precision.name=bf16", '"bf16" contradicts "amp", which --precision'),
+            (["experiment.preset=full"], ['"full"', '"tiny"', "--preset"]),
+            (["experiment.device=mps"], ['"mps"', '"cpu"', "--device"]),
+            (["precision.name=bf16"], ['"bf16"', '"amp"', "--precision"]),
+            (["distributed.world_size=2"], ["2", "4", "torchrun --nproc-per-node"]),
+            (["data.global_batch_size=10"], ["10", "4 ranks", "a multiple of 4"]),
+            (["training.epochs=2"], ["training.steps 5 (configs/mlp.yaml)", "null"]),
+            (["distributed.parallelism=fsdpp"], ["did you mean 'fsdp2'", "auto, ddp, fsdp2"]),
             (
-                "distributed.world_size=4",
-                "4 contradicts 1, which the number of ranks started (torchrun --nproc-per-node)",
+                ["distributed.static_graph=true", "distributed.parallelism=fsdp2"],
+                ["true applies to distributed.parallelism=ddp", "not to fsdp2", "remove it"],
             ),
         ],
     )
-    def test_a_contradiction_names_the_flag(
-        self, resolver: Resolver, override: str, flag: str
+    def test_a_contradiction_names_both_sides(
+        self, resolver: Resolver, overrides: list[str], words: list[str]
     ) -> None:
-        """What a flag chooses cannot be set by an override to something else."""
-        chosen = {
-            "experiment.device": "cpu",
-            "precision.name": "amp",
-            "distributed.world_size": 1,
-        }
-        assert resolver.refusal(override, chosen=chosen) == [f"--{override}: {flag} chooses"]
+        """One line with the override, its value, the other one, and what is allowed."""
+        (line,) = resolver.refusal(*overrides, chosen=CHOSEN)
+        assert line.startswith(f"--{overrides[0]}: ")
+        assert [word for word in words if word not in line] == []
 
     def test_a_file_that_contradicts_is_named(self, resolver: Resolver) -> None:
         """The message about a file has the file and the dotted key."""
         overlay = resolver.overlay("precision: {name: fp16}")
-        assert resolver.refusal(overlays=[overlay], chosen={"precision.name": "amp"}) == [
-            (
-                f'--config={overlay}: precision.name: "fp16" contradicts "amp", '
-                "which --precision chooses"
-            )
-        ]
+        (line,) = resolver.refusal(overlays=[overlay], chosen=CHOSEN)
+        assert line.startswith(f'--config={overlay}: precision.name: "fp16" contradicts "amp"')
 
-    def test_saying_the_same_is_fine(self, resolver: Resolver) -> None:
-        """A file may say what the flag chooses anyway."""
-        resolved = resolver("precision.name=amp", chosen={"precision.name": "amp"})
-        assert resolved.precision.name == "amp"
-
-
-class TestRulesBetweenKeys:
     def test_a_global_batch_is_shared_among_the_ranks(self, resolver: Resolver) -> None:
         """Each rank's share of the global batch becomes its batch size."""
         resolved = resolver("data.global_batch_size=12", chosen={"distributed.world_size": 3})
         assert (resolved.data.global_batch_size, resolved.training.batch_size) == (12, 4)
-
-    def test_a_global_batch_must_divide(self, resolver: Resolver) -> None:
-        """A global batch that leaves a remainder is refused, naming what would do."""
-        assert resolver.refusal(
-            "data.global_batch_size=10", chosen={"distributed.world_size": 4}
-        ) == [
-            (
-                "--data.global_batch_size=10: 10 is not divisible by 4 ranks; "
-                "allowed: a multiple of 4"
-            )
-        ]
-
-    def test_steps_and_epochs_exclude_each_other(self, resolver: Resolver) -> None:
-        """Two lengths of one training are refused, naming who said each."""
-        assert resolver.refusal("training.epochs=2") == [
-            (
-                "--training.epochs=2: 2 conflicts with training.steps 5 (configs/mlp.yaml); "
-                "allowed: one of the two, with null for the other"
-            )
-        ]
-
-    def test_an_unknown_parallelism_is_refused(self, resolver: Resolver) -> None:
-        """A parallelism that is not there is found before anything runs."""
-        assert resolver.refusal("distributed.parallelism=fsdpp") == [
-            (
-                "--distributed.parallelism=fsdpp: unknown (did you mean 'fsdp2'?); "
-                "allowed: auto, ddp, fsdp2, none, pipeline, tensor"
-            )
-        ]
-
-    @pytest.mark.parametrize("chosen", ["none", "fsdp2"])
-    def test_a_key_of_another_parallelism_is_refused(self, resolver: Resolver, chosen: str) -> None:
-        """A key that the chosen parallelism would not read is an error, naming whose it is."""
-        assert resolver.refusal(
-            f"distributed.parallelism={chosen}", "distributed.static_graph=true"
-        ) == [
-            (
-                "--distributed.static_graph=true: true applies to distributed.parallelism=ddp, "
-                f"not to {chosen}; remove it"
-            )
-        ]
 
     @pytest.mark.parametrize("ranks", [1, 2])
     def test_keys_of_the_chosen_parallelism_are_taken(self, resolver: Resolver, ranks: int) -> None:
@@ -307,11 +259,6 @@ class TestRulesBetweenKeys:
             chosen=world,
         )
         assert (bucket, sharded.distributed.reshard_after_forward) == (50, False)
-
-    def test_epochs_replace_steps_that_are_taken_back(self, resolver: Resolver) -> None:
-        """Null takes back what a file said."""
-        training = resolver("training.epochs=2", "training.steps=null").training
-        assert (training.steps, training.epochs) == (None, 2)
 
 
 class TestRefusals:
@@ -333,39 +280,30 @@ class TestRefusals:
             (
                 "model.steps=3",
                 (
-                    "unknown key (did you mean 'training.steps', 'measure.steps' or "
+                    "unknown key (did you mean 'training.steps' or 'measure.steps' or "
                     "'profiling.steps'?); allowed: name"
                 ),
             ),
             ("data.warmup_seconds=3", "unknown key (did you mean 'measure.warmup_s'?); allowed: "),
             ("data.zzz=3", "unknown key; allowed: source, path, workers, pin_memory"),
             ("train.steps=3", "unknown section (did you mean 'training'?); allowed: experiment"),
+            ("training.batch_size=many", '"many" is not allowed: input should be a valid integer'),
+            ("training.batch_size=0", "0 is not allowed: input should be greater than 0, or input"),
+            ("training.batch_size=1.5", "1.5 is not allowed: input should be a valid integer"),
+            ("training.batch_size=true", "true is not allowed: input should be a valid integer"),
+            ("training.batch_size=null", "null is not allowed: input should be a valid integer"),
             (
-                "training.batch_size=many",
-                '"many" is not allowed; allowed: an integer greater than 0',
+                "training.batch_size=!!int 3 4",
+                '"!!int 3 4" is not allowed: input should be a valid',
             ),
-            ("training.batch_size=0", "0 is not allowed; allowed: an integer greater than 0"),
-            ("training.batch_size=1.5", "1.5 is not allowed; allowed: an integer greater than 0"),
-            ("training.batch_size=true", "true is not allowed; allowed: an integer greater than 0"),
-            ("training.batch_size=null", "null is not allowed; allowed: an integer greater than 0"),
-            ("training.batch_size=!!int 3 4", '"!!int 3 4" is not allowed; allowed: an integer'),
-            ("training.batch_size.x=1", '{"x": "1"} is not allowed; allowed: an integer greater'),
-            (
-                "training.learning_rate=.inf",
-                "Infinity is not allowed; allowed: a number greater than 0",
-            ),
-            (
-                "training.loss_drop=2",
-                "2 is not allowed; allowed: a number greater than 0 and at most 1, or null",
-            ),
+            ("training.batch_size.x=1", '{"x": "1"} is not allowed: input should be a valid int'),
+            ("training.learning_rate=.inf", "Infinity is not allowed: input should be a finite"),
+            ("training.loss_drop=2", "2 is not allowed: input should be less than or equal to 1"),
             (
                 "measure.by=cl",
-                "\"cl\" is not allowed (did you mean 'ci'?); allowed: ci, steps, time",
+                "\"cl\" is not allowed (did you mean 'ci'?): input should be 'ci', 'steps' or",
             ),
-            (
-                "model.widths=[1, a]",
-                '[1, "a"] is not allowed; allowed: a list, each item an integer',
-            ),
+            ("model.widths=[1, a]", '[1, "a"] is not allowed: input should be a valid integer'),
             ("model.widths=[]", "at least one width is needed"),
             ("model.name=mpl", "unknown 'mpl' (did you mean 'mlp'?); allowed: mlp, resnet18"),
             ("experiment.notes=\udcff", "contains text that is not valid Unicode"),
@@ -383,8 +321,8 @@ class TestRefusals:
         resolver.overlay("presets: {tiny: {training: {batch_size: a}}}", "configs/x.yaml")
         assert resolver.refusal(name="x") == [
             (
-                'configs/x.yaml preset tiny: training.batch_size: "a" is not allowed; '
-                "allowed: an integer greater than 0, or auto"
+                'configs/x.yaml preset tiny: training.batch_size: "a" is not allowed: '
+                "input should be a valid integer, or input should be 'auto'"
             )
         ]
 
@@ -398,22 +336,16 @@ class TestRefusals:
         )
 
     def test_a_section_must_be_a_mapping(self, resolver: Resolver) -> None:
-        """A section without keys under it is refused with the keys it may have."""
+        """A section without keys under it is refused."""
         resolver.overlay("data:", "configs/x.yaml")
         assert resolver.refusal(name="x") == [
-            (
-                "configs/x.yaml: data: null is not allowed; "
-                "allowed: a mapping with the keys source, path, workers, pin_memory, "
-                "prefetch_factor, persistent_workers, global_batch_size"
-            )
+            ("configs/x.yaml: data: null is not allowed: input should be an object")
         ]
 
     def test_a_missing_key_is_named(self, resolver: Resolver) -> None:
-        """A key that the workload requires and nobody gave is named with its type."""
+        """A key that the workload requires and nobody gave is named."""
         resolver.overlay("model: {name: mlp}", "configs/x.yaml")
-        assert resolver.refusal(name="x") == [
-            "configs/x.yaml: model.widths: is missing; allowed: a list, each item an integer"
-        ]
+        assert resolver.refusal(name="x") == ["configs/x.yaml: model.widths: is missing"]
 
     def test_several_errors_come_together(self, resolver: Resolver) -> None:
         """All that is wrong is said at once, one error per line."""
@@ -433,5 +365,4 @@ class TestRefusals:
         """Without a mapping there is no workload; the message says what the section holds."""
         overlay = resolver.overlay("model: [mlp]")
         (line,) = resolver.refusal(name=None, overlays=[overlay])
-        keys = ", ".join(ModelSection.model_fields)
-        assert line.endswith(f"allowed: a mapping with the keys {keys}")
+        assert line.endswith('model: ["mlp"] is not allowed: input should be an object')

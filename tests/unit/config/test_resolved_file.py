@@ -1,80 +1,78 @@
-"""Tests of ``config_resolved.yaml`` from anywhere."""
+"""``config_resolved.yaml``: written once per run, and read by any reader of YAML."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from gpubench_plugin.config import resolved_file
+from gpubench_plugin.config.sections import (
+    Configuration,
+    ExperimentSection,
+    ModelSection,
+    TrainingSection,
+)
 from gpubench_plugin.core.errors import BrokenFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-def bomb(value: str, merge: str = "") -> str:
-    """Nine times as many values with each of twelve lines."""
-    lines = [f"a0: &a0 {value}"]
-    for n in range(1, 12):
-        several = ", ".join([f"*a{n - 1}"] * 9)
-        lines.append(f"a{n}: &a{n} " + (f"{{{merge}: [{several}]}}" if merge else f"[{several}]"))
-    return "\n".join(lines)
+TEXTS = ["1e-3", "0o17", "yes", "on", "1_000", "2024-01-01", "null", "~", "", "a: b\n- c", "é", "="]
+IDS = [
+    *("test_it.py::test[yes-1e-3]", "é: #", "-", "? x", "\x1b[0m", "\U0001f600\n", "a:", "", "1"),
+    "benchmarks/test_it.py::test_it[" + "a b-" * 400 + "ws1]",
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[" * 200_000, "nested too deeply"),
-        ("{a: " * 50_000, "nested too deeply"),
-        ("- " * 100_000, "nested too deeply"),
-        ("? " * 100_000, "nested too deeply"),
-        ("\n".join(" " * n + "a:" for n in range(3000)), "nested too deeply"),
-        ("a: " + "[\n" * 5000, "nested too deeply"),
-        ("a: " + "[" * 101 + "]" * 101, "nested too deeply"),
-        (bomb("[x]"), "more than 10000000 values"),
-        (bomb("{x: 1}", "<<"), "malformed: could not determine a constructor for the tag .*:merge"),
-        ("a: &a [*a]", "contains itself"),
-        ("a: *b", "undefined alias"),
-        ("a: !!binary aGk=", "unsupported type bytes"),
-        ("a: 2026-01-01", "unsupported type date"),
-        ("1: a", "the key 1 is not text"),
-        ("a: [1", "malformed: while parsing a flow sequence"),
-        (
-            "a: !!python/object:os.system {}",
-            "malformed: could not determine a constructor for the tag .*os.system",
-        ),
-        ("- a", "malformed: not a mapping"),
-        ("", "malformed: not a mapping"),
-        ("a: \x01", "malformed: unacceptable character #x0001"),
-        ("? [a]\n: b", "malformed: while constructing a mapping .* found unhashable key"),
-        ("a: 0o9", None),
-        ("a: " + "9" * 5000, "malformed: .*Exceeds the limit"),
-    ],
-)
-def test_what_this_project_has_not_written_is_one_error(
-    tmp_path: Path, text: str, said: str | None
-) -> None:
-    """Whatever stands there: no crash of the C library, no endless walk, one message."""
+def configuration(notes: str) -> Configuration[ModelSection]:
+    """A configuration with these notes."""
+    return Configuration[ModelSection](
+        experiment=ExperimentSection(notes=notes),
+        model=ModelSection(name="mlp"),
+        training=TrainingSection(learning_rate=1e-5, gradient_clipping=1e22),
+    )
+
+
+@pytest.mark.parametrize("values", [dict(zip(TEXTS, TEXTS, strict=True)), dict.fromkeys(IDS, "")])
+def test_what_is_written_is_read_back_equal(tmp_path: Path, values: dict[str, str]) -> None:
+    """By us and by any reader, in order, also ids and texts that look like something else."""
+    written = {node_id: configuration(notes) for node_id, notes in values.items()}
+    path = tmp_path / "config_resolved.yaml"
+    path.write_text(resolved_file.to_yaml(written), encoding="utf-8")
+    plain = {node_id: each.model_dump(mode="json") for node_id, each in written.items()}
+    read = resolved_file.read(path)
+    assert read == yaml.safe_load(path.read_text(encoding="utf-8")) == plain
+    assert (list(read), list(read[next(iter(read))])) == (
+        list(written),
+        list(Configuration.model_fields),
+    )
+
+
+def test_an_id_that_is_no_unicode_is_written_as_in_the_journal() -> None:
+    """Of a file whose name is not UTF-8."""
+    text = resolved_file.to_yaml({"test_\udcff.py::test": configuration("")})
+    assert list(yaml.safe_load(text)) == ["test_\\udcff.py::test"]
+
+
+def test_equal_configurations_are_written_and_read_once(tmp_path: Path) -> None:
+    """5,000 benchmarks of few configurations make a small file, and share what is read."""
+    same = {f"test_{n}[ws1]": configuration(str(n % 2)) for n in range(5000)}
+    path = tmp_path / "config_resolved.yaml"
+    path.write_text(resolved_file.to_yaml(same), encoding="utf-8")
+    assert path.stat().st_size < 200_000
+    read = resolved_file.read(path)
+    assert read["test_0[ws1]"] is read["test_4998[ws1]"]
+    assert read["test_1[ws1]"]["experiment"]["notes"] == "1"
+
+
+@pytest.mark.parametrize("text", ["- a", "", "a: *b", "a: !!binary aGk=", "a: [1"])
+def test_a_damaged_file_is_one_error(tmp_path: Path, text: str) -> None:
+    """With the path."""
     path = tmp_path / "config_resolved.yaml"
     path.write_text(text)
-    if said is None:
-        assert resolved_file.read(path)
-        return
-    with pytest.raises(BrokenFile, match=said) as caught:
+    with pytest.raises(BrokenFile, match=str(path)):
         resolved_file.read(path)
-    assert str(caught.value).startswith(str(path))
-    assert len(str(caught.value)) < 500
-
-
-def test_many_benchmarks_may_share_a_configuration(tmp_path: Path) -> None:
-    """5,000 of them with 100 keys each are far within the bounds, by alias or written out."""
-    keys = "".join(f"  key{n}: {n}\n" for n in range(100))
-    path = tmp_path / "config_resolved.yaml"
-    shared = "".join(f"tests/a.py::test[{n}-x[y]: *one\n" for n in range(1, 5000))
-    path.write_text(f"tests/a.py::test[0]: &one\n{keys}{shared}")
-    found = resolved_file.read(path)
-    assert len(found) == 5000
-    assert found["tests/a.py::test[4999-x[y]"]["key99"] == 99
-    path.write_text("".join(f"t[{n}]:\n{keys}" for n in range(200)))
-    assert len(resolved_file.read(path)) == 200
+    with pytest.raises(BrokenFile, match="gone"):
+        resolved_file.read(tmp_path / "gone")

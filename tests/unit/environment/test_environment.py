@@ -36,6 +36,8 @@ def test_facts_are_json(tmp_path: Path) -> None:
     """All facts survive a round trip through JSON."""
     facts = collect(tmp_path)
     assert json.loads(json.dumps(facts, allow_nan=False)) == facts
+    meminfo = Path("/proc/meminfo").read_text(encoding="ascii")
+    assert facts["memory_bytes"] == int(meminfo.split()[1]) * 1024
 
 
 def test_versions_are_the_installed_ones(tmp_path: Path) -> None:

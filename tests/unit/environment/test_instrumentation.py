@@ -15,7 +15,7 @@ import pytest
 from gpubench_plugin.baselines.samples import objections
 from gpubench_plugin.core.records import Result, Run
 from gpubench_plugin.environment import instrumentation
-from gpubench_plugin.environment.fingerprints import fingerprint, machine_facts
+from gpubench_plugin.environment.fingerprints import machine_facts, resume_facts
 from gpubench_plugin.environment.instrumentation import interpreter_facts, is_instrumented
 
 TOLD = """
@@ -78,7 +78,7 @@ def test_facts_make_runs_incomparable(fact: str) -> None:
     """They count for comparisons and for going on with a run; a run without them lacks the keys."""
     plain = {"python": {"version": "3.11.7"}}
     other = {"python": {"version": "3.11.7", fact: 1}}
-    for facts_of in (machine_facts, fingerprint):
+    for facts_of in (machine_facts, resume_facts):
         assert facts_of(other).keys() - facts_of(plain).keys() == {f"python.{fact}"}
 
 

@@ -17,8 +17,6 @@ from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.environment.locks import KernelLock, locked
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.reader import is_being_written
-from gpubench_plugin.results.registry.database import FileLock
-from gpubench_plugin.results.registry.locations import location
 from tests.support.runs_builder import write_run
 
 if TYPE_CHECKING:
@@ -81,20 +79,12 @@ def comparison(folder: Path) -> Iterator[Path]:
         yield folder
 
 
-@contextmanager
-def registry(folder: Path) -> Iterator[Path]:
-    lock = FileLock(folder / "registry.lock")
-    lock.acquire(1.0, location("", folder))
-    yield folder / "registry.lock"
-    lock.close()
-
-
 def is_open(path: Path) -> bool:
     """Whether this process has `path` open."""
     return path.resolve() in {fd.resolve() for fd in Path("/proc/self/fd").iterdir()}
 
 
-@pytest.mark.parametrize("hold", [journal, small_files, comparison, registry])
+@pytest.mark.parametrize("hold", [journal, small_files, comparison])
 def test_no_lock_of_ours_is_held_by_a_forked_child(
     hold: Callable[[Path], AbstractContextManager[Path]], tmp_path: Path
 ) -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from gpubench_plugin.environment.scratch import private_folder
 from gpubench_plugin.launchers import report_payload
-from gpubench_plugin.launchers.gang.processes import GangLauncher
+from gpubench_plugin.launchers.gang.processes import RankProcesses
 from gpubench_plugin.launchers.gang.protocol import JoinInfo
 from gpubench_plugin.launchers.outcome import RankOutcome
 
-Launch = Callable[..., GangLauncher]
+Launch = Callable[..., RankProcesses]
 
 
 def report(when: str = "call", outcome: str = "passed", **changes: Any) -> pytest.TestReport:
@@ -61,8 +61,8 @@ def launch(tmp_path: Path, invitation: JoinInfo) -> Iterator[Launch]:
     """Launches ranks that run a piece of Python instead of pytest, and kills them at the end."""
     launched = []
 
-    def start(source: str, size: int = 1) -> GangLauncher:
-        launcher = GangLauncher(
+    def start(source: str, size: int = 1) -> RankProcesses:
+        launcher = RankProcesses(
             size,
             command=[sys.executable, "-c", textwrap.dedent(source)],
             join_info=invitation,

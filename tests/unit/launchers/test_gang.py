@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ import pytest
 
 from gpubench_plugin.core.errors import GangError
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.environment import timeout_clock
 from gpubench_plugin.launchers.deadlines import Timeouts
 from gpubench_plugin.launchers.gang.gang import Gang
 from gpubench_plugin.launchers.output import LogForwarder
@@ -37,10 +35,11 @@ PATIENCE = Timeouts(timeout_s=60.0, failure_grace_s=0.2, divergence_s=0.2)
 RANK = r"""
 import os, signal, sys, time
 from socket import AF_UNIX, socket
-from gpubench_plugin.launchers import signals, stacks
+from gpubench_plugin.environment.signals import die_with_parent
+from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 
-signals.die_with_parent()
+die_with_parent()
 rank = int(os.environ["RANK"])
 invitation = JoinInfo.from_environment(os.environ)
 stacks.enable_dumps(invitation.folder, rank)
@@ -80,7 +79,6 @@ def act(test):
     if test == "parts" and rank == 1: time.sleep(600)
     if test == "leaves" and rank == 1: os._exit(5)
     if test == "closes" and rank == 1: wire._socket.close(); time.sleep(600)
-    if test == "stops" and rank == 1: os.kill(os.getpid(), signal.SIGSTOP)
     if test == "writes":
         open(f"began-{rank}", "w").close()
         while not os.path.exists("go"): time.sleep(0.01)
@@ -160,25 +158,6 @@ def test_rank_that_does_not_come_to_the_end_ends_the_gang(
     assert not gang.is_idle
 
 
-@pytest.mark.parametrize(("continued", "state"), [(True, "ended"), (False, "stuck")])
-def test_rank_that_is_stopped_is_not_hung(
-    start: Start, monkeypatch: pytest.MonkeyPatch, continued: bool, state: str
-) -> None:
-    """It is waited for beyond the limit; for an hour, after which it is named."""
-    gang = start()
-    rank = gang._launcher.running_pids[1]
-    if continued:
-        threading.Timer(1.2, os.kill, (rank, signal.SIGCONT)).start()
-    else:
-        monkeypatch.setattr(timeout_clock, "MAX_STOPPED_S", 0.2)
-
-    zero, one = gang.run("stops", None, replace(PATIENCE, divergence_s=0.6))
-
-    assert (zero.state, one.state) == ("ended", state)
-    if not continued:
-        assert one.details.endswith("; stopped by a signal or a debugger: rank 1")
-
-
 CONTROLLER = """
 import sys
 from pathlib import Path
@@ -235,8 +214,8 @@ def test_rank_that_ends_between_two_orders_is_lost(start: Start, before: str) ->
     """It is noticed before the next order, also where a child holds its connection open."""
     gang = start(f"wire = reach(); join(wire)\n{before}\nserve(wire)")
     gang.run("first", None, LONG)
-    os.kill(gang._launcher.running_pids[1], signal.SIGTERM)
-    assert gang._launcher.exit_text(1, 30) == "was killed by SIGTERM"
+    os.kill(gang._processes.running_pids[1], signal.SIGTERM)
+    assert gang._processes.exit_text(1, 30) == "was killed by SIGTERM"
 
     assert gang.lost_ranks() == "rank 1 was killed by SIGTERM"
     assert not gang.is_idle

@@ -12,7 +12,7 @@ from gpubench_plugin.launchers import stacks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.launchers.gang.processes import GangLauncher
+    from gpubench_plugin.launchers.gang.processes import RankProcesses
     from gpubench_plugin.launchers.gang.protocol import JoinInfo
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ Path(f"ready-{rank}").touch()
 
 
 def test_every_rank_tells_where_it_is(
-    launch: Callable[..., GangLauncher], invitation: JoinInfo
+    launch: Callable[..., RankProcesses], invitation: JoinInfo
 ) -> None:
     """Computing or waiting; twice; without the thread that listens; who is silent is left out."""
     launcher = launch(BUSY, size=3)

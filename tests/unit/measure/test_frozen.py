@@ -160,8 +160,11 @@ GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
         ("[" * 100_000, "nested too deeply"),
         ("[]", "is not a rounds file: it has no schema_version"),
         ('{"schema_version": 1}', "violates the schema at benchmarks: missing key"),
-        (json.dumps({**GOOD, "schema_version": 2}), "schema_version 2 is newer than 1, the latest"),
-        (json.dumps({**GOOD, "schema_version": True}), "invalid schema_version true"),
+        (json.dumps({**GOOD, "schema_version": 2}), "schema_version 2; this"),
+        (
+            json.dumps({**GOOD, "schema_version": True}),
+            "schema_version true; this",
+        ),
         (
             json.dumps({**GOOD, "benchmark": 1}),
             "unknown key 'benchmark' (did you mean 'benchmarks'?)",

@@ -7,7 +7,6 @@ from math import fsum
 from statistics import median
 
 from gpubench_plugin.core.records import RoundLayout, Samples
-from gpubench_plugin.measure.sketch import Sketcher
 from gpubench_plugin.ranks.rank_report import BLOCKS, DURATIONS, WARMUPS, condense
 
 FEW = Samples(
@@ -89,12 +88,3 @@ def test_neighbouring_blocks_are_merged() -> None:
     ratio = [calls / seconds for calls, seconds in zip(kept.block_calls, kept.block_s, strict=True)]
     assert max(abs(each - 10) for each in ratio) < 1e-9
     assert kept.flags == ("unsteady", "condensed")
-
-
-def test_a_sketch_is_left_out() -> None:
-    """The medians of rounds beside it are sent, and flagged, however few they are."""
-    sketcher = Sketcher(0.01)
-    sketcher.update([0.1, 0.2, 0.3])
-    timed = RoundLayout(durations=3_000_000, calls_per_duration=5, durations_per_round=2)
-    kept = condense(replace(FEW, reduced_from=timed, sketch=sketcher.sketch))
-    assert kept == replace(FEW, reduced_from=timed, flags=("unsteady", "condensed"))

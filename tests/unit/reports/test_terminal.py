@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpubench_plugin.config.table_options import AUTO_TABLE, TableOptions
+from gpubench_plugin.config.settings import AUTO_TABLE, OPTIONS, Given, Settings, TableOptions
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import OUTCOMES, Measurement, Metric, RankTimes
 from gpubench_plugin.reports.markup import plain
@@ -302,7 +303,9 @@ def test_metrics_of_tests_are_columns_where_there_is_room() -> None:
 
 
 def options(table: str = "auto", sort: str = "", group_by: str = "file") -> TableOptions:
-    return TableOptions.parse(table, sort=sort, group_by=group_by)
+    texts = {"table_columns": table, "table_sort": sort, "table_group_by": group_by}
+    values = {n: OPTIONS[n].parse(Given(n, text, Path())) for n, text in texts.items()}
+    return Settings(**values).table
 
 
 def test_columns_are_chosen_by_name() -> None:
@@ -402,10 +405,10 @@ def test_an_option_that_fits_no_benchmark_is_told() -> None:
 @pytest.mark.parametrize(
     ("table", "sort", "group_by", "message"),
     [
-        ("step,,memory", "", "file", "--table=step,,memory: an empty name in the list"),
+        ("step,,memory", "", "file", "table_columns=step,,memory: an empty name in the list"),
         ("none,step", "", "file", "auto and none stand alone"),
-        ("auto", "-", "file", "--table-sort=-: names no column"),
-        ("auto", "", " ", "--table-group-by=: empty"),
+        ("auto", "-", "file", "table_sort=-: names no column"),
+        ("auto", "", " ", "table_group_by=: empty"),
     ],
 )
 def test_bad_options_are_refused(table: str, sort: str, group_by: str, message: str) -> None:

@@ -13,7 +13,6 @@ from jsonschema import Draft202012Validator, ValidationError
 from gpubench_plugin.core import records
 from gpubench_plugin.core.errors import BrokenFile
 from gpubench_plugin.core.events import (
-    CodeEvent,
     EpochEvent,
     EvaluationEvent,
     FlopsEvent,
@@ -62,7 +61,6 @@ def test_what_the_journal_writes_is_valid(
         EpochEvent(epoch=1, step=23, loss=0.5, **rate).line(),
         FlopsEvent(per_call=100, uncounted_ops=("aten.x",)).line(),
         FlopsEvent(per_call=None, reason="no shapes").line(),
-        CodeEvent(files={"lib/x.py": "0123456789abcdef"}).line(),
         TrafficEvent(bytes_read=3, bytes_written=0).line(),
         RankEndedEvent(rank=1, state="ended", stack="…").line(),
         LogEvent(step=0, metrics={"val/loss": float("inf")}).line(),

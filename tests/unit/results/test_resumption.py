@@ -10,7 +10,6 @@ import yaml
 
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.code import digests
-from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.resume_checks import open_to_resume
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -51,7 +50,7 @@ def started(tmp_path: Path, configurations: dict[str, Any]) -> RunDirectory:
         environment=ENVIRONMENT,
         configurations=yaml.safe_dump(json.loads(json.dumps(configurations))),
         params={},
-        code=digests(tmp_path / "project", configurations),
+        code=digests(tmp_path / "project"),
     ).close()
     return directory
 
@@ -172,26 +171,3 @@ def test_other_code_is_refused(run: RunDirectory, tmp_path: Path) -> None:
         "run without --resume"
     )
     assert {p.name: p.read_bytes() for p in run.path.iterdir()} == before
-
-
-def test_code_that_was_not_recorded_is_not_compared(run: RunDirectory, tmp_path: Path) -> None:
-    """A run killed before its first line goes on by what git tells."""
-    run.journal.write_text("")
-    (tmp_path / "project" / "test_it.py").write_text("changed")
-    opened(run)
-
-
-@pytest.mark.parametrize("word", ["changed", "gone"])
-def test_other_code_that_a_benchmark_loaded_is_refused(
-    run: RunDirectory, tmp_path: Path, word: str
-) -> None:
-    """What was imported only while it ran, by a computed name say, counts like the rest."""
-    lazy = tmp_path / "project" / "lazy.py"
-    lazy.write_text("")
-    event = {"event": "code", "files": digests(tmp_path / "project", ["lazy.py::x"])}
-    with Journal(run.journal) as journal:
-        journal.append({**event, "benchmark": "test_it.py::test_a"})
-    opened(run)
-    lazy.write_text("1") if word == "changed" else lazy.unlink()
-    with pytest.raises(UsageProblem, match=rf"code: lazy.py \({word}\); restore it"):
-        opened(run)

@@ -12,8 +12,8 @@ import pytest
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.launchers.context import CONTEXT, RunContext
 from gpubench_plugin.session import recording as room
-from gpubench_plugin.session.recording import Recording
-from gpubench_plugin.session.run import OpenRun
+from gpubench_plugin.session.recording import SessionRecorder
+from gpubench_plugin.session.run import RunToWrite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,9 +42,9 @@ class Files:
         self.status, self.reasons = status, [one.reason for one in benchmarks]
 
 
-def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> Recording:
-    monkeypatch.setattr(room, "open_run", lambda *_: OpenRun(recorder=files))
-    monkeypatch.setattr(Recording, "_index", lambda self: None)
+def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> SessionRecorder:
+    monkeypatch.setattr(room, "open_run", lambda *_: RunToWrite(recorder=files))
+    monkeypatch.setattr(SessionRecorder, "_index", lambda self: None)
     given: Any = SimpleNamespace()
     context = RunContext(settings=given, ranks=given)
     config = SimpleNamespace(
@@ -53,7 +53,7 @@ def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> Recor
         getini=lambda name: False,
         pluginmanager=SimpleNamespace(has_plugin=lambda name: False),
     )
-    session = Recording(config, cases)
+    session = SessionRecorder(config, cases)
     session.start()
     return session
 
@@ -66,7 +66,7 @@ def end(number: int, frame: object) -> None:
     raise AskedToEnd
 
 
-def ended(session: Recording, code: int) -> Any:
+def ended(session: SessionRecorder, code: int) -> Any:
     """The end of pytest's session, after `session` has written everything."""
     of_pytest = SimpleNamespace(exitstatus=code, testsfailed=0, shouldfail="", shouldstop="")
     next(session.pytest_sessionfinish(of_pytest, code))
@@ -75,7 +75,7 @@ def ended(session: Recording, code: int) -> Any:
 
 def test_results_that_cannot_be_written_stop_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever would be measured next would be lost; the end says so instead of ``recorded in``."""
-    monkeypatch.setattr(Recording, "_display_directory", lambda self: "results/it")
+    monkeypatch.setattr(SessionRecorder, "_display_directory", lambda self: "results/it")
     monkeypatch.setattr(room.pytest_benchmark, "hide_table", lambda *_: None)
     item: Any = SimpleNamespace(session=SimpleNamespace(shouldfail=""))
     for files, said, end in (

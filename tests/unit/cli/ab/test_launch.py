@@ -19,7 +19,7 @@ from gpubench_plugin.cli.ab.preflight import Capabilities, features, imports
 from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.workspaces import Workspace
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.launchers.signals import exit_on_signals
+from gpubench_plugin.environment.signals import exit_on_signals
 
 pytestmark = pytest.mark.slow
 

@@ -61,12 +61,12 @@ def explained(results: Path, base: str, verdict: Verdict = REGRESSED) -> Explana
 
 @pytest.fixture
 def pinned(tmp_path: Path) -> Path:
-    """Two pinned runs, a later one, one of another machine, and one that lacks the benchmark."""
-    for number in range(3):
+    """Two pinned runs and one of another machine, a later one, and one that lacks the benchmark."""
+    for number in (0, 1, 3):
         write_run(tmp_path, number, {MLP: 0.010, RESNET: 0.020}, commit=f"c0ffee{number:03}77")
-    write_run(tmp_path, 3, facts={"cpu": {"model": "Another", "usable_cores": 2}})
+    write_run(tmp_path, 2, facts={"cpu": {"model": "Another", "usable_cores": 2}})
     write_run(tmp_path, 4, {RESNET: 0.020})
-    Baselines(tmp_path).set("main", [run_id(0), run_id(1)], branch="main")
+    Baselines(tmp_path).set("main", [run_id(number) for number in range(3)], branch="main")
     return tmp_path
 
 
@@ -77,7 +77,7 @@ def test_earlier_runs_stand_before_it_in_the_order_of_time(pinned: Path) -> None
     assert [(point.label, point.role) for point in about.points] == [
         (run_id(0), "pinned run"),
         (run_id(1), "pinned run"),
-        (run_id(2), "earlier run"),
+        (run_id(3), "earlier run"),
         (run_id(9), "this run"),
     ]
     assert about.points[-1].values == {"step_time_s": 0.011}
@@ -148,7 +148,7 @@ def test_a_run_that_was_compared_with_the_last_one_is(pinned: Path) -> None:
     """It is looked up again, as it was then."""
     about = explained(pinned, "last")
 
-    assert [point.label for point in about.points] == [run_id(2), run_id(9)]
+    assert [point.label for point in about.points] == [run_id(3), run_id(9)]
 
 
 def test_a_baseline_that_is_gone_is_a_note(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from torch import distributed as dist
 
-from gpubench_plugin.launchers import signals
 from gpubench_plugin.launchers.torchrun.follower import Follower
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
 from gpubench_plugin.ranks.world import World
@@ -23,7 +22,7 @@ def ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[tuple[OutcomeExchange, Follower]]:
     """Rank zero's view of two ranks, and the other one."""
-    monkeypatch.setattr(signals, "die_with_parent", lambda: None)
+    monkeypatch.setattr("gpubench_plugin.launchers.torchrun.follower.die_with_parent", lambda: None)
     store = dist.HashStore()
     root, other = (
         OutcomeExchange(World(rank=rank, size=2, local_size=2), store) for rank in range(2)

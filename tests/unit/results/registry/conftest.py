@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import secrets
@@ -31,6 +30,7 @@ from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.summary import write_summary
+from gpubench_plugin.results.tags import change_tags
 
 VARIABLE = "GPUBENCH_TEST_POSTGRESQL"
 
@@ -273,8 +273,8 @@ class Runs:
 
     @staticmethod
     def tag(directory: RunDirectory, *tags: str) -> None:
-        text = json.dumps({"schema_version": 1, "tags": tags})
-        json_files.write_text(directory.path / "tags.json", text)
+        (directory.path / "tags.json").unlink(missing_ok=True)
+        change_tags(directory, add=tags)
 
 
 @pytest.fixture

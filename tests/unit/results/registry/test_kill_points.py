@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import create_engine
 
-from gpubench_plugin.results.registry.registry import upgrade
+from gpubench_plugin.results.registry.registry import Registry
 from tests.support.kill_points import survive
 from tests.support.scenarios import Accept, Ingest, Rebuild, Results
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-TABLES = ("facts", "benchmarks", "runs", "results", "tags", "documents")
+TABLES = ("facts_3", "runs_3", "results_3", "documents")
 """Those first that others refer to."""
 STATEMENTS_APART = 5
 """A transaction is there as a whole or not at all, so one statement is much like the next."""
@@ -31,7 +31,7 @@ class OnServer(Results):
         self._engine = create_engine(url)
 
     def store(self, folder: Path) -> None:
-        upgrade(self.url, folder)
+        Registry.open(self.url, folder).close()
         super().store(folder)
 
     def keep(self) -> None:
@@ -51,7 +51,7 @@ class OnServer(Results):
     def state(self, folder: Path) -> str:
         rows = ""
         with self._engine.connect() as connection:
-            for columns in ("run_id, state FROM runs", "name, text FROM documents"):
+            for columns in ("run_id, digest FROM runs_3", "name, digest FROM documents"):
                 rows += str(connection.exec_driver_sql(f"SELECT {columns} ORDER BY 1").all())
         self._engine.dispose()
         return super().state(folder) + rows

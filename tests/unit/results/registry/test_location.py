@@ -48,16 +48,6 @@ def test_server(scheme: str) -> None:
     assert "crt" not in repr(parsed)
 
 
-def test_key_is_the_database_whatever_the_password() -> None:
-    """Runs that wait go on waiting for the same database after its password was changed."""
-    one = location("postgresql://me:a@host/db", RESULTS).key
-    assert one == location("postgresql+psycopg://you:b@host/db", RESULTS).key
-    assert one != location("postgresql://me:a@host/other", RESULTS).key
-    assert one != location("", RESULTS).key
-    sockets = [location(f"postgresql:///db?host=/{n}&sslmode=allow", RESULTS).key for n in "ab"]
-    assert sockets[0] != sockets[1]
-
-
 @pytest.mark.parametrize(
     "url",
     [

@@ -13,23 +13,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpubench_plugin.baselines import model
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.main import main as main_command
-from gpubench_plugin.results import verdicts
-from gpubench_plugin.results.registry import database, documents, ingest, schema
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import runs_in
 from gpubench_plugin.results.tags import change_tags, tags_of
-
-LOADED = (
-    model,
-    database,
-    documents,
-    ingest,
-    schema,
-    verdicts,
-)
 
 
 def main() -> None:
@@ -56,7 +44,7 @@ def write(url: str, results_dir: Path, count: int) -> None:
 
 
 def change(url: str, results_dir: Path, count: int) -> None:
-    """`count` processes change one baseline, each in a folder of its own, and one run's tags.
+    """`count` processes change one baseline, in documents and in a file, and one run's tags.
 
     Each accepts a benchmark, gives a tag and takes another.
     """
@@ -64,12 +52,9 @@ def change(url: str, results_dir: Path, count: int) -> None:
     where = [f"--registry={url}", f"--results-dir={results_dir}"]
 
     def accept_and_tag(number: int) -> None:
-        folder = results_dir / f"machine{number}"
-        with Registry.open(url, folder) as registry:
-            baselines = Baselines(folder, registry)
-            baselines.accept("main", "run", f"test_{number}", reason="meant")
-            if baselines.notes:
-                raise AssertionError(baselines.notes)
+        with Registry.open(url, results_dir) as registry:
+            for baselines in (Baselines(results_dir, registry), Baselines(results_dir)):
+                baselines.accept("main", "run", f"test_{number}", reason="meant")
         for tags in ([f"new{number}"], [f"old{number}", "--remove"]):
             if main_command(["runs", "tag", run.run_id, *tags, *where]) != 0:
                 raise AssertionError(tags)

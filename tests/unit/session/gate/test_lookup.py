@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -76,21 +75,32 @@ def test_a_name_that_is_not_there_is_missing_and_said(tmp_path: Path) -> None:
     assert "existing: main" in " ".join(found.notes)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shared", [False, True], ids=["file", "registry"])
-def test_a_near_miss_of_a_name_is_a_problem_of_usage(tmp_path: Path, shared: bool) -> None:
-    """Before anything is measured, also where only the registry knows the name that is meant."""
-    here, there = tmp_path / "here", tmp_path / "there"
-    url = f"sqlite:///{tmp_path / 'shared.sqlite'}" if shared else "none"
-    here.mkdir()
-    with ExitStack() as stack:
-        registry = stack.enter_context(Registry.open(url, there)) if shared else None
-        folder = there if shared else here
-        Baselines(folder, registry).set("main", [write_run(folder, 1).run_id], branch=None)
-
+def test_a_likely_typo_is_a_problem_of_usage(tmp_path: Path) -> None:
+    """Before anything is measured; a name that is merely another one is not."""
+    Baselines(tmp_path).set("main", [write_run(tmp_path, 1).run_id], branch=None)
     with pytest.raises(UsageProblem, match=r"--baseline=mian: .*did you mean 'main'"):
-        early(here, "mian", registry=url)
-    assert early(here, "main2", registry=url).settings.baseline == "main2"
+        early(tmp_path, "mian")
+    assert early(tmp_path, "main2").kind == "missing"
+
+
+@pytest.mark.slow
+def test_a_server_is_asked_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another process: for a typo, and for the folders of the runs that set the level."""
+    monkeypatch.setattr("gpubench_plugin.session.gate.lookup.is_server", bool)
+    url = f"sqlite:///{tmp_path / 'server.sqlite'}"
+    run = write_run(tmp_path, 1)
+    with Registry.open(url, tmp_path) as server:
+        Baselines(tmp_path, server).set("main", [run.run_id], branch=None)
+
+    found = early(tmp_path, "main", registry=url)
+    assert (found.kind, found.directories) == ("history", ((run, None),))
+    assert early(tmp_path, "other", registry=url).notes == (
+        "no baseline named 'other'; existing: main",
+    )
+    with pytest.raises(UsageProblem, match=r"--baseline=mian: .*did you mean 'main'"):
+        early(tmp_path, "mian", registry=url)
 
 
 def test_a_near_miss_that_is_found_late_is_not_judged(tmp_path: Path) -> None:
@@ -106,12 +116,12 @@ def test_a_near_miss_that_is_found_late_is_not_judged(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_name_that_a_registry_may_know_is_looked_up_later(tmp_path: Path) -> None:
-    """Its libraries would be part of the memory that is measured."""
+def test_a_server_that_does_not_answer_is_asked_again_later(tmp_path: Path) -> None:
+    """Nothing is known of the baseline before, and nothing is refused."""
     found = early(tmp_path, "main", registry="postgresql+psycopg://nowhere/x")
 
     assert (found.kind, found.early_reference) == ("history", None)
-    assert "registry" in " ".join(found.notes)
+    assert "did not answer; asked again after measuring" in found.notes[0]
 
 
 @pytest.mark.parametrize("text", ["20190101T000000Z_run_000000", "./none.json", "broken.json"])
@@ -189,13 +199,3 @@ def test_the_last_run_gates_by_the_threshold_alone(tmp_path: Path, gate: str) ->
     """The message says why, and what to do."""
     with pytest.raises(UsageProblem, match=r"a single run.*baseline set.*--gate=threshold"):
         early(tmp_path, "last", gate)
-
-
-def test_a_baseline_called_last_from_before_is_a_history(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It gates as any other."""
-    monkeypatch.setattr("gpubench_plugin.baselines.store.baseline_name", str)
-    Baselines(tmp_path).set("last", [write_run(tmp_path, 1).run_id], branch=None)
-
-    assert early(tmp_path, "last").kind == "history"
