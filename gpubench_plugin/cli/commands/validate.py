@@ -171,7 +171,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         _record("results.verdicts.VerdictDocument"),
     ),
     "tags": Kind("tags.json", {"schema_version", "tags"}, _record("results.tags.TagFile")),
-    "comparison": Kind("state.json", {"asked", "launches"}, _record("cli.ab.state.StateFile")),
+    "comparison": Kind("state.json", {"asked", "launches"}, _record("cli.ab.state.State")),
     "baseline": Kind(
         "baselines/*.json", {"name", "changes"}, _record("baselines.model.BaselineFile")
     ),
