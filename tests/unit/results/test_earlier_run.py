@@ -108,7 +108,7 @@ def test_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
         ("metrics.jsonl", '{"schema_version": 1, "event": "benchmark"}\n', "never started"),
         ("metrics.jsonl", '{"schema_version": 1, "event": "run_started"}\n', "KeyError"),
         ("config_resolved.yaml", "a: [", r"config_resolved\.yaml"),
-        ("config_resolved.yaml", "", "not a mapping"),
+        ("config_resolved.yaml", "", "must be a mapping"),
         ("config_resolved.yaml", "a: 1", "malformed"),
         ("system.json", "{", "is truncated"),
         ("system.json", None, r"system\.json: no such file"),
