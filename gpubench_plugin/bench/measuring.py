@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from zlib import crc32
@@ -21,6 +21,7 @@ from gpubench_plugin.bench.throttling import ThrottlePolicy
 from gpubench_plugin.bench.variants import with_variants
 from gpubench_plugin.config.parametrization import fixture_names
 from gpubench_plugin.core.errors import Misuse, error_text
+from gpubench_plugin.core.events import FlopsEvent, TrafficEvent, TurnsEvent
 from gpubench_plugin.core.quality_flags import UNCHECKED
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.measure.clocks.base import Task
@@ -239,8 +240,8 @@ class Measuring:
             samples = self._timed_calls(variants, probes, tracers, stated)
         self.result, self.has_result = variants[-1].clock.result, True
         refuse_unfinished(self.result, steps.candidate.call)
-        step_s = {name: turns_s(s) for name, s in zip(steps.names, samples, strict=True)}
-        self._notes.log({"event": "turns", "step_s": step_s})  # of each turn of this rank
+        step_s = {name: tuple(turns_s(s)) for name, s in zip(steps.names, samples, strict=True)}
+        self._notes.log(TurnsEvent(step_s=step_s).line())  # of each turn of this rank
         self._run_traced(steps.together, tracers)
         pass_calls = [sum(calls) for calls in zip(*(s.block_calls for s in samples), strict=True)]
         flags = (*probes.flags(pass_calls, samples[-1].calls_per_duration), *tracers.flags)
@@ -387,11 +388,10 @@ class Measuring:
         try:
             flops = count_flops(subject.flops_step)
         except Exception as error:  # a model that needs values, while everything is measured
-            self._notes.log({"event": "flops", "per_call": None, "reason": error_text(error)})
+            self._notes.log(FlopsEvent(per_call=None, reason=error_text(error)).line())
             return None
-        self._notes.log(
-            {"event": "flops", "per_call": flops.total, "uncounted_ops": flops.uncounted_ops}
-        )
+        event = FlopsEvent(per_call=flops.total, uncounted_ops=flops.uncounted_ops)
+        self._notes.log(event.line())
         return flops.total or None
 
     def _observation(self, samples: Samples, work: Work, facts: Mapping[str, float]) -> Observation:
@@ -432,9 +432,8 @@ class Measuring:
     ) -> Measurement:
         """Hand the `measurement` on, with this rank's own `samples`, and return it."""
         if self._group.world.size > 1:
-            self._notes.log(
-                {"event": "traffic", **asdict(self._group.control.traffic - traffic_before)}
-            )
+            traffic = self._group.control.traffic - traffic_before
+            self._notes.log(TrafficEvent(**vars(traffic)).line())
             if self._context.ranks_folder is not None:
                 append(self._context.ranks_folder, self._group.world.rank, self._case.id, samples)
         # Paused here, since pytest-benchmark's own pause makes coverage lose the rest of the test:

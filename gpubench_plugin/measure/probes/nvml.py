@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 
 import torch
 
+from gpubench_plugin.core.events import DeviceStateEvent
 from gpubench_plugin.core.quality_flags import THROTTLED
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment import nvml
@@ -217,7 +218,7 @@ class DeviceState:
         clocks = ("sm_clock_mhz", "memory_clock_mhz")
         expected = (*clocks, "temperature_c", "throttled_fraction", "energy_j")
         unknown = [name for name in expected if name not in known]
-        return {"event": "device_state", "slowed_by": list(self.reasons), "unknown": unknown}
+        return DeviceStateEvent(slowed_by=tuple(self.reasons), unknown=tuple(unknown)).line()
 
     def _answer(self, function: str, *arguments: object, of_device: bool = True) -> Any:
         handle = (self._handle,) if of_device else ()

@@ -173,7 +173,7 @@ GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
         ),
         (
             json.dumps({**GOOD, "benchmark": 1}),
-            "benchmark: unknown key",
+            "violates the schema at benchmark: unknown key",
         ),
         (
             json.dumps({**GOOD, "benchmarks": [1]}),
