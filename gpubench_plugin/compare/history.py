@@ -52,7 +52,7 @@ def _trivial_verdict(series: LaunchValues) -> Verdict | None:
     samples = HistorySamples.of(series)
     if len(series.base) >= FEWEST and (has_no_variance(series) or not samples.level):
         return exact_verdict(series, launches=len(series.base))
-    if not (samples.level_estimates_noise or samples.steps_estimate_noise):
+    if samples.missing:
         return _bounded(series, samples) or _too_few(series, samples)
     problems = (unusable(series, median(samples.level), head) for head in series.head)
     return next(filter(None, problems), None)
@@ -106,7 +106,7 @@ def _verdict_of(tested: TTestResult) -> Verdict:
     samples = HistorySamples.of(series)
     details = f"{tested.effect_text}, {samples.description}, limit {series.limit.text}"
     details += _fewer_launches_note(series, samples)
-    hint = "" if samples.level_estimates_noise else ", with ten pinned runs also smaller ones"
+    hint = "" if len(samples.level) >= FEWEST else ", with ten pinned runs also smaller ones"
     power = (
         f"a history detects effects from {change_percentage(tested.detectable)} on{hint}; {ADVICE}"
     )

@@ -56,9 +56,8 @@ def judged_metrics(*launches: Result, limits: Mapping[str, str] = {}) -> dict[st
     metric is the rate.
     """
     stated_limits: dict[str, str] = {}
-    for launch in launches:
-        stated_limits |= launch.limits
-    stated_limits |= limits
+    for each in (*(launch.limits for launch in launches), limits):
+        stated_limits |= each
     bounded_metrics = {
         name for name, text in stated_limits.items() if text.strip().startswith(("<", ">"))
     }
@@ -80,10 +79,16 @@ def judged_metrics(*launches: Result, limits: Mapping[str, str] = {}) -> dict[st
 
 def _allowed_fraction(text: str) -> float:
     """Allowed fraction of a percentage limit; 0 for invalid text, which is reported elsewhere."""
+    limit = parsed_limit(text)
+    return limit.bound if limit else 0.0
+
+
+def parsed_limit(text: str) -> Limit | None:
+    """The limit; None for invalid text."""
     try:
-        return Limit.parse(text, "").bound
+        return Limit.parse(text, "limit")
     except UsageProblem:
-        return 0.0
+        return None
 
 
 def _by_default(result: Result, bounded_metrics: Collection[str]) -> dict[str, str]:
@@ -270,13 +275,12 @@ def _series(
     head_values = [value_of(r, name) for r in (sides.heads if relative else sides.measured)]
     if sides.paired and relative:
         pairs = [pair for pair in zip(base_values, head_values, strict=True) if None not in pair]
-        if not pairs and _latest(name, sides.bases):
-            cause = f"no pair has {name} on both sides"
-            return _metric_verdict(sides.id, metric, "no_baseline", cause, limit)
         base_values, head_values = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     base = tuple(value for value in base_values if value is not None)
     if relative and not base:
         cause = f"the base did not measure {name}"
+        if _latest(name, sides.bases):
+            cause = f"no pair has {name} on both sides"
         return _metric_verdict(sides.id, metric, "no_baseline", cause, limit)
     return LaunchValues(
         id=sides.id,
@@ -286,7 +290,7 @@ def _series(
         limit=limit,
         base=base,
         head=tuple(value for value in head_values if value is not None),
-        pinned=None if sides.paired else _pinned(sides.bases, base_values),
+        pinned=None if sides.paired else sum(r.pinned and value_of(r, name) is not None for r in sides.bases),
         part=part,
         is_lenient=part == "rate" and not is_device_timed(sides.measured[-1].timer),
         remark="" if relative else _bound_remark(sides.measured, name, limit),
@@ -303,10 +307,6 @@ def _bound_remark(heads: Sequence[Result], name: str, limit: Limit) -> str:
         return ""
     low, high = (quantity(value, heads[0].metrics[name].unit) for value in values)
     return f"its confidence interval, {low} .. {high}, includes the bound"
-
-
-def _pinned(bases: Sequence[Result], values: Sequence[float | None]) -> int:
-    return sum(base.pinned and value is not None for base, value in zip(bases, values, strict=True))
 
 
 def _unit_mismatch(sides: Sides, metric: Metric) -> str:
@@ -345,6 +345,7 @@ def _speed_ups(result: Result) -> set[str]:
 
 _VARIANT_ROUNDS: Final = re.compile(variant_rounds("(.+)"))
 
+# Of metrics that not every benchmark has.
 _REQUIREMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         SCALING,
@@ -353,7 +354,6 @@ _REQUIREMENTS: Final[Mapping[str, str]] = {
     "step_time_p95_s": "20 durations; raise measure.min_rounds or measure.min_time_s",
     "step_time_p99_s": "100 durations; raise measure.min_rounds or measure.min_time_s",
 }
-"""Requirements of metrics that not every benchmark meets."""
 
 
 def _metric_verdict(
