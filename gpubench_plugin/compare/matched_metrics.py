@@ -270,6 +270,7 @@ def _series(
     name, relative = metric.name, limit.kind == "relative"
     if relative and (cause := _unit_mismatch(sides, metric)):
         return _metric_verdict(sides.id, metric, "incomparable", cause, limit)
+    launches = [(r, launches_of(r, name)) for r in sides.bases]
     base_values = [value_of(r, name) for r in sides.bases]
     # An absolute bound needs no base: it holds for all launches of the head.
     head_values = [value_of(r, name) for r in (sides.heads if relative else sides.measured)]
@@ -290,11 +291,11 @@ def _series(
         limit=limit,
         base=base,
         head=tuple(value for value in head_values if value is not None),
-        pinned=None if sides.paired else sum(r.pinned and value_of(r, name) is not None for r in sides.bases),
+        pinned=None if sides.paired else sum(r.pinned and bool(values) for r, values in launches),
         part=part,
         is_lenient=part == "rate" and not is_device_timed(sides.measured[-1].timer),
         remark="" if relative else _bound_remark(sides.measured, name, limit),
-        base_launches=tuple(filter(None, (launches_of(r, name) for r in sides.bases))),
+        base_launches=tuple(values for _, values in launches if values),
         head_launches=tuple(filter(None, (launches_of(r, name) for r in sides.measured))),
     )
 

@@ -13,23 +13,23 @@ from gpubench_plugin.core.errors import suggest
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import Measurement
 from gpubench_plugin.reports.columns import (
+    METRIC_COLUMNS,
     METRIC_OF,
+    any_metric_column,
     half_width,
-    metric_column,
     named_columns,
     outcome_text,
     own_metrics,
-    relative_column,
 )
 from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, PLAIN, Line, Markup
 from gpubench_plugin.reports.table import GAP, Column, narrowed, table
 from gpubench_plugin.reports.text import Glyphs, cut, printable
 from gpubench_plugin.reports.text import width as text_width
 
+# Columns whose contents stand below the table where they do not fit.
 _FOLDED: Final = ("notes", "doubts")
-"""Columns whose contents stand below the table where they do not fit."""
-_LEFT_OUT: Final = ("flops", "mfu", "memory", "throughput")
-"""Columns left out, in this order, where they do not fit either."""
+# Columns left out, in this order, where they do not fit either.
+_LEFT_OUT: Final = (*(name for name in METRIC_COLUMNS if name != "throughput"), "throughput")
 _TITLE: Final = "benchmark"
 
 
@@ -70,15 +70,12 @@ class ResultTable:
         if missing and not candidates:
             options = replace(options, columns=())
             candidates = _columns(rows, groups, glyphs, options)
-        give_way = [
-            *_FOLDED,
-            *reversed([name for name in candidates if _is_metric(name)]),
-            *_LEFT_OUT,
-        ]
+        metrics = [name for name in candidates if _is_metric(name)]
+        give_way = [*_FOLDED, *reversed(metrics), *_LEFT_OUT]
         if options.columns:
             give_way = [*reversed(candidates)]
         columns = narrowed(candidates, give_way, total - name_width)
-        hidden = [name for name in candidates if name not in columns and _is_metric(name)]
+        hidden = [name for name in metrics if name not in columns]
         homonyms = [] if options.columns else filterfalse(_is_metric, own_metrics(rows))
         return cls(
             rows=rows,
@@ -105,14 +102,15 @@ def _columns(
     rows: Sequence[Measurement], groups: Sequence[str], glyphs: Glyphs, options: TableOptions
 ) -> dict[str, Column]:
     """The columns to show, where there is room: those chosen, or those that have a value."""
-    by_name = named_columns(rows, glyphs)
-    by_name["relative"] = relative_column(rows, groups, glyphs)
-    own = [] if options.columns else [*filter(_is_metric, own_metrics(rows))]
-    default = ["step", *["relative"] * (options.group_by != BY_FILE)]
-    default += ["throughput", "flops", "mfu", "memory", *own, "doubts", "notes"]
+    by_name = named_columns(rows, groups, glyphs)
+    shown = list(options.columns)
+    if not shown:
+        left_out = {"outcome", *["relative"] * (options.group_by == BY_FILE)}
+        shown = [name for name in by_name if name not in left_out]
+        shown[-2:-2] = filter(_is_metric, own_metrics(rows))
     columns = {
-        name: by_name[name] if name in by_name else metric_column(rows, name, glyphs)
-        for name in options.columns or default
+        name: by_name[name] if name in by_name else any_metric_column(rows, name, glyphs)
+        for name in shown
     }
     return {name: column for name, column in columns.items() if any(column.cells)}
 
@@ -125,16 +123,15 @@ def _with_outcomes(
     columns: Mapping[str, Column], rows: Sequence[Measurement]
 ) -> Mapping[str, Column]:
     """Put the outcome of what has no numbers into the first column."""
-    first = next(iter(columns), "")
-    if not first:
-        return {
-            "outcome": Column(title="outcome", cells=[outcome_text(row.outcome) for row in rows])
-        }
+    outcomes = [outcome_text(row.outcome) for row in rows]
+    if not columns:
+        return {"outcome": Column(title="outcome", cells=outcomes)}
+    first, first_column = next(iter(columns.items()))
     cells = [
-        cell if row.outcome == "measured" else outcome_text(row.outcome)
-        for row, cell in zip(rows, columns[first].cells, strict=True)
+        cell if row.outcome == "measured" else outcome
+        for row, cell, outcome in zip(rows, first_column.cells, outcomes, strict=True)
     ]
-    return {**columns, first: replace(columns[first], cells=cells)}
+    return {**columns, first: replace(first_column, cells=cells)}
 
 
 def _sorted(
@@ -146,14 +143,13 @@ def _sorted(
     if options.sort == "name":
         return sorted(measurements, key=lambda m: names[m.id], reverse=options.descending)
     candidates = METRIC_OF.get(options.sort, (options.sort,))
-    values = {
-        m.id: next(m.metrics[name].value for name in candidates if name in m.metrics)
-        for m in measurements
-        if not m.metrics.keys().isdisjoint(candidates)
-    }
-    with_value = [m for m in measurements if m.id in values]
-    others = [m for m in measurements if m.id not in values]
-    return [*sorted(with_value, key=lambda m: values[m.id], reverse=options.descending), *others]
+
+    def value(measurement: Measurement) -> float:
+        return next(measurement.metrics[n].value for n in candidates if n in measurement.metrics)
+
+    with_value = [m for m in measurements if not m.metrics.keys().isdisjoint(candidates)]
+    others = [m for m in measurements if m.metrics.keys().isdisjoint(candidates)]
+    return [*sorted(with_value, key=value, reverse=options.descending), *others]
 
 
 def _grouped(
