@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.reports.text import Glyphs
     from gpubench_plugin.results.curves import Curve
 
-_BARS: Final = 24
-"""Columns of a sparkline: the rest of 80 is for names and numbers."""
+_BARS: Final = 24  # of a sparkline: the rest of 80 columns is for names and numbers
+# Events whose curves people read; JSON has those of single steps as well.
 _SHOWN: Final = frozenset({"epoch", "log"})
-"""Events whose curves people read; JSON has those of single steps as well."""
 
 
 def curve_lines(curves: Iterable[Curve], total: int, glyphs: Glyphs) -> Iterator[str]:

@@ -16,20 +16,17 @@ from gpubench_plugin.reports.verdict_reasons import reworded
 
 _Key = TypeVar("_Key")
 
+# Outcomes of benchmarks without a row: they are counted by their reason.
 NOT_IN_TABLE: Final[frozenset[Outcome]] = frozenset({"skipped", "unsupported", "not_measured"})
-"""Outcomes of benchmarks without a row: they are counted by their reason."""
-
+# Lag of the slowest rank that is reported: above the noise between ranks.
 _NOTABLE_LAG: Final = 0.05
-"""Lag of the slowest rank that is reported: above the noise between ranks; not measured."""
-_MAX_NAMES: Final = 3
-"""Benchmarks named in a line they share: more fill a line of the terminal."""
-
+_MAX_NAMES: Final = 3  # benchmarks named in a line they share: more fill a line
+# What bounds a fitted batch size.
 _BOUNDS: Final = {
     "memory": "one sample more does not fit into memory",
     "data": "an epoch of the data has no more samples",
     "largest": "no larger one is tried",
 }
-"""What bounds a fitted batch size."""
 
 
 class Remarks:

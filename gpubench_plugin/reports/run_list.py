@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.reports.text import Glyphs
     from gpubench_plugin.results.reader import RunOverview
 
-_LABEL_WIDTH: Final = 12
-"""Width of a fact's name: the longest, and a gap."""
+_LABEL_WIDTH: Final = 12  # of a fact's name: the longest, and a gap
 
 
 def run_table(runs: Sequence[RunOverview], total: int, glyphs: Glyphs) -> Iterator[str]:
