@@ -85,7 +85,7 @@ def variation_text(
     low, high = interval
     lowest, highest = (-1, 0.5) if series.better == "higher" else (-0.5, 1)
     sides = [[*filter(has_logarithm, side)] for side in (series.base, series.head)]
-    if (lowest <= low and high <= highest) or not low < 0 < high or not any(sides):
+    if not low < 0 < high or (lowest <= low and high <= highest) or not any(sides):
         return ""
     factor = max(max(values) / min(values) for values in sides if values)
     return f"{noun} vary by a factor of {factor:.1f}"

@@ -31,12 +31,12 @@ _STEP_TIMES: Final = (MINIMUM, STEP_TIME)
 MEMORY: Final = "peak_memory_bytes"
 _ROUNDS: Final = "rounds"
 
+# Of the rate on a host clock, the noisiest step time (docs/evidence/paired_gate.md).
 HOST_RATE_LIMIT: Final = "5%"
-"""Of the rate on a host clock, the noisiest step time (``docs/evidence/paired_gate.md``)."""
 
+# Ratio of rounds from which on minima are not compared: a tenth more lowers the minimum of normal
+# values by a twentieth of their standard deviation.
 _MORE_ROUNDS: Final = 1.1
-"""Ratio of rounds from which on minima are not compared: a tenth more lowers the minimum of normal
-values by a twentieth of their standard deviation."""
 
 _DEVICE_TIMERS: Final = ("cuda_events", "cuda_kernel")
 
@@ -312,40 +312,33 @@ def _bound_remark(heads: Sequence[Result], name: str, limit: Limit) -> str:
 
 def _unit_mismatch(sides: Sides, metric: Metric) -> str:
     """Describe a launch with another unit or direction; empty if all agree."""
-    name = metric.name
+    name, unit, better = metric.name, metric.unit or "1", _PREFERRED[metric.better]
     launches = [("base", r) for r in sides.bases]
     launches += [("an earlier head", r) for r in sides.measured]
     for origin, r in launches:
         other = r.metrics.get(name, metric)
         if other.unit != metric.unit:
-            unit = metric.unit or "1"
             return f"unit of {name} is {other.unit or '1'} in {origin} but {unit} in head"
         if other.better != metric.better:
             preferred = f"{_PREFERRED[other.better]} is better in {origin}"
-            return f"{name} of {preferred}, but {_PREFERRED[metric.better]} in head"
+            return f"{name} of {preferred}, but {better} in head"
     return ""
 
 
 def _not_measured(sides: Sides, name: str, limit: Limit) -> Verdict:
-    reason = f"limit {limit.text} on {name}, which this benchmark does not measure"
+    names = {metric for r in sides.measured for metric in r.metrics}
+    variants = [match[1] for match in map(_VARIANT_ROUNDS.fullmatch, names) if match]
     if requirement := _REQUIREMENTS.get(name):
-        reason += f": requires {requirement}"
-    elif any(name in _speed_ups(r) for r in sides.measured):
-        reason += ": no conclusion, since slow calls disturbed the turns of the variants; repeat"
+        hint = f": requires {requirement}"
+    elif name in {speed_up_metric(variant, len(variants)) for variant in variants}:
+        hint = ": no conclusion, since slow calls disturbed the turns of the variants; repeat"
     else:
-        reason += suggest(name, {metric for r in sides.measured for metric in r.metrics})
+        hint = suggest(name, names)
+    reason = f"limit {limit.text} on {name}, which this benchmark does not measure{hint}"
     return Verdict(id=sides.id, metric=name, kind="not_measured", limit=limit.text, reason=reason)
 
 
-def _speed_ups(result: Result) -> set[str]:
-    """Metrics of the speed-ups of the variants that a `result` compares; absent if inconclusive."""
-    matches = [_VARIANT_ROUNDS.fullmatch(metric) for metric in result.metrics]
-    variants = [match[1] for match in matches if match]
-    return {speed_up_metric(variant, len(variants)) for variant in variants}
-
-
 _VARIANT_ROUNDS: Final = re.compile(variant_rounds("(.+)"))
-
 # Of metrics that not every benchmark has.
 _REQUIREMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, TypeAlias
@@ -86,8 +86,8 @@ def match(
         items.extend(_removed(bases, heads, renames))
     pairs = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
     differences: list[FactDifference] = []
-    for pair in pairs:
-        differences += [d for d in reported_differences(*pair) if d not in differences]
+    for base, head in pairs:
+        differences += [d for d in reported_differences(base, head) if d not in differences]
     return MatchResult(
         series=tuple(item for item in items if isinstance(item, LaunchValues)),
         verdicts=tuple(item for item in items if isinstance(item, Verdict)),
@@ -139,7 +139,10 @@ class _Matching:
             paired=self.paired,
         )
         items = list(self._metrics(sides))
-        self._note_missing_metrics(items, len(pairs))
+        for item in items if self.paired else ():
+            if isinstance(item, LaunchValues) and len(item.head) < len(pairs):
+                statement = f"{item.metric} is judged in {len(item.head)} of {len(pairs)} pairs"
+                self.notes.append(f"{name}: {statement}; the other pairs do not have it")
         if self.report_removed:
             own_bases = [base for run, base, head, _ in pairs if not (run.foreign or head.foreign)]
             items.extend(removed_metrics(replace(sides, bases=own_bases), self.limits.overrides))
@@ -166,13 +169,6 @@ class _Matching:
             _measured(base, head.id) for base in self.bases
         )
         return head.outcome in _BROKEN or passed_on_base
-
-    def _note_missing_metrics(self, items: Iterable[LaunchValues | Verdict], pairs: int) -> None:
-        """Note metrics that only some of the `pairs` have."""
-        for item in items:
-            if self.paired and isinstance(item, LaunchValues) and len(item.head) < pairs:
-                statement = f"{item.metric} is judged in {len(item.head)} of {pairs} pairs"
-                self.notes.append(f"{item.id}: {statement}; the other pairs do not have it")
 
     def _pairs(self, name: str) -> list[_Pair] | Verdict:
         """Comparable result pairs, or the verdict explaining why there are none."""

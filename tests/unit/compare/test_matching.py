@@ -56,25 +56,6 @@ def test_a_benchmark_that_is_new_or_removed_has_its_own_verdict():
     assert kinds(unpaired([base], [head], removed=False)) == {("test_new", ""): "new"}
 
 
-def test_a_benchmark_that_lost_the_precision_in_its_id_is_told_its_old_name():
-    """Earlier versions named one in every id: nothing is compared, and the reason says why."""
-    base = run("a", timed(1.0, "test_it[fp32-ws1]"), timed(1.0, "test_it[8-ws1]"))
-    head = run("b", timed(1.0, "test_it[ws1]"))
-    verdict, *_, removed = unpaired([base], [head]).verdicts
-    assert verdict.kind == "new"
-    assert verdict.reason == (
-        "the base has no such benchmark, but test_it[fp32-ws1]: ids contain a precision only if "
-        "the benchmark uses one; set the baseline again"
-    )
-    assert (removed.id, removed.kind) == ("test_it[8-ws1]", "removed")
-    assert removed.reason == "only in the base"
-    (one,) = (v for v in unpaired([base], [head]).verdicts if v.id == "test_it[fp32-ws1]")
-    assert one.reason == (
-        "only in the base; the head has test_it[ws1]: ids contain a precision only if the "
-        "benchmark uses one"
-    )
-
-
 def test_a_skipped_benchmark_that_is_gone_is_not_removed():
     """It never was there."""
     base = run("a", result("test_old", outcome="skipped"))
