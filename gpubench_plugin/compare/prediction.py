@@ -219,11 +219,11 @@ def _mean_share(runs: Sequence[Sequence[float]]) -> float:
 def bound_sample(series: LaunchValues, samples: HistorySamples) -> Sample | None:
     """Sample of the head against too few earlier runs, with between-launch noise only.
 
-    None where no run has several launches.
+    None where no run has several launches, or they do not vary.
     """
     runs = [*samples.launches, *series.head_launches]
     logs = [_logs(series, values) for values in runs if len(values) > 1 and min(values) > 0]
-    if not logs or not samples.level:
+    if not any(values.std() for values in logs) or not samples.level:
         return None
     dof = sum(values.size - 1 for values in logs)
     variance = sum(float(values.var(ddof=1)) * (values.size - 1) for values in logs) / dof
