@@ -75,11 +75,10 @@ class Remarks:
             ):
                 if text:
                     yield from self._line(f"{self._names[measurement.id]}: {text}", markup)
-        if "notes" not in shown:
-            groups = self._by(self._measurements, lambda m: other_flags(m.flags))
+        groups = self._by(self._measurements, lambda m: other_flags(m.flags))
+        if groups and "notes" not in shown:
             texts = [f"{flag} ({_listed(names)})" for flag, names in groups.items()]
-            if texts:
-                yield from self._line(f"notes: {'; '.join(texts)}", PLAIN)
+            yield from self._line(f"notes: {'; '.join(texts)}", PLAIN)
 
     def metrics(self, metrics: Sequence[str]) -> Iterator[Line]:
         """The `metrics` that have no column, a line per benchmark."""
