@@ -14,7 +14,6 @@ from gpubench_plugin.config.limits import DEFAULT, Limit
 from gpubench_plugin.core.errors import UsageProblem, suggest
 from gpubench_plugin.core.quantities import quantity
 from gpubench_plugin.core.records import (
-    Better,
     Metric,
     Result,
     Verdict,
@@ -131,9 +130,6 @@ def launches_of(result: Result, metric: str) -> tuple[float, ...]:
     return values
 
 
-_PREFERRED: Mapping[Better, str] = {"lower": "less", "higher": "more", "none": "neither"}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sides:
     """Results of one benchmark on both sides.
@@ -156,8 +152,9 @@ class Sides:
     @property
     def limit_sources(self) -> Sequence[Result]:
         """Base results whose limits apply: all paired launches, or one of a history."""
-        own_results = [r for r in self.bases if not r.foreign]
-        return own_results if self.paired else limit_source_of(own_results)
+        if self.paired:
+            return [r for r in self.bases if not r.foreign]
+        return limit_source_of(self.bases)
 
 
 def limit_source_of(earlier_results: Sequence[Result]) -> Sequence[Result]:
@@ -268,10 +265,10 @@ def _series(
     sides: Sides, metric: Metric, limit: Limit, part: Part | None
 ) -> LaunchValues | Verdict:
     name, relative = metric.name, limit.kind == "relative"
-    if relative and (cause := _unit_mismatch(sides, metric)):
+    if relative and (cause := _mismatch(sides, metric)):
         return _metric_verdict(sides.id, metric, "incomparable", cause, limit)
     launches = [(r, launches_of(r, name)) for r in sides.bases]
-    base_values = [value_of(r, name) for r in sides.bases]
+    base_values = [median(values) if values else None for _, values in launches]
     # An absolute bound needs no base: it holds for all launches of the head.
     head_values = [value_of(r, name) for r in (sides.heads if relative else sides.measured)]
     if sides.paired and relative:
@@ -310,18 +307,14 @@ def _bound_remark(heads: Sequence[Result], name: str, limit: Limit) -> str:
     return f"its confidence interval, {low} .. {high}, includes the bound"
 
 
-def _unit_mismatch(sides: Sides, metric: Metric) -> str:
+def _mismatch(sides: Sides, metric: Metric) -> str:
     """Describe a launch with another unit or direction; empty if all agree."""
-    name, unit, better = metric.name, metric.unit or "1", _PREFERRED[metric.better]
-    launches = [("base", r) for r in sides.bases]
-    launches += [("an earlier head", r) for r in sides.measured]
-    for origin, r in launches:
-        other = r.metrics.get(name, metric)
-        if other.unit != metric.unit:
-            return f"unit of {name} is {other.unit or '1'} in {origin} but {unit} in head"
-        if other.better != metric.better:
-            preferred = f"{_PREFERRED[other.better]} is better in {origin}"
-            return f"{name} of {preferred}, but {better} in head"
+    for origin, results in (("base", sides.bases), ("an earlier head", sides.measured)):
+        for r in results:
+            other = r.metrics.get(metric.name, metric)
+            if (other.unit, other.better) != (metric.unit, metric.better):
+                theirs, ours = (f"{m.unit or '1'}, better: {m.better}" for m in (other, metric))
+                return f"{metric.name} ({theirs}) in {origin} but ({ours}) in head"
     return ""
 
 

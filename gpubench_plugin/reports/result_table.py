@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import filterfalse
@@ -58,15 +58,15 @@ class ResultTable:
         options: TableOptions,
     ) -> ResultTable:
         """Table of `measurements`, called by `names`, that fits into `total` columns."""
-        problems = [*_order_problems(measurements, options)]
-        if options.group_by not in _grouping_keys(measurements):
+        stated = options
+        groupings = {BY_FILE, BY_FUNCTION, "none"} | {n for m in measurements for n in m.params}
+        if options.group_by not in groupings:
             options = replace(options, group_by=BY_FILE)
         rows, groups = _grouped(_sorted(measurements, options, names), options)
         indent = len(GAP) if any(groups) else 0
         name_width = max(len(_TITLE), indent + max(text_width(names[row.id]) for row in rows))
         candidates = _columns(rows, groups, glyphs, options)
         missing = [n for n in options.columns if n not in candidates and n not in _FOLDED]
-        problems = [*_column_problems(measurements, missing), *problems]
         if missing and not candidates:
             options = replace(options, columns=())
             candidates = _columns(rows, groups, glyphs, options)
@@ -83,7 +83,7 @@ class ResultTable:
             groups=groups,
             columns=_with_outcomes(columns, rows),
             below=[*hidden, *homonyms],
-            problems=problems,
+            problems=[*_problems(measurements, stated, missing, groupings)],
         )
 
     def lines(self, total: int, glyphs: Glyphs) -> Iterator[Line]:
@@ -173,37 +173,26 @@ def _group(measurement: Measurement, key: str) -> str:
     return f"{key}={measurement.params[key]}" if key in measurement.params else f"without {key}"
 
 
-def _grouping_keys(measurements: Sequence[Measurement]) -> set[str]:
-    return {BY_FILE, BY_FUNCTION, "none"} | {name for m in measurements for name in m.params}
-
-
-def _column_problems(measurements: Sequence[Measurement], missing: Iterable[str]) -> Iterator[str]:
-    """That the `missing` columns have no value."""
-    known = _sort_keys(measurements) - {"name"} | {*_FOLDED, "outcome"}
-    for name in missing:
-        yield _problem("--table", name, known)
-
-
-def _order_problems(measurements: Sequence[Measurement], options: TableOptions) -> Iterator[str]:
-    """What the options sort and group by that no benchmark has."""
-    if options.sort and options.sort not in (keys := _sort_keys(measurements)):
-        yield _problem("--table-sort", options.sort, keys)
-    if options.group_by not in (keys := _grouping_keys(measurements)):
-        yield _problem("--table-group-by", options.group_by, keys)
-
-
-def _sort_keys(measurements: Sequence[Measurement]) -> set[str]:
-    metrics = {name for m in measurements for name in m.metrics}
-    columns = {name for name, shown in METRIC_OF.items() if not metrics.isdisjoint(shown)}
-    return {"name"} | columns | metrics
-
-
-def _problem(flag: str, name: str, known: Iterable[str]) -> str:
+def _problems(
+    measurements: Sequence[Measurement],
+    options: TableOptions,
+    missing: Iterable[str],
+    groupings: Collection[str],
+) -> Iterator[str]:
+    """What the options show, sort and group by that no benchmark has; nearest names."""
     from gpubench_plugin.measure.metrics._all import is_built_in
 
-    is_misspelt = name not in METRIC_OF and not is_built_in(name)
-    suggestion = suggest(name, sorted(known)) if is_misspelt else ""
-    return f"{flag}: no benchmark has {name!r}{suggestion}"
+    metrics = {name for m in measurements for name in m.metrics}
+    columns = {name for name, shown in METRIC_OF.items() if not metrics.isdisjoint(shown)}
+    sort_keys = {"", "name"} | columns | metrics
+    problems = [("--table", name, columns | metrics | {*_FOLDED, "outcome"}) for name in missing]
+    problems += [("--table-sort", options.sort, sort_keys)] * (options.sort not in sort_keys)
+    if options.group_by not in groupings:
+        problems.append(("--table-group-by", options.group_by, {*groupings}))
+    for flag, name, known in problems:
+        is_misspelt = name not in METRIC_OF and not is_built_in(name)
+        suggestion = suggest(name, sorted(known)) if is_misspelt else ""
+        yield f"{flag}: no benchmark has {name!r}{suggestion}"
 
 
 def _markup(name: str, row: Measurement, cell: str) -> Markup:

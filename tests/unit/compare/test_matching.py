@@ -257,7 +257,7 @@ def test_values_in_other_units_are_incomparable():
     (verdict,) = unpaired([base], [run("b", result(step_time_s=1.0))]).verdicts
     assert (verdict.kind, verdict.reason) == (
         "incomparable",
-        "unit of step_time_s is ms in base but s in head",
+        "step_time_s (ms, better: lower) in base but (s, better: lower) in head",
     )
 
 
@@ -428,8 +428,16 @@ def turned(label, better):
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
-        ("lower", "higher", "step_time_min_s of less is better in base, but more in head"),
-        ("higher", "none", "step_time_min_s of more is better in base, but neither in head"),
+        (
+            "lower",
+            "higher",
+            "step_time_min_s (s, better: lower) in base but (s, better: higher) in head",
+        ),
+        (
+            "higher",
+            "none",
+            "step_time_min_s (s, better: higher) in base but (s, better: none) in head",
+        ),
     ],
 )
 @pytest.mark.parametrize("paired", [True, False])
@@ -444,8 +452,7 @@ def test_launches_of_a_head_that_contradict_each_other_are_incomparable():
     """There is no direction in which all of them are judged."""
     heads = [turned("b", "higher"), turned("b", "lower")]
     (verdict,) = match([turned("a", "lower")] * 2, heads, paired=True).verdicts
-    reason = "step_time_min_s of more is better in an earlier head, but less in head"
-    assert verdict.reason == reason
+    assert "better: higher) in an earlier head but (s, better: lower) in head" in verdict.reason
 
 
 def vanished(name="test_a"):
