@@ -74,7 +74,7 @@ def compare_paired(
         verdicts = judge_unpaired(matched.series, intruder)
     else:
         verdicts = judge_pairs(matched.series, unchanged_from=unchanged_from)
-    return _comparison(bases, heads, matched, verdicts, order_notes(bases, heads))
+    return _comparison(bases, heads, matched, verdicts, tuple(order_notes(bases, heads)))
 
 
 def compare_history(

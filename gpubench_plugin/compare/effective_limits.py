@@ -30,7 +30,7 @@ class LimitResolver:
             Limit.parse(text, f"gate.limits.{metric}")
         self.overrides = overrides
         self._side = side
-        self._ids_by_change: dict[str, dict[str, None]] = {}
+        self._ids_by_change: dict[tuple[str, Side], dict[str, None]] = {}
         self._until_accepted = False
 
     def resolve(self, sides: Sides) -> tuple[dict[str, str], set[str]]:
@@ -80,28 +80,22 @@ def _changes(
 ) -> Iterator[tuple[str, Side]]:
     """Changes of limits of metrics that both sides have, each with the side whose limit counts."""
     common = _measured(sides.limit_sources) & _measured(sides.measured)
-    names_by_change: dict[tuple[str, str, str], list[str]] = {}
-    for name in filter(common.__contains__, base):
-        if name not in head:
-            yield f"drops the limit {base[name]} of {name}", side
-        elif verb := _change_verb(parsed_limit(base[name]), parsed_limit(head[name])):
-            change = verb, base[name], head[name].strip()
-            names_by_change.setdefault(change, []).append(name)
-    for (verb, old, new), names in names_by_change.items():
-        yield f"{verb} the limit of {join_names(names)} from {old} to {new}", side
-    for name in sorted(common & _stated(sides.measured) - base.keys()):
-        if parsed_limit(head[name]):
-            yield f"adds the limit {head[name]} of {name}, which has none on the base", "head"
+    added = sorted(_stated(sides.measured) - base.keys())
+    names_by_change: dict[tuple[str, str, Side], list[str]] = {}
+    for name in filter(common.__contains__, (*base, *added)):
+        old, new = parsed_limit(base.get(name, "")), parsed_limit(head.get(name, ""))
+        is_invalid = name in head and new is None  # which is reported as an error
+        if not is_invalid and _bound(old) != _bound(new):
+            change = base.get(name, "none"), new.text if new else "none"
+            counting: Side = side if name in base else "head"
+            names_by_change.setdefault((*change, counting), []).append(name)
+    for (before, now, counting), names in names_by_change.items():
+        yield f"changes the limit of {join_names(names)} from {before} to {now}", counting
 
 
-def _change_verb(old: Limit | None, new: Limit | None) -> str:
-    """Verb for the change of a limit; empty if it is equal in other notation, or invalid."""
-    if old is None or new is None or (old.kind, old.bound) == (new.kind, new.bound):
-        return ""
-    if old.kind != new.kind:
-        return "changes"
-    is_looser = new.bound < old.bound if new.kind == "at_least" else new.bound > old.bound
-    return "loosens" if is_looser else "tightens"
+def _bound(limit: Limit | None) -> tuple[str, float] | None:
+    """Kind and bound, equal whatever the notation."""
+    return limit and (limit.kind, limit.bound)
 
 
 def _stated(results: Iterable[Result]) -> set[str]:

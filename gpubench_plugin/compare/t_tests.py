@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -208,7 +208,7 @@ def run_tests(
 def _stacked(rows: Sequence[_Rows]) -> _Rows:
     """Stack records of single series, and the records in them, into arrays."""
 
-    def stacked(name: str) -> object:
+    def stacked(name: str) -> Any:
         values = [getattr(row, name) for row in rows]
         if is_dataclass(values[0]):
             return _stacked(values)
