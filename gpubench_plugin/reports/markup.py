@@ -18,7 +18,7 @@ Line = tuple[Span, ...]
 PLAIN: Final[Markup] = {}
 BOLD: Final[Markup] = {"bold": True}
 GOOD: Final[Markup] = {"green": True}
-DOUBTFUL: Final[Markup] = {"yellow": True}
+CAUTION: Final[Markup] = {"yellow": True}
 BAD: Final[Markup] = {"red": True}
 
 # SGR codes of ECMA-48 by the names of pytest's terminal writer.

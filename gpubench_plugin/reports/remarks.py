@@ -9,7 +9,7 @@ from gpubench_plugin.core.quality_flags import EXPLANATIONS, doubtful_flags, oth
 from gpubench_plugin.core.records import Measurement, Outcome
 from gpubench_plugin.core.words import counted, listed, percentage
 from gpubench_plugin.reports.columns import metric_text, outcome_text
-from gpubench_plugin.reports.markup import BAD, DOUBTFUL, PLAIN, Line, Markup, marked
+from gpubench_plugin.reports.markup import BAD, CAUTION, PLAIN, Line, Markup, marked
 from gpubench_plugin.reports.table import GAP, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable
 from gpubench_plugin.reports.verdict_reasons import reworded
@@ -63,13 +63,13 @@ class Remarks:
             names = groups[flag]
             subject = counted(len(names), "benchmark") if is_told else _listed(names)
             sign = f"{self._glyphs.doubtful} {flag}"
-            yield from self._line(f"{sign}: {EXPLANATIONS[flag]} ({subject})", DOUBTFUL)
+            yield from self._line(f"{sign}: {EXPLANATIONS[flag]} ({subject})", CAUTION)
 
     def notes(self, shown: Collection[str]) -> Iterator[Line]:
         """Slow ranks, fitted batches, lapsed checks, and the notes that have no column."""
         for measurement in self._measurements:
             for text, markup in (
-                (_slowest_rank_text(measurement), DOUBTFUL),
+                (_slowest_rank_text(measurement), CAUTION),
                 (_fit_text(measurement), PLAIN),
                 (str(measurement.correctness.get("loss_drop_lapsed", "")), PLAIN),
             ):
@@ -95,7 +95,7 @@ class Remarks:
         for (outcome, reason), names in groups.items():
             subject = f"{len(names)} {outcome_text(outcome)}"
             reason_text = f": {reason}" if reason else ""
-            yield from self._line(f"{subject}{reason_text} ({_listed(names)})", DOUBTFUL)
+            yield from self._line(f"{subject}{reason_text} ({_listed(names)})", CAUTION)
 
     def _by(
         self,

@@ -21,7 +21,7 @@ from gpubench_plugin.reports.columns import (
     outcome_text,
     own_metrics,
 )
-from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, PLAIN, Line, Markup
+from gpubench_plugin.reports.markup import BAD, BOLD, CAUTION, PLAIN, Line, Markup
 from gpubench_plugin.reports.table import GAP, Column, narrowed, table
 from gpubench_plugin.reports.text import Glyphs, cut, printable
 from gpubench_plugin.reports.text import width as text_width
@@ -200,6 +200,6 @@ def _markup(name: str, row: Measurement, cell: str) -> Markup:
     if row.outcome != "measured":
         return BAD if cell == outcome_text(row.outcome) else PLAIN
     if name == "doubts" or (name == "step" and doubtful_flags(row.flags)):
-        return DOUBTFUL
+        return CAUTION
     has_interval = name == "step" and half_width(row, "step_time_s") is not None
     return BOLD if has_interval else PLAIN

@@ -12,7 +12,7 @@ from typing import Final
 
 from gpubench_plugin.core.records import Comparison, VerdictPart
 from gpubench_plugin.core.words import counted
-from gpubench_plugin.reports.markup import BOLD, DOUBTFUL, PLAIN, Line, marked
+from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, marked
 from gpubench_plugin.reports.names import ShortNames, short_names
 from gpubench_plugin.reports.table import (
     GAP,
@@ -248,7 +248,7 @@ def _notes(
     for note, heads in _by_text(texts).items():
         prefix = heads_text(heads, len(comparisons))
         text = ": ".join(filter(None, (prefix, reworded(note, glyphs))))
-        yield from marked(_wrapped(text, width), DOUBTFUL)
+        yield from marked(_wrapped(text, width), CAUTION)
 
 
 def _environment(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) -> Iterator[Line]:

@@ -10,7 +10,7 @@ from typing import Final
 from gpubench_plugin.core.quantities import quantity
 from gpubench_plugin.core.records import FactDifference, Verdict, VerdictKind, VerdictPart
 from gpubench_plugin.core.words import change_percentage
-from gpubench_plugin.reports.markup import BAD, DOUBTFUL, GOOD, PLAIN, Markup
+from gpubench_plugin.reports.markup import BAD, CAUTION, GOOD, PLAIN, Markup
 from gpubench_plugin.reports.text import UNICODE, Glyphs
 
 # Verdict kinds, most important first.
@@ -70,7 +70,7 @@ def mark(kind: VerdictKind, glyphs: Glyphs = UNICODE) -> str:
 
 def colour(verdict: VerdictPart) -> Markup:
     """The colour of a verdict."""
-    return _COLOURS.get(verdict.kind, DOUBTFUL)
+    return _COLOURS.get(verdict.kind, CAUTION)
 
 
 def overall_colour(verdicts: Iterable[VerdictPart]) -> Markup:
@@ -78,7 +78,7 @@ def overall_colour(verdicts: Iterable[VerdictPart]) -> Markup:
     kinds = {verdict.kind for verdict in verdicts}
     if kinds & {"regressed", "errored"}:
         return BAD
-    return GOOD if kinds and kinds <= {"improved", "unchanged"} else DOUBTFUL
+    return GOOD if kinds and kinds <= {"improved", "unchanged"} else CAUTION
 
 
 def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
