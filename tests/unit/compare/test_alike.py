@@ -7,9 +7,12 @@ from gpubench_plugin.compare.comparability import (
     differences_text,
     machine_differences,
     reported_differences,
+    same_kind_of_time,
     settings_differences,
 )
 from gpubench_plugin.core.records import FactDifference, Metric
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.clocks.host import CpuClock
 from tests.support.made import result, run
 
 
@@ -243,3 +246,31 @@ def test_the_work_of_a_training_to_a_target_is_what_it_took():
     base, head = (replace(result(), work={"samples": n}) for n in (64.0, 128.0))
     steps = Metric(name="steps_to_target", value=8.0, unit="count", better="lower")
     assert of_work(base, head, steps_to_target=steps) == ""
+
+
+WALL = (
+    CpuClock.timer,
+    "perf_counter",
+    "time.perf_counter",
+    "time.perf_counter_ns",
+    "monotonic",
+    "time.monotonic_ns",
+    "time",
+    "time.time",
+    "timeit.default_timer",
+    "mps_synchronised",
+    "xpu_synchronised",
+    "cuda_synchronised",
+    "cuda_synchronised_monotonic",
+)
+PROCESS = ("process_time", "time.process_time_ns", "cuda_synchronised_process_time")
+DEVICE = (CudaStepClock.timer, "cuda_kernel_hot", "cuda_kernel_cold")
+KINDS = (WALL, PROCESS, DEVICE, ("thread_time", "thread_time_ns"), ("my_timer",), ("mine.time",))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clocks_of_one_kind_are_alike_and_no_others(kind):
+    """Wall time, the device's, processor time; what is unknown only by its name."""
+    for one in kind:
+        for other in (name for names in KINDS for name in names):
+            assert same_kind_of_time(one, other) is (other in kind)

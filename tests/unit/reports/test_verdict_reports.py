@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -331,26 +330,12 @@ def test_verdicts_are_read_back(tmp_path: Path) -> None:
     assert json_files.jsonable(stored.dump(loaded)) == verdict_document.document([SUITE])
 
 
-def test_verdicts_that_are_no_file_are_not_waited_for(tmp_path: Path) -> None:
-    """A pipe would never end, and a huge file fill the memory."""
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ResultsError, match="is not a regular file"):
-        verdict_document.read(tmp_path / "pipe")
-    with (tmp_path / "huge").open("wb") as huge:
-        huge.truncate(json_files.LIMIT_BYTES + 1)  # takes no room on the disk
-    with pytest.raises(ResultsError, match="the limit is 67108864"):
-        verdict_document.read(tmp_path / "huge")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ('{"schema_version": 2}', "schema_version 2; .* reads only 1"),
         ('{"schema_version": 1}', "violates the schema at benchmarks"),
-        ("[]", "no schema_version"),
-        ("[" * 100_000, "nested too deeply"),
         ('{"schema', "is truncated"),
-        ("schema", "is not JSON"),
         (None, "no such file"),
     ],
 )
