@@ -7,7 +7,7 @@ heads follow in a table of their own. The base is in every table.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from gpubench_plugin.core.records import Comparison, VerdictPart
@@ -18,7 +18,6 @@ from gpubench_plugin.reports.table import (
     GAP,
     Column,
     column,
-    narrowed,
     table,
     width_of,
     wrapped,
@@ -104,14 +103,15 @@ class _Table:
         self._rows = rows
         self._heads = range(heads)
         self._glyphs = glyphs
-        self._left_out: Collection[str] = ()
+        self._left_out: set[str] = set()
         longest = max((text_width(name) for name in names.of(row.id for row in rows)), default=0)
         least = min(longest, max(_SHORT_NAME, width // 4))
-        columns = self._columns(self._heads)
-        fitting = narrowed(columns, _DISPENSABLE, width - min(longest, _WHOLE_NAME))
-        fitting = narrowed(fitting, ["metric"], width - least)
-        self._left_out = columns.keys() - fitting.keys()
         self._indent = ""
+        for name in (*_DISPENSABLE, "metric"):
+            needed = least if name == "metric" else min(longest, _WHOLE_NAME)
+            if self._width(heads) + needed <= width:
+                break
+            self._left_out.add(name)
         if "metric" in self._left_out:
             self._indent = GAP
             metrics = [*dict.fromkeys(row.metric for row in rows)]
