@@ -95,7 +95,7 @@ def _changes(
 
 def _bound(limit: Limit | None) -> tuple[str, float] | None:
     """Kind and bound, equal whatever the notation."""
-    return limit and (limit.kind, limit.bound)
+    return (limit.kind, limit.bound) if limit else None
 
 
 def _stated(results: Iterable[Result]) -> set[str]:
