@@ -323,7 +323,7 @@ def test_verdicts_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "verdicts.json"
     path.write_text(verdict_document.to_text([SUITE]))
     loaded = verdict_document.read(path)
-    assert set(loaded.regressed) == {
+    assert {*verdict_document.regressed_benchmarks(json.loads(path.read_text()))} == {
         "bench/test_x.py::test_slow",
         "bench/test_x.py::test_slower",
     }
@@ -333,7 +333,7 @@ def test_verdicts_are_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"schema_version": 2}', "schema_version 2; .* reads only 1"),
+        ('{"schema_version": 2}', "schema_version 2; .* reads 1 only"),
         ('{"schema_version": 1}', "violates the schema at benchmarks"),
         ('{"schema', "is truncated"),
         (None, "no such file"),
