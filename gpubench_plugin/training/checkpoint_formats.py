@@ -27,8 +27,7 @@ from gpubench_plugin.core.errors import (
     UsageProblem,
     invalid_choice,
 )
-from gpubench_plugin.training import manifest
-from gpubench_plugin.training.manifest import differences, layouts_of
+from gpubench_plugin.training.manifest import differences, layouts_of, save_tensors
 
 Tensors = Mapping[str, "Tensor"]
 
@@ -54,7 +53,7 @@ class TorchSave(CheckpointFormat):
 
     def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
         """Write synchronously."""
-        manifest.write_atomically(path, lambda file: torch.save(dict(tensors), file))
+        save_tensors(path, dict(tensors))
         return lambda: None
 
     def read(self, template: Tensors, path: Path) -> Tensors:

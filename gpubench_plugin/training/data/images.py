@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from gpubench_plugin.config.sections import DataSection
-from gpubench_plugin.core.errors import Unsupported, UsageProblem
-from gpubench_plugin.training.data._image_files import (
-    ARCHIVE,
-    TRAINING,
-    is_cifar,
-    is_mnist,
-    read_cifar,
-    read_folder,
-    read_mnist,
-)
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.training.data._image_files import ALLOWED, read_images
 from gpubench_plugin.training.data._loading import Loader, held_out_of, read_batch, require_enough
 from gpubench_plugin.training.data.base import DataSource
 
@@ -27,13 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from gpubench_plugin.training.data._image_files import ImageDataset
     from gpubench_plugin.workloads.base import Batch, Workload
-
-_ALLOWED = (
-    f"{ARCHIVE} or its folder, a folder with {TRAINING} and its companions, or a folder of images "
-    "with one folder per class"
-)
 
 
 class Images(DataSource):
@@ -59,20 +45,23 @@ class Images(DataSource):
         if not section.path:
             return (
                 "data.source=images: data.path is required, since nothing is downloaded; "
-                f"allowed: {_ALLOWED}"
+                f"allowed: {ALLOWED}"
             )
-        path = _expanded(section.path)
         try:
-            path.stat()
-        except FileNotFoundError:
-            return f"data.path: {path} does not exist; allowed: {_ALLOWED}"
+            _path(section).stat()
         except OSError as error:
-            return f"data.path: cannot read {path}: {error}; allowed: {_ALLOWED}"
+            return f"data.path: cannot read {section.path}: {error}; allowed: {ALLOWED}"
         return ""
 
     def _open(self) -> None:
         section, workload, device = self._section, self._workload, self._device
-        self._dataset = dataset = _read(section, workload)
+        if reason := self.refusal(section):
+            raise UsageProblem(reason)
+        sides = (getattr(workload.section, name, None) for name in ("image_size", "sample_size"))
+        side = next(filter(None, sides), None)
+        self._dataset = dataset = read_images(
+            _path(section), side=side, model=workload.section.name
+        )
         images, held_out = dataset.training, dataset.held_out
         # Refuses more classes than the model has, without synchronizing a device.
         probe = torch.zeros(1, images.channels, 8, 8)
@@ -138,33 +127,6 @@ class Images(DataSource):
         return self._convert(self._workload.from_images(images, labels))
 
 
-def _read(section: DataSection, workload: Workload[Any]) -> ImageDataset:
-    if (reason := Images.refusal(section)) or not section.path:
-        raise UsageProblem(reason)
-    try:
-        return _read_path(_expanded(section.path), workload)
-    except OSError as error:
-        raise UsageProblem(
-            f"data.path: cannot read {section.path}: {error}; allowed: {_ALLOWED}"
-        ) from error
-
-
-def _expanded(text: str) -> Path:
-    path = Path(text)
-    with suppress(RuntimeError):  # of an unknown user, whose path does not exist
-        path = path.expanduser()
-    return path
-
-
-def _read_path(path: Path, workload: Workload[Any]) -> ImageDataset:
-    if is_cifar(path):
-        return read_cifar(path)
-    if path.is_file():
-        raise UsageProblem(f"data.path: {path} is not an archive; allowed: {_ALLOWED}")
-    if is_mnist(path):
-        return read_mnist(path)
-    sides = (getattr(workload.section, name, None) for name in ("image_size", "sample_size"))
-    side: int | None = next(filter(None, sides), None)
-    if side is None:
-        raise Unsupported(f"data.source=images: {workload.section.name} is not an image model")
-    return read_folder(path, side=side)
+def _path(section: DataSection) -> Path:
+    # Path.expanduser() raises where there is no such user.
+    return Path(os.path.expanduser(section.path or ""))  # noqa: PTH111

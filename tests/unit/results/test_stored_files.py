@@ -176,9 +176,8 @@ def test_frozen_rounds_are_read_and_written_alike() -> None:
 
 
 def test_a_manifest_is_read_and_written_alike(tmp_path: Path) -> None:
-    """With the layout of every tensor."""
+    """With everything in it."""
     manifest = Manifest.read(STORED / "checkpoint.json")
-    assert manifest.tensors["model.weight"].stride == (3, 1)
     manifest.write(tmp_path / "checkpoint.json")
     assert text_of(tmp_path / "checkpoint.json") == text_of(STORED / "checkpoint.json")
 
